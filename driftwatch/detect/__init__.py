@@ -1,0 +1,1 @@
+"""References and length shift against them. Pure; adds columns, never pages."""

@@ -1,0 +1,1 @@
+"""The tree as data and the limits model. Pure."""

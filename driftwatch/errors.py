@@ -1,0 +1,134 @@
+"""The whole error tree of driftwatch.
+
+```
+DriftwatchError
+├── UsageError            the command line asks for what cannot be
+├── ConfigError           a configuration or rule file; carries every problem of the file
+├── ConditionError        a condition is not a whitelisted predicate (position inside its text)
+├── SourceError           a source gave no usable answer
+│   ├── Unavailable       no answer: refused, timed out, 5xx
+│   ├── AuthFailed        401, 403
+│   ├── BadQuery          400, 422: the backend refused the question
+│   ├── TooExpensive      over a limit of points, bytes or time
+│   ├── Partial           answered with warnings: some of it is missing
+│   └── BadPage           answered, but not with what was asked for (HTML, cut off, too large)
+├── RecordingError        a recording cannot be read at all
+├── StoreError            the database is locked, full, read-only or of another version
+└── DeliveryError         a receiver did not take a page
+```
+
+A class docstring is its default message; details are attributes, never parsed from text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class DriftwatchError(Exception):
+    """driftwatch could not do what was asked."""
+
+    def __init__(self, message: str | None = None, *, help_text: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.help_text = help_text
+        super().__init__(self.message)
+
+
+class UsageError(DriftwatchError):
+    """The command line asks for something that cannot be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem at one place of a file the user wrote.
+
+    Attributes:
+        path: file as the user named it.
+        line: 1-based line, or None where the whole file is meant.
+        column: 1-based column.
+        code: short stable name, e.g. ``unknown-column``.
+        message: what is wrong.
+        help_text: what would fix it, if known.
+        source_line: the text of the line, for the caret.
+        length: how many characters the caret underlines.
+        severity: ``error`` or ``warning``.
+    """
+
+    path: str
+    line: int | None
+    column: int | None
+    code: str
+    message: str
+    help_text: str | None = None
+    source_line: str | None = None
+    length: int = 1
+    severity: str = "error"
+
+
+class ConfigError(DriftwatchError):
+    """A configuration or rule file has problems."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{p.path}:{p.line}:{p.column}: {p.message}" for p in problems))
+
+
+class ConditionError(DriftwatchError):
+    """A condition is not a predicate over the evidence table."""
+
+    def __init__(
+        self, message: str, *, code: str, line: int, column: int, length: int = 1,
+        help_text: str | None = None,
+    ) -> None:
+        self.code = code
+        self.line = line
+        self.column = column
+        self.length = length
+        super().__init__(message, help_text=help_text)
+
+
+class SourceError(DriftwatchError):
+    """A source gave no usable answer."""
+
+
+class Unavailable(SourceError):
+    """The source did not answer."""
+
+
+class AuthFailed(SourceError):
+    """The source refused the credentials."""
+
+
+class BadQuery(SourceError):
+    """The source refused the question."""
+
+
+class TooExpensive(SourceError):
+    """The answer is over a limit of points, bytes or time."""
+
+
+class Partial(SourceError):
+    """The answer is incomplete."""
+
+
+class BadPage(SourceError):
+    """The source answered with something else than a metrics page."""
+
+
+class RecordingError(DriftwatchError):
+    """The recording cannot be read."""
+
+
+class StoreError(DriftwatchError):
+    """The database cannot be used."""
+
+
+class DeliveryError(DriftwatchError):
+    """A receiver did not take the page."""
+
+    def __init__(
+        self, message: str, *, permanent: bool, retry_after_seconds: float | None = None
+    ) -> None:
+        self.permanent = permanent
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message)

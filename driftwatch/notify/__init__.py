@@ -1,0 +1,1 @@
+"""Incident life cycle and page planning (pure), rendering, senders."""

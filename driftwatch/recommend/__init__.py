@@ -1,0 +1,1 @@
+"""Closed-form values of one knob. Pure."""

@@ -1,0 +1,1 @@
+"""rules/*.yaml to typed rules, every value with its file:line:col."""

@@ -1,0 +1,1 @@
+"""One tick, and what calls it on a schedule."""

@@ -1,0 +1,1 @@
+"""Reset-safe counters, histogram windows and the evidence table. Pure."""

@@ -1,0 +1,1 @@
+"""What survives a restart: incidents, deliveries, silences, stored scrapes."""
