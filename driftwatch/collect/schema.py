@@ -1,0 +1,99 @@
+"""The scrape table: what every source delivers, one row per (instance, engine, scrape).
+
+Counters and histograms are cumulative, exactly as scraped; NULL is "not on the page", never 0.
+A scrape that failed is a row with ``ok`` False, every value NULL and the reason in ``reason``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+import polars as pl
+
+from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
+from driftwatch.model import Target, TargetKey
+
+TIME = pl.Datetime("us", "UTC")
+BUCKETS = pl.List(pl.Float64)
+
+KEY_COLUMNS = ("instance", "engine")
+
+
+def _schema() -> dict[str, pl.DataType]:
+    schema: dict[str, Any] = {
+        "instance": pl.String,  # host:port as scraped, no scheme, no path
+        "engine": pl.String,  # vLLM's engine label; "0" where the page has none
+        "time": TIME,  # when the page was taken
+        "ok": pl.Boolean,  # the page was read and has vllm: series of this engine
+        "reason": pl.String,  # why not ok, or what is doubtful about an ok page
+        "model_name": pl.String,
+        "several_api_servers": pl.Boolean,  # no process_* and no _created: counters are sums
+        "cache_config": pl.String,  # the newest cache_config_info labels, sorted JSON, no engine
+    }
+    schema |= {column: pl.Float64 for column in (*GAUGES, *COUNTERS)}
+    for name in HISTOGRAMS:
+        schema |= {
+            f"{name}_sum": pl.Float64,
+            f"{name}_count": pl.Float64,
+            f"{name}_buckets": BUCKETS,  # cumulative counts per edge, +Inf last
+            f"{name}_edges": BUCKETS,  # the le values, inf last
+        }
+    return schema
+
+
+SCRAPE_SCHEMA: Mapping[str, pl.DataType] = _schema()
+
+
+def empty_scrapes() -> pl.DataFrame:
+    """A scrape table without rows."""
+    return pl.DataFrame(schema=dict(SCRAPE_SCHEMA))
+
+
+def scrape_frame(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Rows (missing columns are NULL) → a scrape table in schema order."""
+    return pl.DataFrame(rows, schema=dict(SCRAPE_SCHEMA), orient="row", strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProblem:
+    """Something a source could not read; what it could read is in the frame.
+
+    Attributes:
+        where: instance, query, or file:line.
+        reason: why, in words.
+        time: when it was met.
+    """
+
+    where: str
+    reason: str
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one call to a source brought.
+
+    Attributes:
+        scrapes: rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time.
+        targets: every target the source knows of now, with its labels.
+        problems: what could not be read.
+    """
+
+    scrapes: pl.DataFrame
+    targets: Mapping[TargetKey, Target]
+    problems: tuple[SourceProblem, ...] = field(default=())
+
+
+class Source(Protocol):
+    """Where scrapes come from. ``collect`` is called with growing, half-open intervals."""
+
+    name: str
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Scrapes with since <= time < until (a live page is scraped once, "now")."""
+
+    def close(self) -> None:
+        """Give back connections and files."""

@@ -1,0 +1,205 @@
+"""Small frozen values that cross walls. Until a Finding everything is a Polars frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+Severity = Literal["page", "ticket", "notice"]
+Answer = Literal["yes", "no", "unknown", "not asked"]
+Provenance = Literal[
+    "config", "startup log", "arguments", "server_info", "metrics", "inferred", "command line"
+]
+
+
+class TargetKey(NamedTuple):
+    """One vLLM engine: the unit of every row.
+
+    ``instance`` is host:port as scraped, ``engine`` vLLM's label ("0" where there is none).
+    """
+
+    instance: str
+    engine: str
+
+    @property
+    def text(self) -> str:
+        """How a person reads it: ``host:8000``, or ``host:8000/1`` for engine 1."""
+        return self.instance if self.engine == "0" else f"{self.instance}/{self.engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target with what its source says of it.
+
+    Attributes:
+        key: instance and engine.
+        labels: scrape labels and ``model_name``; what pools are matched on.
+        pool: name of its pool, None before pools are assigned.
+    """
+
+    key: TargetKey
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One serving setting and where it was read.
+
+    Attributes:
+        value: as vLLM would take it.
+        provenance: which source said so.
+        detail: file:line, label name, or how it was inferred.
+    """
+
+    value: float
+    provenance: Provenance
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A target's serving configuration; None is unknown, never a default.
+
+    vLLM exports none of the first four in any metric.
+    """
+
+    max_num_seqs: Setting | None = None
+    max_num_batched_tokens: Setting | None = None
+    max_num_active_seqs: Setting | None = None
+    max_model_len: Setting | None = None
+    kv_cache_tokens: Setting | None = None
+    kv_block_tokens: Setting | None = None
+    api_server_count: Setting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Latency targets of a pool.
+
+    Attributes:
+        ttft_seconds: time to first token, None = no target.
+        tpot_seconds: time per output token, None = no target.
+        share: the share of requests that must meet each target.
+    """
+
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
+    share: float = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node of a walked tree.
+
+    Attributes:
+        node: node name in the tree file.
+        question: as the tree words it.
+        answer: yes, no, unknown, or "not asked" where the tree says what an unknown means.
+        evidence: the columns the node's condition reads, with their values (None = unknown).
+        reason: why it was not asked, or what is missing.
+    """
+
+    node: str
+    question: str
+    answer: Answer
+    evidence: Mapping[str, Any]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many requests one limit lets run at once.
+
+    Attributes:
+        name: max_num_seqs, max_num_batched_tokens or kv_cache.
+        allows_requests: concurrent requests it allows at these lengths; None = unknown.
+        in_flight_requests: mean running requests of the window.
+        margin_ratio: 1 - in_flight / allows, not below 0; None = unknown.
+        binds: it binds in this window; None = unknown.
+        note: what is missing, or "inferred".
+    """
+
+    name: str
+    allows_requests: float | None
+    in_flight_requests: float | None
+    margin_ratio: float | None
+    binds: bool | None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One change of one knob, or none with the reason.
+
+    Attributes:
+        action: ``change`` or ``none``.
+        knob: vLLM argument in snake case.
+        from_value: what it is now.
+        from_provenance: where that was read ("inferred" is printed).
+        to_value: what to set.
+        reason: why this, or why nothing.
+        price: named costs, in words with units.
+        undo: how to go back.
+        wrong_if: what would falsify it.
+    """
+
+    action: Literal["change", "none"]
+    reason: str
+    knob: str | None = None
+    from_value: float | None = None
+    from_provenance: Provenance | None = None
+    to_value: float | None = None
+    price: tuple[str, ...] = ()
+    undo: str | None = None
+    wrong_if: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Where the walk ended and how it got there.
+
+    Attributes:
+        tree: name of the tree file.
+        leaf: name of the leaf, or ``undetermined``.
+        cause: ``prompts``, ``generations``, ``demand`` or None.
+        path: every node asked, in order.
+        limits: the limits model of the window.
+        missing: columns whose absence ended the walk (leaf ``undetermined``).
+        advice: the leaf's imperative ("Do not change a knob; ...") or None.
+    """
+
+    tree: str
+    leaf: str
+    path: tuple[Step, ...]
+    cause: str | None = None
+    limits: tuple[Limit, ...] = ()
+    missing: tuple[str, ...] = ()
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule is true for a target in a minute, with everything a page needs.
+
+    Attributes:
+        rule: rule id (alert name + its labels make the identity).
+        target: the target it is about.
+        minute: start of the evaluated minute.
+        evidence: one evidence row, column → value (None = unknown).
+        reasons: column → why it is unknown or doubtful.
+        diagnosis: None where the rule asks for none.
+        recommendation: None where the rule asks for none.
+        reference: what "before" means: kind, from, to, values; None without one.
+    """
+
+    rule: str
+    target: Target
+    minute: datetime
+    evidence: Mapping[str, Any]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    recommendation: Recommendation | None = None
+    reference: Mapping[str, Any] | None = None
