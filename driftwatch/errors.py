@@ -77,7 +77,13 @@ class ConditionError(DriftwatchError):
     """A condition is not a predicate over the evidence table."""
 
     def __init__(
-        self, message: str, *, code: str, line: int, column: int, length: int = 1,
+        self,
+        message: str,
+        *,
+        code: str,
+        line: int,
+        column: int,
+        length: int = 1,
         help_text: str | None = None,
     ) -> None:
         self.code = code

@@ -1,0 +1,573 @@
+"""The evidence table's schema as data: docs, ``driftwatch evidence`` and every check read this.
+
+One row per target and window (a minute, unless asked otherwise). NULL is unknown, never 0;
+NaN and infinities become NULL before any condition sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+DType = Literal["float", "bool", "string", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the evidence table.
+
+    Attributes:
+        name: column name, unit in the name.
+        dtype: float, bool, string or time.
+        unit: base unit, ``1`` for ratios.
+        meaning: definition in the field's words.
+        sources: scrape columns it is computed from (see the metric registry), or other inputs.
+        disabled_by: what makes it NULL besides a missing source.
+        aliases: words people search by.
+    """
+
+    name: str
+    dtype: DType
+    unit: str
+    meaning: str
+    sources: tuple[str, ...] = ()
+    disabled_by: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+_LATER = "not collected by this release"
+_REF = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+_STEPS = ("itl_seconds", "ttft_seconds", "iteration_tokens")
+
+
+def _c(
+    name: str,
+    unit: str,
+    meaning: str,
+    *sources: str,
+    off: str = "",
+    alias: tuple[str, ...] = (),
+    dtype: DType = "float",
+) -> Column:
+    return Column(name, dtype, unit, meaning, sources, off, alias)
+
+
+def _latency(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
+    name = f"{stem}_seconds"
+    return (
+        _c(f"{name}_mean", "seconds", f"mean {what}, from sum and count", name, alias=alias),
+        _c(f"{name}_p95", "seconds", f"p95 {what}, linear inside its bucket", name, alias=alias),
+        _c(
+            f"{name}_p95_lower",
+            "seconds",
+            f"lower edge of the bucket that holds the p95 {what}",
+            name,
+        ),
+        _c(
+            f"{name}_p95_upper",
+            "seconds",
+            f"upper edge of the bucket that holds the p95 {what}; "
+            "NULL with a lower edge means above the last finite edge",
+            name,
+        ),
+    )
+
+
+def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
+    rows = [_c(f"{stem}_mean", "tokens", f"mean {what} of finished requests", stem, alias=alias)]
+    for q in ("p50", "p95"):
+        rows += [
+            _c(f"{stem}_{q}", "tokens", f"{q} {what}, linear inside its bucket", stem, alias=alias),
+            _c(f"{stem}_{q}_lower", "tokens", f"lower edge of the bucket that holds it", stem),
+            _c(f"{stem}_{q}_upper", "tokens", "upper edge of the bucket that holds it", stem),
+        ]
+    rows += [
+        _c(
+            f"{stem}_mean_ratio",
+            "1",
+            f"mean {what} over that of the reference",
+            stem,
+            off=_REF,
+            alias=("length drift", *alias),
+        ),
+        _c(
+            f"{stem}_mean_2m_ratio",
+            "1",
+            f"the same over the last 2 min",
+            stem,
+            off=f"{_REF}; fewer than 100 finished requests in the 2 min",
+            alias=("length drift", *alias),
+        ),
+        _c(
+            f"{stem}_js_distance",
+            "1",
+            f"Jensen-Shannon distance of {what} to the reference",
+            stem,
+            off=_LATER,
+        ),
+        _c(
+            f"{stem}_w1_ratio",
+            "1",
+            f"exp of the Wasserstein-1 distance in ln tokens",
+            stem,
+            off=_LATER,
+        ),
+    ]
+    return tuple(rows)
+
+
+COLUMNS: tuple[Column, ...] = (
+    _c("duration_seconds", "seconds", "how much of the window the scrapes cover", "any"),
+    _c("scrapes", "scrapes", "usable scrapes in the window", "any"),
+    _c(
+        "effective_batch_size",
+        "requests",
+        "requests decoding, time-weighted, without sampling: rate of the summed inter-token "
+        "latency (Little's law)",
+        "itl_seconds",
+        alias=("batch size", "real concurrency"),
+    ),
+    _c(
+        "requests_per_forward_pass",
+        "requests",
+        "decode and first-token requests per engine step: (ITL count + TTFT count) / steps; a "
+        "lower bound with several API servers, which count a step once each",
+        *_STEPS,
+        alias=("requests per step", "batch size"),
+    ),
+    _c(
+        "decode_requests_per_forward_pass",
+        "requests",
+        "ITL count / steps: decoding requests per engine step",
+        *_STEPS,
+    ),
+    _c(
+        "running_requests",
+        "requests",
+        "mean of the gauge over the window's scrapes; up to 2x off under bursts",
+        "running_requests",
+        alias=("num_requests_running",),
+    ),
+    _c(
+        "batch_estimate_spread_ratio",
+        "1",
+        "largest over smallest of the three batch estimates",
+        "running_requests",
+        *_STEPS,
+    ),
+    _c(
+        "tokens_per_forward_pass",
+        "tokens",
+        "computed tokens per engine step; steps that only prefill are not counted: an upper bound",
+        "iteration_tokens",
+        alias=("batch tokens",),
+    ),
+    _c(
+        "batch_utilization",
+        "1",
+        "tokens_per_forward_pass / max_num_batched_tokens (same bound)",
+        "iteration_tokens",
+        off="max_num_batched_tokens unknown",
+        alias=("token budget use",),
+    ),
+    _c(
+        "sequence_utilization",
+        "1",
+        "running_requests / max_num_seqs",
+        "running_requests",
+        off="max_num_seqs unknown and not inferred",
+        alias=("slot use",),
+    ),
+    *_length("prompt_tokens", "prompt length", "input length"),
+    *_length("generation_tokens", "generation length", "output length"),
+    _c(
+        "finished_requests",
+        "requests",
+        "requests finished in the window",
+        "prompt_tokens",
+        alias=("n",),
+    ),
+    _c("finished_requests_2m", "requests", "requests finished in the last 2 min", "prompt_tokens"),
+    _c(
+        "prefill_decode_ratio",
+        "1",
+        "computed prompt tokens (cache hits excluded) per generated token",
+        "prompt_tokens_computed_total",
+        "generation_tokens_total",
+    ),
+    _c(
+        "tokens_per_second_per_gpu",
+        "tokens/s",
+        "generated tokens per second and GPU",
+        "generation_tokens_total",
+        off="gpus_per_replica not declared",
+        alias=("throughput",),
+    ),
+    _c(
+        "tokens_per_second_per_gpu_ratio",
+        "1",
+        "the same over the reference; moves with demand, never pages alone",
+        "generation_tokens_total",
+        off=_REF,
+        alias=("throughput",),
+    ),
+    _c(
+        "generation_tokens_per_second",
+        "tokens/s",
+        "generated tokens per second, whole target",
+        "generation_tokens_total",
+        alias=("throughput",),
+    ),
+    _c(
+        "prompt_tokens_per_second",
+        "tokens/s",
+        "prompt tokens per second, cache hits included",
+        "prompt_tokens_total",
+    ),
+    _c(
+        "forward_passes_per_second",
+        "steps/s",
+        "engine steps with an output per second",
+        "iteration_tokens",
+        alias=("steps per second",),
+    ),
+    _c(
+        "forward_passes_overcounted",
+        "1",
+        "steps are counted once per API server: per-step values are lower bounds",
+        "several_api_servers",
+        dtype="bool",
+    ),
+    _c(
+        "seconds_since_last_token",
+        "seconds",
+        "how long requests have been present without a token; 0 while none is present",
+        "generation_tokens_total",
+        "running_requests",
+        alias=("stuck",),
+    ),
+    _c(
+        "batch_assembly_wait_seconds",
+        "seconds",
+        "mean queue time, first queued to first scheduled",
+        "queue_seconds",
+        alias=("queue wait", "queue time"),
+    ),
+    _c(
+        "batch_assembly_wait_seconds_p95",
+        "seconds",
+        "p95 queue time, linear inside its bucket (first edge 0.3 s)",
+        "queue_seconds",
+        alias=("queue wait", "queue time"),
+    ),
+    _c(
+        "batch_assembly_wait_seconds_p95_lower",
+        "seconds",
+        "lower edge of its bucket",
+        "queue_seconds",
+    ),
+    _c(
+        "batch_assembly_wait_seconds_p95_upper",
+        "seconds",
+        "upper edge of its bucket",
+        "queue_seconds",
+    ),
+    _c(
+        "waiting_requests",
+        "requests",
+        "mean of the gauge",
+        "waiting_requests",
+        alias=("queue length", "queue depth"),
+    ),
+    _c(
+        "waiting_capacity_requests",
+        "requests",
+        "waiting for capacity, mean of the gauge",
+        "waiting_capacity_requests",
+        alias=("queue length", "queue depth"),
+    ),
+    _c(
+        "waiting_deferred_requests",
+        "requests",
+        "deferred by LoRA slots, KV transfer or grammar",
+        "waiting_deferred_requests",
+        alias=("queue length", "queue depth"),
+    ),
+    *_latency("ttft", "time to first token", "latency"),
+    *_latency("itl", "inter-token latency", "latency"),
+    *_latency("tpot", "time per output token of a request", "latency"),
+    *_latency("e2e", "end-to-end time", "latency"),
+    _c(
+        "queue_share_of_ttft_ratio",
+        "1",
+        "mean queue time over mean TTFT",
+        "queue_seconds",
+        "ttft_seconds",
+    ),
+    _c(
+        "prefill_share_of_e2e_ratio",
+        "1",
+        "mean prefill time over mean end-to-end time",
+        "prefill_seconds",
+        "e2e_seconds",
+    ),
+    _c(
+        "decode_share_of_e2e_ratio",
+        "1",
+        "mean decode time over mean end-to-end time",
+        "decode_seconds",
+        "e2e_seconds",
+    ),
+    _c(
+        "kv_cache_usage_ratio",
+        "1",
+        "mean of the gauge",
+        "kv_cache_usage_ratio",
+        alias=("gpu_cache_usage_perc", "KV pressure"),
+    ),
+    _c(
+        "preemptions_per_second",
+        "1/s",
+        "requests preempted and recomputed",
+        "preemptions_total",
+        alias=("sequence eviction",),
+    ),
+    _c(
+        "prefix_cache_hit_ratio",
+        "1",
+        "prompt tokens found in the prefix cache over those looked up",
+        "prefix_cache_queries_total",
+        "prefix_cache_hits_total",
+        alias=("cache efficiency",),
+    ),
+    _c(
+        "reference_prefix_cache_hit_ratio",
+        "1",
+        "the reference's prefix-cache hit ratio",
+        "prefix_cache_queries_total",
+        "prefix_cache_hits_total",
+        off=_REF,
+    ),
+    _c(
+        "requests_per_second",
+        "requests/s",
+        "finished requests per second",
+        "finished_requests_total",
+        alias=("request rate", "demand"),
+    ),
+    _c(
+        "requests_per_second_ratio",
+        "1",
+        "the same over the reference",
+        "finished_requests_total",
+        off=_REF,
+        alias=("request rate", "demand"),
+    ),
+    _c(
+        "rejected_requests_per_second",
+        "requests/s",
+        "503 answers of the queue limits",
+        "rejected_requests_total",
+    ),
+    _c(
+        "aborted_requests_per_second",
+        "requests/s",
+        "requests finished by abort",
+        "aborted_requests_total",
+    ),
+    _c(
+        "gpu_utilization_ratio",
+        "1",
+        "a kernel was resident; not work",
+        "DCGM",
+        off=_LATER,
+        alias=("SM utilization", "GPU_UTIL"),
+    ),
+    _c("gpu_tensor_active_ratio", "1", "tensor pipe active", "DCGM", off=_LATER),
+    _c("gpu_dram_active_ratio", "1", "memory interface active", "DCGM", off=_LATER),
+    _c("gpu_power_watts", "watts", "board power", "DCGM", off=_LATER),
+    _c("gpu_sm_clock_hertz", "hertz", "SM clock", "DCGM", off=_LATER),
+    _c("gpu_sm_clock_ratio", "1", "SM clock over the reference", "DCGM", off=_LATER),
+    _c(
+        "speed_at_equal_load_ratio",
+        "1",
+        "observed speed over that of the load model at this load",
+        "itl_seconds",
+        off=_LATER,
+        alias=("equal load",),
+    ),
+    _c(
+        "pool_speed_at_equal_load_ratio",
+        "1",
+        "the same for the other targets of the pool",
+        "itl_seconds",
+        off=_LATER,
+    ),
+    _c("speed_reference", "1", "which reference answered", off=_LATER, dtype="string"),
+    _c(
+        "pool_idle_ratio",
+        "1",
+        "share of the pool's other targets with free slots and no queue",
+        "running_requests",
+        off="a pool of one",
+    ),
+    _c(
+        "binding_limit",
+        "1",
+        "max_num_seqs, max_num_batched_tokens, kv_cache, deferred or none: "
+        "what binds in most of the window's queued scrapes",
+        "running_requests",
+        "waiting_capacity_requests",
+        "kv_cache_usage_ratio",
+        "preemptions_total",
+        alias=("what binds",),
+        dtype="string",
+    ),
+    _c(
+        "binding_margin_ratio",
+        "1",
+        "room under the tightest known limit",
+        "running_requests",
+        off="no limit known",
+        alias=("what binds",),
+    ),
+    _c(
+        "limit_binding_share_10m_ratio",
+        "1",
+        "share of the last 10 min's scrapes in which a batch "
+        "limit binds, cut at restarts and knob changes",
+        "running_requests",
+        "waiting_capacity_requests",
+        "kv_cache_usage_ratio",
+        "preemptions_total",
+        off="queued scrapes with no limit known",
+    ),
+    _c(
+        "waiting_deferred_share_10m_ratio",
+        "1",
+        "share of the last 10 min's scrapes with deferred requests",
+        "waiting_deferred_requests",
+    ),
+    _c(
+        "observed_10m_seconds",
+        "seconds",
+        "how much of the last 10 min was observed since the last restart or knob change",
+        "any",
+    ),
+    _c(
+        "batch_assembly_wait_10m_seconds",
+        "seconds",
+        "mean queue time of the last 10 min",
+        "queue_seconds",
+    ),
+    _c(
+        "ttft_10m_seconds", "seconds", "mean time to first token of the last 10 min", "ttft_seconds"
+    ),
+    _c(
+        "queue_share_of_ttft_10m_ratio",
+        "1",
+        "queue time over TTFT in the last 10 min",
+        "queue_seconds",
+        "ttft_seconds",
+    ),
+    _c(
+        "slo_missed",
+        "1",
+        "over the last 10 min fewer than the SLO's share of requests met a target",
+        "ttft_seconds",
+        "tpot_seconds",
+        off="no slo in the configuration, or the target lies inside a bucket that decides",
+        dtype="bool",
+        alias=("slo",),
+    ),
+    _c(
+        "ttft_in_target_10m_ratio",
+        "1",
+        "share of requests of the last 10 min within the TTFT "
+        "target (lower bound unless the target is a bucket edge)",
+        "ttft_seconds",
+        off="no slo.ttft_seconds",
+    ),
+    _c(
+        "tpot_in_target_10m_ratio",
+        "1",
+        "share within the TPOT target (lower bound unless the target is a bucket edge)",
+        "tpot_seconds",
+        off="no slo.tpot_seconds",
+    ),
+    _c(
+        "coverage_missing_seconds",
+        "seconds",
+        "how long inputs that were there in the last 24 h are gone",
+        "any",
+    ),
+    _c("coverage_missing_inputs", "1", "which inputs are gone", "any", dtype="string"),
+    _c(
+        "pool_coverage_missing_ratio",
+        "1",
+        "share of the pool's targets with inputs gone for 5 min",
+        "any",
+    ),
+    _c("pool_coverage_missing_targets", "targets", "how many of them", "any"),
+    _c(
+        "capacity_ratio",
+        "1",
+        "capacity within the SLO at today's lengths over the pin's",
+        off=_LATER,
+        alias=("headroom",),
+    ),
+    _c(
+        "utilization_ratio",
+        "1",
+        "offered rate over capacity",
+        off=_LATER,
+        alias=("headroom", "rho"),
+    ),
+    _c(
+        "max_num_seqs",
+        "requests",
+        "the sequence cap",
+        off="not in any metric; inferred from a plateau, else unknown",
+    ),
+    _c(
+        "max_num_seqs_inferred",
+        "1",
+        "max_num_seqs was inferred from the plateau of running requests",
+        "running_requests",
+        dtype="bool",
+    ),
+    _c("max_num_batched_tokens", "tokens", "the token budget", off="not in any metric"),
+    _c("kv_cache_tokens", "tokens", "size of the KV cache", "cache_config"),
+    _c("configuration_changed", "1", "knobs changed in the window", "cache_config", dtype="bool"),
+    _c("release_changed", "1", "the vLLM release changed in the window", off=_LATER, dtype="bool"),
+    _c(
+        "restarted",
+        "1",
+        "the engine restarted in the window",
+        "process_start_time_seconds",
+        "generation_tokens_total",
+        dtype="bool",
+    ),
+)
+
+BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
+
+NOT_CONTINUOUS: Mapping[str, str] = {
+    name: "exists only where batches are padded (static and dynamic batchers); vLLM batches "
+    "continuously and pads nothing"
+    for name in ("batch_efficiency", "padding waste", "bucketing")
+}
+
+
+def search(term: str) -> tuple[Column, ...]:
+    """Columns whose name, alias or meaning contains ``term`` (case-insensitive)."""
+    needle = term.lower().strip()
+    plain = needle.replace("_", " ")
+    by_name = [
+        c
+        for c in COLUMNS
+        if needle in c.name or any(plain in alias.lower().replace("_", " ") for alias in c.aliases)
+    ]
+    rest = [c for c in COLUMNS if c not in by_name and plain in c.meaning.lower()]
+    return (*by_name, *rest)
