@@ -79,7 +79,7 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
     for q in ("p50", "p95"):
         rows += [
             _c(f"{stem}_{q}", "tokens", f"{q} {what}, linear inside its bucket", stem, alias=alias),
-            _c(f"{stem}_{q}_lower", "tokens", f"lower edge of the bucket that holds it", stem),
+            _c(f"{stem}_{q}_lower", "tokens", "lower edge of the bucket that holds it", stem),
             _c(f"{stem}_{q}_upper", "tokens", "upper edge of the bucket that holds it", stem),
         ]
     rows += [
@@ -94,7 +94,7 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
         _c(
             f"{stem}_mean_2m_ratio",
             "1",
-            f"the same over the last 2 min",
+            "the same over the last 2 min",
             stem,
             off=f"{_REF}; fewer than 100 finished requests in the 2 min",
             alias=("length drift", *alias),
@@ -109,7 +109,7 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
         _c(
             f"{stem}_w1_ratio",
             "1",
-            f"exp of the Wasserstein-1 distance in ln tokens",
+            "exp of the Wasserstein-1 distance in ln tokens",
             stem,
             off=_LATER,
         ),
@@ -553,11 +553,13 @@ COLUMNS: tuple[Column, ...] = (
 
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
-NOT_CONTINUOUS: Mapping[str, str] = {
-    name: "exists only where batches are padded (static and dynamic batchers); vLLM batches "
-    "continuously and pads nothing"
-    for name in ("batch_efficiency", "padding waste", "bucketing")
-}
+_PADS_NOTHING = (
+    "exists only where batches are padded (static and dynamic batchers); "
+    "vLLM batches continuously and pads nothing"
+)
+NOT_CONTINUOUS: Mapping[str, str] = dict.fromkeys(
+    ("batch_efficiency", "padding waste", "bucketing"), _PADS_NOTHING
+)
 
 
 def search(term: str) -> tuple[Column, ...]:

@@ -193,6 +193,7 @@ class Finding:
         diagnosis: None where the rule asks for none.
         recommendation: None where the rule asks for none.
         reference: what "before" means: kind, from, to, values; None without one.
+        since: when it began, where that is earlier than ``minute`` (a 10-min window).
     """
 
     rule: str
@@ -203,3 +204,60 @@ class Finding:
     diagnosis: Diagnosis | None = None
     recommendation: Recommendation | None = None
     reference: Mapping[str, Any] | None = None
+    since: datetime | None = None
+
+
+IncidentState = Literal["pending", "firing", "resolved"]
+Event = Literal["firing", "resolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One (rule, target group) being true for a while; at most one open per identity.
+
+    Attributes:
+        id: stable short id, a hash of the identity and ``started_at``.
+        key: identity: rule id and target group labels, never values.
+        rule: rule id.
+        alert: the rule's alert name.
+        severity: page, ticket or notice.
+        target: labels of the target group (instance, engine, pool, model_name).
+        state: pending (``for`` not over), firing, resolved.
+        started_at: when the condition became true.
+        firing_at: when it fired, None while pending.
+        resolved_at: when it resolved, None while open.
+        last_true_at: end of the last minute in which the condition was true.
+        acknowledged_at: when a person took it, None before.
+        acknowledged_by: who.
+        page: the page JSON as last rendered, None while pending.
+    """
+
+    id: str
+    key: str
+    rule: str
+    alert: str
+    severity: Severity
+    target: Mapping[str, str]
+    state: IncidentState
+    started_at: datetime
+    last_true_at: datetime
+    firing_at: datetime | None = None
+    resolved_at: datetime | None = None
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
+    page: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """An incident changed state in a way somebody is told of.
+
+    Attributes:
+        incident: the incident after the change.
+        event: firing or resolved.
+        at: end of the minute that decided it.
+    """
+
+    incident: Incident
+    event: Event
+    at: datetime

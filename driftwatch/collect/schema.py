@@ -33,7 +33,7 @@ def _schema() -> dict[str, pl.DataType]:
         "several_api_servers": pl.Boolean,  # no process_* and no _created: counters are sums
         "cache_config": pl.String,  # the newest cache_config_info labels, sorted JSON, no engine
     }
-    schema |= {column: pl.Float64 for column in (*GAUGES, *COUNTERS)}
+    schema |= dict.fromkeys((*GAUGES, *COUNTERS), pl.Float64)
     for name in HISTOGRAMS:
         schema |= {
             f"{name}_sum": pl.Float64,

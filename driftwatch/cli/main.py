@@ -1,0 +1,102 @@
+"""The command line: a lazy group, so that ``driftwatch --help`` imports no verb."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from driftwatch import __version__
+from driftwatch.errors import ConfigError, DriftwatchError
+
+# verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
+VERBS: dict[str, str] = {
+    "watch": "Watch vLLM /metrics pages now; no configuration needed.",
+    "run": "Watch as a service, with a configuration file.",
+    "demo": "Play a recorded server and show the page on-call gets.",
+    "replay": "Run history through the whole pipeline at its own times.",
+    "explain": "What is known of a target, and the path through the tree.",
+    "evidence": "Explain the evidence columns, or print one window of a recording.",
+    "doctor": "What can fire, what is missing, and the line that fixes it.",
+    "incidents": "List incidents.",
+    "ack": "Acknowledge an incident.",
+    "silence": "Quieten pages that match, until a time.",
+    "check": "Check configuration and rules; every problem at once.",
+    "notify": "Send a marked test page to a receiver.",
+    "db": "Bring the database to this version.",
+}
+
+EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE, EXIT_LINT, EXIT_NO_VERDICT = range(5)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a verb only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verb names, in the order a newcomer meets them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one verb; None where there is none of that name."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"driftwatch.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a verb, with a did-you-mean for a wrong one."""
+        name = args[0]
+        if name not in VERBS:
+            import difflib
+
+            close = difflib.get_close_matches(name, VERBS, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="driftwatch")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Has a vLLM fleet's effective batch drifted from what it was tuned for, and why?"""
+    ctx.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Entry point: maps errors to one clear message and an exit code."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except ConfigError as error:
+        if debug:
+            raise
+        from driftwatch.rulebook.render import render_problems
+
+        click.echo(render_problems(error.problems), err=True)
+        sys.exit(EXIT_USAGE)
+    except DriftwatchError as error:
+        if debug:
+            raise
+        click.echo(f"error: {error.message}", err=True)
+        if error.help_text:
+            click.echo(f"help: {error.help_text}", err=True)
+        sys.exit(EXIT_USAGE)
