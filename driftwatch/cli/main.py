@@ -77,15 +77,13 @@ def main() -> None:
     """Entry point: maps errors to one clear message and an exit code."""
     debug = "--debug" in sys.argv[1:]
     try:
-        cli(standalone_mode=False)
+        result = cli(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_USAGE)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
     except ConfigError as error:
         if debug:
             raise
@@ -100,3 +98,4 @@ def main() -> None:
         if error.help_text:
             click.echo(f"help: {error.help_text}", err=True)
         sys.exit(EXIT_USAGE)
+    sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
