@@ -126,7 +126,21 @@ class RecordingError(DriftwatchError):
 
 
 class StoreError(DriftwatchError):
-    """The database cannot be used."""
+    """The database cannot be used.
+
+    ``code`` is one of missing, locked, read-only, full, corrupt, newer-schema, older-schema,
+    foreign, unsupported, in-use, unusable.
+    """
+
+    def __init__(
+        self,
+        message: str = "The database cannot be used.",
+        *,
+        code: str = "unusable",
+        help_text: str | None = None,
+    ) -> None:
+        self.code = code
+        super().__init__(message, help_text=help_text)
 
 
 class DeliveryError(DriftwatchError):

@@ -216,7 +216,7 @@ class Incident:
     """One (rule, target group) being true for a while; at most one open per identity.
 
     Attributes:
-        id: stable short id, a hash of the identity and ``started_at``.
+        id: stable short id, a hash of the identity and the start of the first true minute.
         key: identity: rule id and target group labels, never values.
         rule: rule id.
         alert: the rule's alert name.
@@ -230,6 +230,9 @@ class Incident:
         acknowledged_at: when a person took it, None before.
         acknowledged_by: who.
         page: the page JSON as last rendered, None while pending.
+        true_seconds: how long it was seen true; unknown minutes and downtime do not count.
+        false_seconds: how long it was seen false since it was last true.
+        silenced_by: id of the silence that holds its firing page back, None without one.
     """
 
     id: str
@@ -246,6 +249,9 @@ class Incident:
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     page: Mapping[str, Any] | None = None
+    true_seconds: float = 0.0
+    false_seconds: float = 0.0
+    silenced_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,205 @@
+"""The life of an incident: inactive → pending (``for``) → firing → resolved. Pure.
+
+One call advances every incident by one evaluated minute. Time is counted in *evidence*, not on
+the wall clock:
+
+* a minute in which the condition was seen true adds 60 s to ``true_seconds``; the incident fires
+  when they reach ``for`` (``for: 5m`` is five true minutes, ``for: 0s`` the first one);
+* a minute seen false drops a pending incident; on a firing one it adds 60 s to
+  ``false_seconds``, and the incident resolves when they reach ``keep_firing_for``;
+* a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
+  minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
+
+So five true minutes interrupted by an unknown one still make ``for: 5m``, six minutes after the
+beginning; and a server that stopped answering keeps its incident open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from driftwatch.model import Event, Incident, Severity, Transition
+
+MINUTE_SECONDS = 60.0
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTiming:
+    """What the life cycle needs to know of a rule.
+
+    Attributes:
+        rule: rule id.
+        alert: alert name.
+        severity: page, ticket or notice.
+        for_seconds: how long the condition must be seen true before it fires.
+        keep_firing_for_seconds: how long it must be seen false before it resolves.
+    """
+
+    rule: str
+    alert: str
+    severity: Severity
+    for_seconds: float
+    keep_firing_for_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One rule's verdict on one target group in one minute.
+
+    Attributes:
+        key: :func:`identity` of rule and target.
+        timing: the rule.
+        target: labels of the target group.
+        verdict: true, false, or None where an input is missing.
+        since: when the condition began, where that is earlier than the minute.
+    """
+
+    key: str
+    timing: RuleTiming
+    target: Mapping[str, str]
+    verdict: bool | None
+    since: datetime | None = None
+
+
+def identity(rule: str, target: Mapping[str, str]) -> str:
+    """Rule and target labels as one text, label order ignored; never holds a value.
+
+    >>> identity("BatchLimitBinding", {"instance": "host:8000", "engine": "0"})
+    'BatchLimitBinding{engine="0",instance="host:8000"}'
+    """
+    labels = ",".join(f"{_word(name)}={_quoted(target[name])}" for name in sorted(target))
+    return f"{_word(rule)}{{{labels}}}"
+
+
+def incident_id(key: str, minute_start: datetime) -> str:
+    """Twelve hex digits from the identity and the start of the first true minute.
+
+    Not from ``started_at``: a ten-minute window may name one beginning for two incidents.
+    """
+    text = key + minute_start.astimezone(UTC).isoformat()
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def advance(
+    open_incidents: Mapping[str, Incident],
+    minute_end: datetime,
+    observations: Iterable[Observation],
+) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
+    """Advance every incident by the minute that ends at ``minute_end``.
+
+    Minutes are given in order, each once. A minute that an incident has already counted as true,
+    or that lies before it, changes nothing. Several observations of one key in a minute count as
+    true if any is true, else as unknown if any is unknown.
+
+    A rule's severity and ``for`` may change while an incident is pending; once it fires it keeps
+    what it fired with, and a raised ``for`` does not take it back.
+
+    Args:
+        open_incidents: key → pending or firing incident.
+        minute_end: end of the evaluated minute, aware.
+        observations: verdicts of that minute, in any order.
+
+    Returns:
+        The incidents open afterwards by key (a dropped or resolved one is not among them), and
+        what happened, ordered by key.
+    """
+    after = {key: open_incidents[key] for key in sorted(open_incidents)}
+    transitions: list[Transition] = []
+    for key, observation in sorted(_merged(observations).items()):
+        before = after.pop(key, None)
+        incident, event = _step(before, minute_end, observation)
+        if event is not None and incident is not None:
+            transitions.append(Transition(incident=incident, event=event, at=minute_end))
+        if incident is not None and incident.state != "resolved":
+            after[key] = incident
+    return {key: after[key] for key in sorted(after)}, tuple(transitions)
+
+
+def _step(
+    before: Incident | None, minute_end: datetime, observation: Observation
+) -> tuple[Incident | None, Event | None]:
+    if observation.verdict is None:
+        return before, None
+    if before is not None and minute_end <= before.last_true_at:
+        return before, None
+    if observation.verdict:
+        return _seen_true(before or _opened(observation, minute_end), minute_end, observation)
+    if before is None or before.state == "pending":
+        return None, None
+    return _seen_false(before, minute_end, observation.timing)
+
+
+def _opened(observation: Observation, minute_end: datetime) -> Incident:
+    minute_start = minute_end - timedelta(seconds=MINUTE_SECONDS)
+    since = observation.since
+    return Incident(
+        id=incident_id(observation.key, minute_start),
+        key=observation.key,
+        rule=observation.timing.rule,
+        alert=observation.timing.alert,
+        severity=observation.timing.severity,
+        target=dict(observation.target),
+        state="pending",
+        started_at=minute_start if since is None else min(since, minute_start),
+        last_true_at=minute_start,
+    )
+
+
+def _seen_true(
+    incident: Incident, minute_end: datetime, observation: Observation
+) -> tuple[Incident, Event | None]:
+    timing = observation.timing
+    incident = replace(
+        incident,
+        last_true_at=minute_end,
+        true_seconds=incident.true_seconds + MINUTE_SECONDS,
+        false_seconds=0.0,
+    )
+    if incident.state == "firing":
+        return incident, None
+    incident = replace(
+        incident, alert=timing.alert, severity=timing.severity, target=dict(observation.target)
+    )
+    if incident.true_seconds < timing.for_seconds:
+        return incident, None
+    return replace(incident, state="firing", firing_at=minute_end), "firing"
+
+
+def _seen_false(
+    incident: Incident, minute_end: datetime, timing: RuleTiming
+) -> tuple[Incident, Event | None]:
+    incident = replace(incident, false_seconds=incident.false_seconds + MINUTE_SECONDS)
+    if incident.false_seconds < timing.keep_firing_for_seconds:
+        return incident, None
+    return replace(incident, state="resolved", resolved_at=minute_end), "resolved"
+
+
+def _merged(observations: Iterable[Observation]) -> dict[str, Observation]:
+    merged: dict[str, Observation] = {}
+    for observation in observations:
+        known = merged.get(observation.key)
+        merged[observation.key] = observation if known is None else _joined(known, observation)
+    return merged
+
+
+def _joined(one: Observation, other: Observation) -> Observation:
+    true = [seen for seen in (one, other) if seen.verdict is True]
+    if true:
+        began = [seen.since for seen in true if seen.since is not None]
+        return replace(one, verdict=True, since=min(began, default=None))
+    unknown = one.verdict is None or other.verdict is None
+    return replace(one, verdict=None if unknown else False)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _word(text: str) -> str:
+    return text if text and _PLAIN.issuperset(text) else _quoted(text)
