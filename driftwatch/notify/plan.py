@@ -1,0 +1,156 @@
+"""Who is told what, and why: one pure function from state changes to planned deliveries.
+
+* A firing incident is told to every receiver of its severity: reason ``first``.
+* Where a silence matches, nothing is planned and the incident names the silence. When the silence
+  is over and the incident still fires, the page goes out then: reason ``silence ended``.
+* A resolve goes to the receivers that its firing page went to, and to no other: reason
+  ``resolved``. It is sent although a silence may match by then, so that nothing stays open at
+  the receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from driftwatch.model import Event, Incident, Severity, Transition
+from driftwatch.notify.silence import Silence, silenced_by
+
+Reason = Literal["first", "silence ended", "resolved"]
+DeliveryStatus = Literal["pending", "sent", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDelivery:
+    """One page to one receiver; (incident, event, receiver) is planned once, ever.
+
+    Attributes:
+        incident_id: which incident.
+        event: firing or resolved.
+        receiver: the receiver's name, never its URL.
+        reason: why it is sent.
+        payload: the page as JSON.
+        planned_at: from when it may be sent.
+    """
+
+    incident_id: str
+    event: Event
+    receiver: str
+    reason: Reason
+    payload: Mapping[str, Any]
+    planned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A planned delivery in the outbox, and how far it got.
+
+    Attributes:
+        id: number in the outbox.
+        status: pending, sent, or dead (given up; it stays counted as undelivered).
+        attempts: attempts made.
+        next_attempt_at: when to try next, None unless pending.
+        last_error: why the last attempt failed.
+        sent_at: when a receiver took it.
+    """
+
+    id: int
+    incident_id: str
+    event: Event
+    receiver: str
+    reason: Reason
+    payload: Mapping[str, Any]
+    planned_at: datetime
+    status: DeliveryStatus
+    attempts: int
+    next_attempt_at: datetime | None
+    last_error: str | None
+    sent_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the planner decided.
+
+    Attributes:
+        open_incidents: the incidents it was given, each naming the silence that holds it back.
+        transitions: the same for the transitions it was given.
+        deliveries: what to send, ordered by time, incident and receiver.
+    """
+
+    open_incidents: Mapping[str, Incident]
+    transitions: tuple[Transition, ...]
+    deliveries: tuple[PlannedDelivery, ...]
+
+
+def plan_deliveries(
+    transitions: Iterable[Transition],
+    receivers: Iterable[tuple[str, Collection[Severity]]],
+    silences: Iterable[Silence],
+    now: datetime,
+    *,
+    open_incidents: Mapping[str, Incident],
+    notified: Collection[tuple[str, str]],
+) -> Plan:
+    """Plan the deliveries of one tick.
+
+    Args:
+        transitions: what happened, in order; each incident carries its rendered ``page``.
+        receivers: (name, severities it wants).
+        silences: every silence; those that do not hold at ``now`` are passed over.
+        now: the time of the tick.
+        open_incidents: key → incident after the tick (rendered pages included).
+        notified: (incident id, receiver) whose firing page is in the outbox and not given up.
+
+    Raises:
+        ValueError: an incident is to be told of and has no page.
+    """
+    routes = [(name, frozenset(severities)) for name, severities in receivers]
+    silences = tuple(silences)
+    told = set(notified)
+    planned: list[PlannedDelivery] = []
+    held: dict[str, str] = {}  # incident id → silence, for those that fired in this tick
+    marked: list[Transition] = []
+    for transition in transitions:
+        incident = transition.incident
+        if transition.event == "resolved":
+            names = [name for name, _ in routes if (incident.id, name) in told]
+            planned += _to(names, incident, "resolved", "resolved", now)
+        elif (silence := silenced_by(incident, silences, now)) is not None:
+            held[incident.id] = silence
+        else:
+            names = [name for name, wanted in routes if incident.severity in wanted]
+            told |= {(incident.id, name) for name in names}
+            planned += _to(names, incident, "firing", "first", now)
+        quiet = held.get(incident.id, incident.silenced_by)
+        marked.append(replace(transition, incident=replace(incident, silenced_by=quiet)))
+    after: dict[str, Incident] = {}
+    for key, incident in sorted(open_incidents.items()):
+        silence = held.get(incident.id)
+        if silence is None and incident.state == "firing" and incident.silenced_by is not None:
+            silence = silenced_by(incident, silences, now)
+            if silence is None:
+                names = [name for name, wanted in routes if incident.severity in wanted]
+                planned += _to(names, incident, "firing", "silence ended", now)
+        after[key] = replace(incident, silenced_by=silence)
+    return Plan(open_incidents=after, transitions=tuple(marked), deliveries=tuple(planned))
+
+
+def _to(
+    names: Iterable[str], incident: Incident, event: Event, reason: Reason, now: datetime
+) -> list[PlannedDelivery]:
+    if incident.page is None:
+        raise ValueError(f"incident {incident.id} is to be told of and its page is not rendered")
+    return [
+        PlannedDelivery(
+            incident_id=incident.id,
+            event=event,
+            receiver=name,
+            reason=reason,
+            payload=incident.page,
+            planned_at=now,
+        )
+        for name in sorted(names)
+    ]
