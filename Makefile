@@ -1,0 +1,47 @@
+# make demo   the page on-call gets, from a recorded server
+# make test   every test
+# Both need Python 3.11 or newer (python3), git and make, and build .venv on the first call.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check docs lock clean
+
+demo: $(VENV)/.run
+	@$(BIN)/driftwatch demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev
+	scripts/check
+
+docs: $(VENV)/.dev
+	scripts/docs
+
+lock:
+	scripts/lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "driftwatch needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# every file that is installed is checked against a hash of the lock; the project itself is built
+# by the locked build backend and stays where it is (-e)
+$(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV) (about a minute, once)" >&2
+	$(PIP) --require-hashes --no-deps -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV) (about a minute, once)" >&2
+	$(PIP) --require-hashes --no-deps -r requirements-dev.lock
+	$(PIP) --no-deps --no-build-isolation --no-index -e .
+	@touch $(VENV)/.run $@
