@@ -1,0 +1,158 @@
+"""The limits model: what binds in a window, and how many requests each limit lets run.
+
+Source of the table: vLLM 0.32 ``v1/core/sched/scheduler.py`` (a request waits for capacity only
+when the sequence cap, the token budget or the KV blocks stop the admission loop) and the sweep of
+vllm.md 4.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.diagnose.thresholds import (
+    BINDING_SHARE,
+    BUDGET_FULL_RATIO,
+    CAP_BAND_RATIO,
+    KV_PRESSED_RATIO,
+)
+from driftwatch.signals.histograms import second_moment_over_mean
+
+SEQS, BUDGET, KV, DEFERRED, NONE = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache",
+    "deferred",
+    "none",
+)
+_UNKNOWN = "unknown"
+
+
+def binding_of_scrape() -> pl.Expr:
+    """Which limit binds in one scrape (String).
+
+    Reads ``running``, ``capacity``, ``deferred``, ``kv``, ``preempted``, ``tokens_per_step``,
+    ``several_api_servers`` and the settings ``max_num_seqs``, ``max_num_batched_tokens``,
+    ``api_server_count``. "unknown": requests wait for capacity, so a batch limit binds, but which
+    one cannot be told. NULL: not known whether any request waits.
+    """
+    cap = pl.col("max_num_seqs")
+    at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
+    kv_pressed = (pl.col("preempted") > 0) | (pl.col("kv") >= KV_PRESSED_RATIO)
+    steps_known = ~pl.col("several_api_servers").fill_null(False) | pl.col(
+        "api_server_count"
+    ).is_not_null()
+    fullness = (
+        pl.col("tokens_per_step") * pl.col("api_server_count").fill_null(1.0)
+        / pl.col("max_num_batched_tokens")
+    )
+    full = fullness >= BUDGET_FULL_RATIO
+    budget_full = pl.when(full | steps_known).then(full)
+    return (
+        pl.when(pl.col("capacity").is_null())
+        .then(None)
+        .when(pl.col("capacity") <= 0)
+        .then(pl.when(pl.col("deferred") > 0).then(pl.lit(DEFERRED)).otherwise(pl.lit(NONE)))
+        .when(kv_pressed.fill_null(False))
+        .then(pl.lit(KV))
+        .when(kv_pressed.is_null() & pl.col("kv").is_null())
+        .then(pl.lit(_UNKNOWN))
+        .when(at_cap.fill_null(False))
+        .then(pl.lit(SEQS))
+        .when(budget_full.fill_null(False))
+        .then(pl.lit(BUDGET))
+        .when(at_cap.is_null() | budget_full.is_null())
+        .then(pl.lit(_UNKNOWN))
+        .otherwise(pl.lit(NONE))
+    )
+
+
+def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+    """What binds, per window.
+
+    Args:
+        pairs: from ``scrapes_inside.inside``.
+        serving: per ``window``: max_num_seqs, max_num_batched_tokens, api_server_count.
+
+    Returns:
+        window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
+        ``binding_limit``, ``binding_requests`` (mean running + waiting for capacity over the
+        binding scrapes), ``binding_since`` (first binding scrape), ``pairs_scrapes``.
+    """
+    judged = pairs.join(serving, on="window", how="left", maintain_order="left").with_columns(
+        limit=binding_of_scrape()
+    )
+    batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
+    counts = judged.group_by("window", maintain_order=True).agg(
+        n=pl.col("limit").count(),
+        bound=batch.sum(),
+        seqs=(pl.col("limit") == SEQS).sum(),
+        budget=(pl.col("limit") == BUDGET).sum(),
+        kv_bound=(pl.col("limit") == KV).sum(),
+        unknown=(pl.col("limit") == _UNKNOWN).sum(),
+        deferred_n=pl.col("deferred").count(),
+        deferred=(pl.col("deferred") > 0).sum(),
+        binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
+        binding_since=pl.col("time").filter(batch).min(),
+    )
+    share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
+    deferred_share = pl.when(pl.col("deferred_n") > 0).then(
+        pl.col("deferred") / pl.col("deferred_n")
+    )
+    known = pl.max_horizontal("seqs", "budget", "kv_bound")
+    named = (
+        pl.when(pl.col("unknown") > known).then(None)
+        .when(pl.col("seqs") == known).then(pl.lit(SEQS))
+        .when(pl.col("kv_bound") == known).then(pl.lit(KV))
+        .otherwise(pl.lit(BUDGET))
+    )
+    return counts.select(
+        "window",
+        "binding_requests",
+        "binding_since",
+        limit_binding_share_10m_ratio=share,
+        waiting_deferred_share_10m_ratio=deferred_share,
+        binding_limit=pl.when(pl.col("n") == 0).then(None)
+        .when(share >= BINDING_SHARE).then(named)
+        .when(deferred_share.fill_null(0.0) >= BINDING_SHARE).then(pl.lit(DEFERRED))
+        .otherwise(pl.lit(NONE)),
+    )
+
+
+def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
+    """How many requests each limit lets run at the window's lengths (closed form).
+
+    N_seq = S; N_budget = B·E[G] / (E[P](1-h) + E[G]); N_kv = KV tokens / (E[PG]/E[G] +
+    E[G²]/(2 E[G]) + half a block), residents being length-biased (recommendation.md). Prompt and
+    generation length are taken as independent, so E[PG]/E[G] = E[P].
+
+    Args:
+        rows: evidence rows with the histogram columns of
+            :func:`driftwatch.signals.rows.base_columns`.
+
+    Returns:
+        The rows with ``allows_max_num_seqs``, ``allows_max_num_batched_tokens``,
+        ``allows_kv_cache`` (requests, NULL = unknown) and ``binding_margin_ratio``.
+    """
+    residence = second_moment_over_mean(
+        rows["generation_tokens_buckets"],
+        rows["generation_tokens_edges"],
+        rows["generation_tokens_mean"],
+    )
+    hit = pl.col("prefix_cache_hit_ratio").fill_null(0.0)
+    prompt, generation = pl.col("prompt_tokens_mean"), pl.col("generation_tokens_mean")
+    rows = rows.with_columns(residence_tokens=residence).with_columns(
+        allows_max_num_seqs=pl.col("max_num_seqs"),
+        allows_max_num_batched_tokens=pl.col("max_num_batched_tokens")
+        * generation
+        / (prompt * (1 - hit) + generation),
+        allows_kv_cache=pl.col("kv_cache_tokens")
+        / (prompt + pl.col("residence_tokens") / 2 + pl.col("kv_block_tokens").fill_null(0.0) / 2),
+    )
+    tightest = pl.min_horizontal(
+        "allows_max_num_seqs", "allows_max_num_batched_tokens", "allows_kv_cache"
+    )
+    return rows.with_columns(
+        binding_margin_ratio=pl.max_horizontal(
+            1 - pl.col("running_requests") / tightest, pl.lit(0.0)
+        )
+    )

@@ -1,0 +1,129 @@
+"""max_num_seqs, inferred from the plateau of running requests while others wait.
+
+vLLM exports the cap in no metric. While requests wait for capacity and the KV cache is free, the
+running set sits at the cap; the gauge is read after finished requests have left, so it shows the
+cap or a little less (on a real server 8 in 60 and 7 in 16 of 76 queued scrapes). A server bound by
+its token budget runs at a level that wanders, and is not mistaken for a plateau.
+
+What is inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
+max_num_batched_tokens cannot be inferred (vllm.md 1.4).
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.thresholds import (
+    CAP_BAND_RATIO,
+    KV_PRESSED_RATIO,
+    PLATEAU_MIN_SCRAPES,
+    PLATEAU_SHARE,
+)
+from driftwatch.signals.scrapes_inside import inside
+
+_KEY = list(KEY_COLUMNS)
+
+CARRIED_SCHEMA: dict[str, type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "plateau": pl.Float64,
+    "running_max": pl.Float64,
+}
+
+
+def infer_max_num_seqs(
+    facts: pl.DataFrame,
+    windows: pl.DataFrame,
+    carried: pl.DataFrame,
+    carried_until: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """The cap as far as it shows at each window's end.
+
+    A window whose queued scrapes (waiting for capacity, KV below 0.85, no preemption) number at
+    least PLATEAU_MIN_SCRAPES and lie to PLATEAU_SHARE within the band under their maximum shows
+    that maximum as the cap, unless the epoch has seen more running at once. A cap once seen holds
+    until a restart or knob change (epoch) or until more requests run than it allows.
+
+    Args:
+        facts: from ``scrape_facts``, sorted by target and time.
+        windows: instance, engine, start, end; ascending ``end`` within a target.
+        carried: :data:`CARRIED_SCHEMA`, what an earlier evaluation of the same targets knew.
+        carried_until: end of that evaluation (a datetime literal); None = nothing carried.
+
+    Returns:
+        The windows' instance, engine, end with ``plateau`` (NULL = not shown) and
+        ``running_max`` (since the epoch began).
+    """
+    before = _carried_epoch(facts, carried, carried_until)
+    levels = (
+        facts.join(before, on=[*_KEY, "epoch"], how="left", maintain_order="left")
+        .with_columns(
+            running_max=pl.max_horizontal(
+                pl.col("running").cum_max().over([*_KEY, "epoch"]).forward_fill(),
+                "carried_running_max",
+            )
+        )
+        .select([*_KEY, "time", "epoch", "running_max", "carried_plateau"])
+    )
+    grid = windows.select([*_KEY, "start", "end"]).with_row_index("window")
+    at_end = (
+        grid.sort("end")
+        .join_asof(
+            levels.sort("time"), left_on="end", right_on="time", by=_KEY, strategy="backward",
+            allow_exact_matches=False, check_sortedness=False,
+        )
+        .join(_candidates(inside(facts, windows)), on="window", how="left")
+        .sort([*_KEY, "end"])
+    )
+    confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
+    known = pl.coalesce(
+        confirmed.forward_fill().over([*_KEY, "epoch"]), pl.col("carried_plateau")
+    )
+    return (
+        at_end.with_columns(
+            plateau=pl.when(known >= pl.col("running_max")).then(known)
+        )
+        .sort("window")
+        .select([*_KEY, "end", "plateau", "running_max"])
+    )
+
+
+def _candidates(pairs: pl.DataFrame) -> pl.DataFrame:
+    """window → the level a plateau shows, where it shows one."""
+    queued = pairs.filter(
+        (pl.col("capacity") > 0)
+        & (pl.col("kv") < KV_PRESSED_RATIO)
+        & (pl.col("preempted").fill_null(0.0) == 0)
+        & pl.col("running").is_not_null()
+    )
+    top = pl.col("running").max()
+    in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
+    return (
+        queued.group_by("window")
+        .agg(level=top, share=in_band.mean(), scrapes=pl.len())
+        .filter(
+            (pl.col("scrapes") >= PLATEAU_MIN_SCRAPES)
+            & (pl.col("share") >= PLATEAU_SHARE)
+            & (pl.col("level") >= 1)
+        )
+        .select("window", candidate="level")
+    )
+
+
+def _carried_epoch(
+    facts: pl.DataFrame, carried: pl.DataFrame, until: pl.Expr | None
+) -> pl.DataFrame:
+    """What was carried, keyed by the epoch it still describes."""
+    empty = pl.DataFrame(
+        schema={**{k: pl.String for k in _KEY}, "epoch": pl.Int64,
+                "carried_plateau": pl.Float64, "carried_running_max": pl.Float64}
+    )
+    if until is None or carried.is_empty():
+        return empty
+    last_epoch = (
+        facts.filter(pl.col("time") < until).group_by(_KEY).agg(epoch=pl.col("epoch").last())
+    )
+    return last_epoch.join(carried, on=_KEY).select(
+        *_KEY, "epoch", carried_plateau="plateau", carried_running_max="running_max"
+    )

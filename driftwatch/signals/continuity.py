@@ -1,0 +1,100 @@
+"""Where counters may be subtracted and where not: restarts, knob changes, gaps.
+
+A scrape starts a new *epoch* of its target when the engine restarted (the process start or the
+counters' creation time changed, or any counter fell), when the KV configuration or a histogram's
+edges changed, or after a gap longer than :data:`MAX_GAP_SECONDS`. Inside an epoch every counter is
+a plain running sum, so a window is a difference of two scrapes.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
+from driftwatch.collect.schema import KEY_COLUMNS
+
+# Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
+MAX_GAP_SECONDS = 300.0
+# Process start times are served rounded to 10 ms; a real restart moves them by seconds.
+START_TIME_TOLERANCE_SECONDS = 1.0
+
+_KEY = list(KEY_COLUMNS)
+_MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
+_EDGES = tuple(f"{name}_edges" for name in HISTOGRAMS)
+# Gauges whose window mean is asked for; the process's own times are not signals.
+MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
+
+
+def _previous(column: str) -> pl.Expr:
+    """The last known value of ``column`` before this scrape, of the same target."""
+    return pl.col(column).forward_fill().shift(1).over(_KEY)
+
+
+def _changed(column: str, tolerance: float | None = None) -> pl.Expr:
+    """``column`` is known now and before, and differs (by more than ``tolerance``)."""
+    before = _previous(column)
+    differs = (
+        pl.col(column) != before
+        if tolerance is None
+        else (pl.col(column) - before).abs() > tolerance
+    )
+    return differs.fill_null(False)
+
+
+def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
+    """Usable scrapes with their continuity, sorted by target and time.
+
+    Args:
+        scrapes: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order.
+
+    Returns:
+        The rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
+        ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's
+        first row); ``epoch`` (counts up within a target); ``from_zero`` (the epoch began with a
+        restart: its counters started at 0); ``step_seconds`` (time since the previous scrape that
+        this scrape's increments cover, 0 where there is none).
+    """
+    usable = scrapes.filter(pl.col("ok")).sort([*_KEY, "time"])
+    usable = usable.with_columns(previous_time=pl.col("time").shift(1).over(_KEY))
+    fell = pl.any_horizontal([(pl.col(c) < _previous(c)).fill_null(False) for c in _MONOTONE])
+    usable = usable.with_columns(
+        restarted=fell
+        | _changed("process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
+        | _changed("created_seconds", START_TIME_TOLERANCE_SECONDS),
+        configuration_changed=_changed("cache_config"),
+        edges_changed=pl.any_horizontal([_changed(c) for c in _EDGES]),
+        after_gap=(
+            (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds()
+            > MAX_GAP_SECONDS * 1000
+        ).fill_null(False),
+    )
+    first = pl.col("previous_time").is_null()
+    begins = pl.any_horizontal("restarted", "configuration_changed", "edges_changed", "after_gap")
+    usable = usable.with_columns(
+        epoch=begins.cast(pl.Int64).cum_sum().over(_KEY),
+        epoch_starts=begins | first,
+    )
+    usable = usable.with_columns(
+        from_zero=pl.col("restarted").first().over([*_KEY, "epoch"]),
+        epoch_time=pl.col("time").first().over([*_KEY, "epoch"]),
+    )
+    return usable.with_columns(step_seconds=_step_seconds())
+
+
+def _step_seconds() -> pl.Expr:
+    """Seconds that this scrape's increments cover.
+
+    After a restart the increments began with the process, not with the last scrape before it.
+    """
+    time = pl.col("time")
+    elapsed = (time - pl.col("previous_time")).dt.total_microseconds() / 1e6
+    alive = time.dt.epoch("us") / 1e6 - pl.col("process_start_time_seconds")
+    since_restart = pl.min_horizontal(elapsed, pl.when(alive > 0).then(alive))
+    return (
+        pl.when(pl.col("restarted"))
+        .then(since_restart)
+        .when(pl.col("epoch_starts"))
+        .then(0.0)
+        .otherwise(elapsed)
+        .fill_null(0.0)
+    )

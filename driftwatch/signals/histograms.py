@@ -1,0 +1,141 @@
+"""Quantiles and shares from cumulative bucket counts, for a whole column of histograms at once.
+
+Every function takes a list column of cumulative counts (``+Inf`` last) with its edges and works
+group by group of equal edges, in NumPy. A histogram without observations has no quantile: NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile of every histogram in a column, with the bucket it lies in.
+
+    Attributes:
+        value: linear inside the bucket, as PromQL's ``histogram_quantile``; the last finite edge
+            where the bucket is +Inf.
+        lower: lower edge of the bucket.
+        upper: upper edge; NULL where the bucket is +Inf.
+    """
+
+    value: pl.Series
+    lower: pl.Series
+    upper: pl.Series
+
+
+def _by_edges(
+    buckets: pl.Series, edges: pl.Series, width: int,
+    compute: Callable[[Floats, Floats], Floats],
+) -> Floats:
+    """Apply ``compute(counts[n, k], edges[k]) -> [n, width]`` per group of equal edges."""
+    result = np.full((len(buckets), width), np.nan)
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for row, row_edges in enumerate(edges.to_list()):
+        if row_edges:
+            groups.setdefault(tuple(row_edges), []).append(row)
+    for group_edges, rows in groups.items():
+        known = [row for row, ok in zip(rows, buckets[rows].is_not_null(), strict=True) if ok]
+        if not known:
+            continue
+        counts = buckets[known].explode(empty_as_null=True).to_numpy().reshape(len(known), -1)
+        if counts.shape[1] == len(group_edges):
+            result[known] = compute(counts.astype(float), np.array(group_edges))
+    return result
+
+
+def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
+    """The ``q`` quantile (0 < q < 1) of each histogram.
+
+    Args:
+        buckets: List(Float64), cumulative counts by edge, +Inf last.
+        edges: List(Float64), the ``le`` values, inf last.
+        q: which quantile.
+    """
+
+    def compute(counts: Floats, le: Floats) -> Floats:
+        total = counts[:, -1]
+        rank = q * total
+        cell = np.argmax(counts >= rank[:, None], axis=1)
+        rows = np.arange(len(counts))
+        lower_edges = np.concatenate([[min(0.0, le[0])], le[:-1]])
+        below = np.where(cell > 0, counts[rows, cell - 1], 0.0)
+        inside = counts[rows, cell] - below
+        lower, upper = lower_edges[cell], le[cell]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = lower + (upper - lower) * (rank - below) / inside
+        open_ended = np.isinf(upper)
+        value = np.where(open_ended, lower, value)
+        out = np.stack([value, lower, np.where(open_ended, np.nan, upper)], axis=1)
+        out[total <= 0] = np.nan
+        return out
+
+    found = _by_edges(buckets, edges, 3, compute)
+    value, lower, upper = (pl.Series(found[:, i]).fill_nan(None) for i in range(3))
+    return Quantile(value, lower, upper)
+
+
+def share_within(buckets: pl.Series, edges: pl.Series, targets: pl.Series) -> pl.DataFrame:
+    """Share of observations at or below a target, as the bounds that the buckets allow.
+
+    Args:
+        buckets: List(Float64), cumulative counts.
+        edges: List(Float64).
+        targets: Float64, one target per row; NULL = none.
+
+    Returns:
+        ``lower`` and ``upper`` share (equal where the target is an edge); NULL without a target
+        or without observations.
+    """
+    wanted = targets.to_numpy().astype(float)
+    rows = np.full((len(buckets), 2), np.nan)
+    for target in np.unique(wanted[~np.isnan(wanted)]):
+
+        def compute(counts: Floats, le: Floats, target: float = float(target)) -> Floats:
+            total = counts[:, -1]
+            at_or_below = np.searchsorted(le, target, side="right") - 1
+            at_or_above = np.searchsorted(le, target, side="left")
+            low = counts[:, at_or_below] if at_or_below >= 0 else np.zeros(len(counts))
+            high = counts[:, min(at_or_above, len(le) - 1)]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.stack([low / total, high / total], axis=1)
+
+        hit = wanted == target
+        rows[hit] = _by_edges(
+            buckets.filter(pl.Series(hit)), edges.filter(pl.Series(hit)), 2, compute
+        )
+    return pl.DataFrame({"lower": rows[:, 0], "upper": rows[:, 1]}).fill_nan(None)
+
+
+def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Series) -> pl.Series:
+    """E[X²]/E[X], assuming values spread evenly inside their bucket; the last finite edge stands
+    for the open bucket.
+
+    Args:
+        buckets: List(Float64), cumulative counts.
+        edges: List(Float64).
+        means: Float64, exact means from sum and count.
+    """
+
+    def compute(counts: Floats, le: Floats) -> Floats:
+        mass = np.diff(counts, axis=1, prepend=0.0)
+        lower = np.concatenate([[0.0], le[:-1]])
+        upper = np.where(np.isinf(le), lower, le)
+        square = (lower**2 + lower * upper + upper**2) / 3
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return ((mass @ square) / counts[:, -1])[:, None]
+
+    square_mean = pl.Series(_by_edges(buckets, edges, 1, compute)[:, 0]).fill_nan(None)
+    ratio = square_mean / means
+    # never below the mean: E[X²] ≥ E[X]²
+    return pl.DataFrame({"r": ratio, "m": means}).select(
+        pl.when(pl.col("r").is_not_null()).then(pl.max_horizontal("r", "m"))
+    ).to_series()

@@ -1,0 +1,133 @@
+"""Totals of a window → the evidence columns that vLLM alone can fill."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.signals.histograms import quantile
+
+_SECONDS = pl.col("duration_seconds")
+# The columns of the serving frame that joins in: what is configured, per target.
+SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "pool": pl.String,
+    "max_num_seqs": pl.Float64,
+    "max_num_seqs_inferred": pl.Boolean,
+    "max_num_batched_tokens": pl.Float64,
+    "kv_cache_tokens": pl.Float64,
+    "kv_block_tokens": pl.Float64,
+    "api_server_count": pl.Float64,
+    "gpus_per_replica": pl.Float64,
+    "slo_ttft_seconds": pl.Float64,
+    "slo_tpot_seconds": pl.Float64,
+    "slo_share": pl.Float64,
+}
+
+
+def _mean(histogram: str) -> pl.Expr:
+    """Mean of a histogram's observations in the window; NULL without one."""
+    count = pl.col(f"{histogram}_count")
+    return pl.when(count > 0).then(pl.col(f"{histogram}_sum") / count)
+
+
+def _rate(counter: str) -> pl.Expr:
+    """Increase per second of the window; NULL where nothing was observed."""
+    return pl.when(_SECONDS > 0).then(pl.col(counter) / _SECONDS)
+
+
+def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
+    """A ratio that is NULL where its denominator is 0."""
+    return pl.when(denominator > 0).then(numerator / denominator)
+
+
+def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+    """One evidence row per window, without reference and limit columns.
+
+    Args:
+        totals: from :func:`driftwatch.signals.windows.totals`.
+        serving: :data:`SERVING_SCHEMA`, one row per target.
+
+    Returns:
+        instance, engine, pool, start, end and evidence columns; plus ``prompt_tokens_buckets``,
+        ``generation_tokens_buckets`` with their edges, for those who compare distributions.
+    """
+    joined = totals.join(serving, on=["instance", "engine"], how="left", maintain_order="left")
+    steps = pl.col("iteration_tokens_count") / pl.col("api_server_count").fill_null(1.0)
+    overcounted = pl.col("several_api_servers") & pl.col("api_server_count").is_null()
+    outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+    computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
+    waiting_capacity = pl.coalesce(
+        "waiting_capacity_requests_mean",
+        # before waiting_by_reason existed every waiting request waited for capacity
+        "waiting_requests_mean",
+    )
+    rows = joined.with_columns(
+        effective_batch_size=_rate("itl_seconds_sum"),
+        requests_per_forward_pass=_over(outputs, steps),
+        decode_requests_per_forward_pass=_over(pl.col("itl_seconds_count"), steps),
+        running_requests=pl.col("running_requests_mean"),
+        tokens_per_forward_pass=_over(pl.col("iteration_tokens_sum"), steps),
+        forward_passes_per_second=pl.when(_SECONDS > 0).then(steps / _SECONDS),
+        forward_passes_overcounted=overcounted,
+        finished_requests=pl.col("prompt_tokens_count"),
+        prompt_tokens_mean=_mean("prompt_tokens"),
+        generation_tokens_mean=_mean("generation_tokens"),
+        prefill_decode_ratio=_over(computed, pl.col("generation_tokens_total")),
+        generation_tokens_per_second=_rate("generation_tokens_total"),
+        prompt_tokens_per_second=_rate("prompt_tokens_total"),
+        batch_assembly_wait_seconds=_mean("queue_seconds"),
+        waiting_requests=pl.col("waiting_requests_mean"),
+        waiting_capacity_requests=waiting_capacity,
+        waiting_deferred_requests=pl.col("waiting_deferred_requests_mean"),
+        kv_cache_usage_ratio=pl.col("kv_cache_usage_ratio_mean"),
+        preemptions_per_second=_rate("preemptions_total"),
+        prefix_cache_hit_ratio=_over(
+            pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
+        ),
+        requests_per_second=_rate("finished_requests_total"),
+        rejected_requests_per_second=_rate("rejected_requests_total"),
+        aborted_requests_per_second=_rate("aborted_requests_total"),
+        queue_share_of_ttft_ratio=_over(_mean("queue_seconds"), _mean("ttft_seconds")),
+        prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
+        decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
+        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds", "tpot_seconds",
+                                           "e2e_seconds")},
+    )
+    estimates = ("effective_batch_size", "decode_requests_per_forward_pass", "running_requests")
+    positive = [pl.when(pl.col(c) > 0).then(pl.col(c)) for c in estimates]
+    rows = rows.with_columns(
+        tokens_per_second_per_gpu=pl.col("generation_tokens_per_second")
+        / pl.col("gpus_per_replica"),
+        batch_utilization=pl.col("tokens_per_forward_pass") / pl.col("max_num_batched_tokens"),
+        sequence_utilization=pl.col("running_requests") / pl.col("max_num_seqs"),
+        batch_estimate_spread_ratio=pl.when(
+            pl.sum_horizontal(p.is_not_null() for p in positive) >= 2
+        ).then(pl.max_horizontal(positive) / pl.min_horizontal(positive)),
+    )
+    return _with_quantiles(rows)
+
+
+_QUANTILES = (
+    ("prompt_tokens", "prompt_tokens", ("p50", "p95")),
+    ("generation_tokens", "generation_tokens", ("p50", "p95")),
+    ("queue_seconds", "batch_assembly_wait_seconds", ("p95",)),
+    ("ttft_seconds", "ttft_seconds", ("p95",)),
+    ("itl_seconds", "itl_seconds", ("p95",)),
+    ("tpot_seconds", "tpot_seconds", ("p95",)),
+    ("e2e_seconds", "e2e_seconds", ("p95",)),
+)
+
+
+def _with_quantiles(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add value, lower and upper edge of each quantile column."""
+    columns: dict[str, pl.Series] = {}
+    for histogram, stem, quantiles in _QUANTILES:
+        for name in quantiles:
+            found = quantile(
+                rows[f"{histogram}_buckets"], rows[f"{histogram}_edges"], int(name[1:]) / 100
+            )
+            columns[f"{stem}_{name}"] = found.value
+            columns[f"{stem}_{name}_lower"] = found.lower
+            columns[f"{stem}_{name}_upper"] = found.upper
+    return rows.with_columns(**columns)

@@ -1,0 +1,83 @@
+"""The single scrapes of a window, for questions that a difference of counters cannot answer."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+
+_KEY = list(KEY_COLUMNS)
+
+
+def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
+    """What one scrape shows of the scheduler, narrow enough to repeat in every window.
+
+    Args:
+        epochs: from :func:`driftwatch.signals.continuity.with_epochs`.
+
+    Returns:
+        instance, engine, time, epoch, ``running``, ``capacity`` (waiting for capacity),
+        ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the previous
+        scrape of the epoch, NULL on its first), ``several_api_servers``, and ``present``
+        (requests running or waiting).
+    """
+    epoch = [*_KEY, "epoch"]
+
+    def increase(column: str) -> pl.Expr:
+        return pl.col(column) - pl.col(column).shift(1).over(epoch)
+
+    steps = increase("iteration_tokens_count")
+    return epochs.select(
+        *_KEY,
+        "time",
+        "epoch",
+        "several_api_servers",
+        running=pl.col("running_requests"),
+        waiting=pl.col("waiting_requests"),
+        # before waiting_by_reason existed every waiting request waited for capacity
+        capacity=pl.coalesce("waiting_capacity_requests", "waiting_requests"),
+        deferred=pl.col("waiting_deferred_requests"),
+        kv=pl.col("kv_cache_usage_ratio"),
+        preempted=increase("preemptions_total"),
+        tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
+        present=(pl.col("running_requests") + pl.col("waiting_requests")) > 0,
+    )
+
+
+def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Every scrape of every window, cut at the beginning of the window's last epoch.
+
+    Args:
+        facts: from :func:`scrape_facts`, sorted by target and time.
+        windows: instance, engine, start, end.
+
+    Returns:
+        ``window`` (row number in ``windows``) and the facts; start <= time < end.
+    """
+    rows = facts.with_row_index("row")
+    asked = windows.select([*_KEY, "start", "end"]).with_row_index("window")
+    last = asked.sort("end").join_asof(
+        rows.select([*_KEY, "time", "row", "epoch"]).sort("time"),
+        left_on="end", right_on="time", by=_KEY, strategy="backward",
+        allow_exact_matches=False, check_sortedness=False,
+    )
+    first = asked.sort("start").join_asof(
+        rows.select([*_KEY, "time", "row"]).sort("time"),
+        left_on="start", right_on="time", by=_KEY, strategy="forward", check_sortedness=False,
+    )
+    spans = (
+        last.drop_nulls("row")
+        .filter(pl.col("time") >= pl.col("start"))
+        .select("window", "epoch", *_KEY, last_row="row")
+        .join(first.select("window", first_row="row"), on="window")
+        .with_columns(row=pl.int_ranges("first_row", pl.col("last_row") + 1))
+        .explode("row", empty_as_null=True)
+        .select("window", "row", window_epoch="epoch")
+        .with_columns(pl.col("row").cast(rows.schema["row"]))
+    )
+    return (
+        spans.join(rows, on="row")
+        .filter(pl.col("epoch") == pl.col("window_epoch"))
+        .drop("row", "window_epoch")
+        .sort("window", "time")
+    )

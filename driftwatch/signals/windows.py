@@ -1,0 +1,284 @@
+"""What happened in a window: increases of counters and histograms, means of gauges.
+
+A window is a row (instance, engine, start, end). Because counters are running sums inside an
+epoch, its increase is the last scrape minus a *base* scrape. Two conventions:
+
+* ``chained`` windows (the minute grid): scrapes with start <= time < end count, and the base is
+  the last scrape before ``start``, so neighbouring windows share no increment and lose none;
+* ``whole`` windows (asked for by a person): scrapes with start <= time <= end count, and the base
+  is the first of them, so nothing from outside the window is in it.
+
+A window never reaches across an epoch (restart, knob change, gap) with ``cut``: what came before
+the last epoch's beginning is left out. Without ``cut`` the epochs inside are added up.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import polars as pl
+
+from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.signals.continuity import MEAN_GAUGES
+
+Kind = Literal["chained", "whole"]
+
+_KEY = list(KEY_COLUMNS)
+_WINDOW = [*_KEY, "start", "end"]
+_SUMS = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
+_LISTS = tuple(f"{h}_buckets" for h in HISTOGRAMS)
+_EDGES = tuple(f"{h}_edges" for h in HISTOGRAMS)
+
+
+def totals(epochs: pl.DataFrame, windows: pl.DataFrame, *, kind: Kind, cut: bool) -> pl.DataFrame:
+    """Additive totals per window.
+
+    Args:
+        epochs: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`).
+        windows: columns instance, engine, start, end; one row per window asked for.
+        kind: chained or whole (see the module's text).
+        cut: leave out what came before the last epoch in the window.
+
+    Returns:
+        The windows, in their order, with: increases of every counter, histogram ``_sum`` and
+        ``_count`` (Float64) and ``_buckets`` (List, cumulative by edge) with their ``_edges``;
+        ``<gauge>_mean``; ``scrapes`` (count), ``duration_seconds``, ``restarted``,
+        ``configuration_changed``, ``first_time``, ``last_time``, and the last known
+        ``model_name``, ``cache_config``, ``several_api_servers``. NULL where the window has no
+        scrape, or a series is on neither or only one of the two scrapes.
+    """
+    numbered = _cumulated(epochs)
+    asked = windows.select(_WINDOW).with_row_index("window")
+    bounds = _bounds(numbered, asked, kind)
+    parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
+    found = _differences(numbered, parts)
+    if not cut:
+        found = _added_up(found)
+    return (
+        asked.join(found, on="window", how="left", maintain_order="left")
+        .drop("window")
+        .with_columns(
+            pl.col("scrapes").fill_null(0.0),
+            pl.col("duration_seconds").fill_null(0.0),
+        )
+    )
+
+
+def _cumulated(epochs: pl.DataFrame) -> pl.DataFrame:
+    """Rows numbered from 0, with running sums of gauges and of covered seconds."""
+    running = [
+        expression
+        for gauge in MEAN_GAUGES
+        for expression in (
+            pl.col(gauge).fill_null(0.0).cum_sum().over(_KEY).alias(f"{gauge}_cumulative"),
+            pl.col(gauge).is_not_null().cast(pl.Float64).cum_sum().over(_KEY).alias(f"{gauge}_n"),
+        )
+    ]
+    return epochs.with_columns(
+        *running, seconds_cumulative=pl.col("step_seconds").cum_sum().over(_KEY)
+    ).with_row_index("row")
+
+
+def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataFrame:
+    """First and last row of every window that has any, and the row before the first.
+
+    Returns:
+        window, first, last (row numbers), before (row number or NULL).
+    """
+    rows = numbered.select([*_KEY, "time", "row"])
+    last = asked.sort("end").join_asof(
+        rows.sort("time"), left_on="end", right_on="time", by=_KEY, strategy="backward",
+        allow_exact_matches=kind == "whole", check_sortedness=False,
+    )
+    first = asked.sort("start").join_asof(
+        rows.sort("time"), left_on="start", right_on="time", by=_KEY, strategy="forward",
+        check_sortedness=False,
+    )
+    both = last.select("window", last="row", last_time="time", start="start").join(
+        first.select("window", first="row"), on="window"
+    )
+    both = both.filter(pl.col("last_time") >= pl.col("start"))
+    starts_target = numbered.select(first="row", has_before=pl.col("previous_time").is_not_null())
+    return both.join(starts_target, on="first").select(
+        "window", "first", "last",
+        before=pl.when(pl.col("has_before") & (kind == "chained")).then(
+            pl.col("first").cast(pl.Int64) - 1
+        ),
+    )
+
+
+def _cut_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
+    """One part per window: its last epoch."""
+    epoch_first = (
+        numbered.filter("epoch_starts")
+        .select(*_KEY, "epoch", epoch_first="row")
+    )
+    rows = numbered.select([*_KEY, "epoch", "row"]).join(
+        epoch_first, on=[*_KEY, "epoch"], maintain_order="left"
+    )
+    return _with_base(
+        bounds.join(rows.select(last="row", epoch_first="epoch_first"), on="last").with_columns(
+            first_of_part=pl.max_horizontal("first", "epoch_first")
+        ),
+        numbered,
+    )
+
+
+def _epoch_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
+    """A part per epoch that the window touches, in order."""
+    starts = numbered.filter("epoch_starts").select(epoch_row="row")
+    inside = (
+        bounds.join_where(
+            starts,
+            pl.col("epoch_row") > pl.col("first"),
+            pl.col("epoch_row") <= pl.col("last"),
+        )
+        .select("window", "epoch_row")
+        .sort("window", "epoch_row")
+    )
+    begins = pl.concat(
+        [bounds.select("window", first_of_part="first"),
+         inside.select("window", first_of_part="epoch_row")]
+    ).sort("window", "first_of_part")
+    ends = pl.coalesce(pl.col("first_of_part").shift(-1).over("window") - 1, pl.col("last"))
+    parts = begins.join(bounds, on="window", maintain_order="left").with_columns(last=ends)
+    return _with_base(parts, numbered)
+
+
+def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
+    """Where each part's increments start from.
+
+    ``base`` is a row number: the scrape before the part when it belongs to the same epoch, else
+    the part's own first scrape; NULL with ``from_zero`` when the part's epoch began with a
+    restart inside the window, for then its counters started at 0.
+    """
+    flags = numbered.select(first_of_part="row", starts="epoch_starts", from_zero="restarted")
+    joined = parts.join(flags, on="first_of_part", maintain_order="left")
+    inside = pl.col("first_of_part") > pl.col("first")
+    chained = pl.col("before").is_not_null()
+    zero = pl.col("starts") & pl.col("from_zero") & (inside | chained)
+    own = pl.col("first_of_part").cast(pl.Int64)
+    base = (
+        pl.when(zero).then(None)
+        .when(pl.col("starts") | inside).then(own)
+        .otherwise(pl.coalesce("before", own))
+    )
+    return joined.select(
+        "window", "last", first="first_of_part", base=base, zero=zero, chained=chained
+    )
+
+
+def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Last scrape minus base scrape, per part."""
+    gauges = [f"{g}_{part}" for g in MEAN_GAUGES for part in ("cumulative", "n")]
+    carried = ["model_name", "cache_config", "several_api_servers"]
+    values = numbered.select(
+        [pl.col("row").cast(pl.Int64), "time", "seconds_cumulative", "step_seconds",
+         "restarted", "configuration_changed", *_SUMS, *_LISTS, *_EDGES, *gauges, *MEAN_GAUGES,
+         *carried]
+    )
+    parts = parts.with_columns(pl.col("last", "first").cast(pl.Int64))
+    joined = (
+        parts.join(values, left_on="last", right_on="row", maintain_order="left")
+        .join(
+            values.select("row", *_SUMS, *_LISTS, "seconds_cumulative"),
+            left_on="base", right_on="row", how="left", suffix="_base", maintain_order="left",
+        )
+        .join(
+            values.select(
+                "row", "time", "seconds_cumulative", "step_seconds", "restarted",
+                "configuration_changed", *gauges, *MEAN_GAUGES,
+            ),
+            left_on="first", right_on="row", how="left", suffix="_first", maintain_order="left",
+        )
+    )
+    zero = pl.col("zero")
+    sums = [
+        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c)
+        for c in _SUMS
+    ]
+    lists = [
+        pl.when(zero).then(pl.col(c)).otherwise(pl.col(c) - pl.col(f"{c}_base")).alias(c)
+        for c in _LISTS
+    ]
+    # the first scrape's own gauge value belongs to the window, hence "first minus own"
+    means = [
+        (pl.col(f"{g}_cumulative") - pl.col(f"{g}_cumulative_first")
+         + pl.col(f"{g}_first").fill_null(0.0)).alias(f"{g}_total")
+        for g in MEAN_GAUGES
+    ] + [
+        (pl.col(f"{g}_n") - pl.col(f"{g}_n_first")
+         + pl.col(f"{g}_first").is_not_null().cast(pl.Float64)).alias(f"{g}_scrapes")
+        for g in MEAN_GAUGES
+    ]
+    seconds_from = (
+        pl.when(zero)
+        .then(pl.col("seconds_cumulative_first") - pl.col("step_seconds_first"))
+        .otherwise(pl.col("seconds_cumulative_base"))
+    )
+    return joined.select(
+        "window",
+        *sums,
+        *lists,
+        *_EDGES,
+        *means,
+        *carried,
+        scrapes=(pl.col("last") - pl.col("first") + 1).cast(pl.Float64),
+        duration_seconds=pl.col("seconds_cumulative") - seconds_from,
+        restarted=pl.col("restarted_first") & (pl.col("chained") | pl.col("zero")),
+        configuration_changed=pl.col("configuration_changed_first")
+        & (pl.col("chained") | pl.col("zero")),
+        first_time=pl.col("time_first"),
+        last_time=pl.col("time"),
+    ).pipe(_gauge_means)
+
+
+def _gauge_means(frame: pl.DataFrame) -> pl.DataFrame:
+    """Replace totals and counts of gauges by their means."""
+    return frame.with_columns(
+        pl.when(pl.col(f"{g}_scrapes") > 0)
+        .then(pl.col(f"{g}_total") / pl.col(f"{g}_scrapes"))
+        .alias(f"{g}_mean")
+        for g in MEAN_GAUGES
+    )
+
+
+def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
+    """Parts of one window added up; windows of one part (nearly all) pass through."""
+    counted = parts.with_columns(parts_in_window=pl.len().over("window"))
+    single = counted.filter(pl.col("parts_in_window") == 1).drop("parts_in_window")
+    several = counted.filter(pl.col("parts_in_window") > 1)
+    if several.is_empty():
+        return single
+    totals_ = [f"{g}_{part}" for g in MEAN_GAUGES for part in ("total", "scrapes")]
+    added = several.group_by("window", maintain_order=True).agg(
+        # a sum over parts is unknown when a part is unknown
+        *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in _SUMS],
+        *[pl.col(c) for c in _LISTS],
+        *[pl.col(c).last() for c in _EDGES],
+        *[pl.col(c).sum() for c in totals_],
+        *[pl.col(c).drop_nulls().last() for c in ("model_name", "cache_config",
+                                                  "several_api_servers")],
+        pl.col("scrapes").sum(),
+        pl.col("duration_seconds").sum(),
+        pl.col("restarted").any(),
+        pl.col("configuration_changed").any(),
+        pl.col("first_time").first(),
+        pl.col("last_time").last(),
+    )
+    added = added.with_columns(
+        pl.Series(c, [_list_sum(lists) for lists in added[c].to_list()], dtype=pl.List(pl.Float64))
+        for c in _LISTS
+    ).pipe(_gauge_means)
+    return pl.concat([single, added.select(single.columns)])
+
+
+def _list_sum(lists: list[list[float] | None]) -> list[float] | None:
+    """Element-wise sum; the last list alone where edges changed; NULL where one is unknown."""
+    known = [values for values in lists if values is not None]
+    if len(known) != len(lists):
+        return None
+    if len({len(values) for values in known}) > 1:
+        return known[-1]
+    return [sum(column) for column in zip(*known, strict=True)]
