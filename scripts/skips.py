@@ -1,6 +1,6 @@
 """Compare the skips of a test run with the list of expected ones.
 
-    python .ci/skips.py JUNIT_XML EXPECTED
+    python scripts/skips.py JUNIT_XML EXPECTED
 
 Exits 1 when a test was skipped (or failed as expected) that the list does not name, or when no
 test ran at all. A line of the list is ``path/to/test.py::name  # why``; blank lines and lines
