@@ -1,0 +1,65 @@
+"""The recording that ships is the full one, less what driftwatch does not read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ROOT / "driftwatch" / "_demo" / "run_cap.jsonl.gz"
+SCRIPT = ROOT / "scripts" / "make-demo-recording"
+
+
+def _make(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_is_what_the_script_makes(shared_data: Path, tmp_path: Path) -> None:
+    source = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
+    ran = _make("--check", source, SHORT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    first, second = tmp_path / "a.gz", tmp_path / "b.gz"
+    assert _make(source, first, PYTHONHASHSEED="0").returncode == 0
+    assert _make(source, second, PYTHONHASHSEED="1").returncode == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_changed_recording_is_noticed(shared_data: Path, tmp_path: Path) -> None:
+    source = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
+    other = tmp_path / "other.gz"
+    other.write_bytes(gzip.compress(gzip.decompress(SHORT.read_bytes())[:-2]))
+    assert _make("--check", source, other).returncode == 1
+
+
+def test_it_is_small_and_carries_no_time_of_its_making() -> None:
+    header = SHORT.read_bytes()[:10]
+    assert header[4:8] == b"\0\0\0\0"  # mtime
+    assert header[3] == 0  # flags: no file name
+    assert SHORT.stat().st_size < 1_000_000
+
+
+def test_every_line_is_a_scrape() -> None:
+    scrapes = [json.loads(line) for line in gzip.decompress(SHORT.read_bytes()).splitlines()]
+    times = [scrape["t"] for scrape in scrapes]
+    assert times == sorted(times)
+    assert {"phase"} & set().union(*scrapes) == set()
+    failed = [scrape for scrape in scrapes if scrape["status"] != 200]
+    assert failed, "the restart is in it"
+    assert all("vllm:" in s["body"] for s in scrapes if s["status"] == 200)
+
+
+def test_a_missing_source_is_a_clear_error(tmp_path: Path) -> None:
+    ran = _make(tmp_path / "nowhere.gz", tmp_path / "out.gz")
+    assert ran.returncode == 2
+    assert "no recording at" in ran.stderr
+    assert not (tmp_path / "out.gz").exists()

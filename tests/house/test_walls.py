@@ -1,0 +1,66 @@
+"""The walls between packages hold, and every package says what lives in it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "driftwatch"
+
+
+def test_import_contracts_hold() -> None:
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv[1:] = ['--no-cache'];"
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 broken" in ran.stdout
+
+
+def _packages() -> list[Path]:
+    return sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("package", _packages(), ids=lambda path: path.name)
+def test_every_package_says_what_lives_there(package: Path) -> None:
+    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+
+
+def test_no_module_is_long() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in PACKAGE.rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+        and path.name not in ("evidence.py",)  # a table of columns, one after the other
+    }
+    assert long == {}
+
+
+def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
+    users = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if any(name.startswith("driftwatch.testing") for name in names):
+                users.add(str(path.relative_to(PACKAGE)))
+    assert {user for user in users if not user.startswith("testing/")} <= {"cli/demo.py"}
