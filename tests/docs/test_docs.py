@@ -1,0 +1,192 @@
+"""Docs that cannot rot: every name a user meets has a heading with something said under it.
+
+After datasette's ``tests/test_docs.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import click
+import pytest
+
+from driftwatch.cli.main import VERBS
+from driftwatch.collect.registry import REGISTRY
+from driftwatch.evidence import COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
+
+
+def sections(path: Path) -> dict[str, str]:
+    """Heading without its marks → the text up to the next heading of its level or above.
+
+    The text is only that of the section itself: what stands under a heading below it counts too,
+    so that a chapter may begin with its first part. Lines in code fences are no headings.
+    """
+    found: dict[str, str] = {}
+    open_headings: list[tuple[int, str]] = []
+    fenced = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        match = None if fenced else HEADING.match(line)
+        if match is None:
+            for _, name in open_headings:
+                found[name] += line + "\n"
+            continue
+        level, name = len(match[1]), match[2].replace("`", "")
+        open_headings = [entry for entry in open_headings if entry[0] < level]
+        assert name not in found, f"{path.name}: two headings {name!r}"
+        open_headings.append((level, name))
+        found[name] = ""
+    return found
+
+
+def said(text: str) -> int:
+    """Words under a heading; markers and fences are none."""
+    return len(re.findall(r"[A-Za-z]{2,}", re.sub(r"<!--.*?-->|```\w*", "", text)))
+
+
+def undocumented(names: Iterator[str], page: str) -> list[str]:
+    found = sections(DOCS / page)
+    return [name for name in names if said(found.get(name, "")) < 4]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_something_is_said_under_every_heading(path: Path) -> None:
+    assert [name for name, text in sections(path).items() if said(text) < 4] == []
+
+
+def test_every_evidence_column_is_documented() -> None:
+    assert undocumented((column.name for column in COLUMNS), "evidence.md") == []
+
+
+def test_every_metric_is_documented() -> None:
+    assert undocumented((metric.column for metric in REGISTRY), "metrics.md") == []
+    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    names = {m.wire_name for m in REGISTRY} | {o.wire_name for m in REGISTRY for o in m.old_names}
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
+
+
+def test_every_verb_is_documented() -> None:
+    assert undocumented((f"driftwatch {verb}" for verb in VERBS), "commands.md") == []
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    for verb in VERBS:
+        command = importlib.import_module(f"driftwatch.cli.{verb}").command
+        yield f"driftwatch {verb}", command
+        if isinstance(command, click.Group):
+            for name, inner in command.commands.items():
+                yield f"driftwatch {verb} {name}", inner
+
+
+def test_every_option_says_what_it_does() -> None:
+    silent = [
+        f"{path} {parameter.opts[-1]}"
+        for path, command in _commands()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.help
+    ]
+    assert silent == []
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "docs", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def _docs_script() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("docs_script", str(ROOT / "scripts" / "docs"))
+    spec = importlib.util.spec_from_loader("docs_script", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_a_page_that_is_out_of_date_is_noticed_and_hand_written_text_is_kept() -> None:
+    script = _docs_script()
+    text = f"# Before\n\n{script.BEGIN}\nold\n{script.END}\n\nAfter.\n"
+    filled = script.filled(text, lambda: iter(["new"]))
+    assert filled == f"# Before\n\n{script.BEGIN}\n\nnew\n\n{script.END}\n\nAfter.\n"
+    assert script.filled(filled, lambda: iter(["new"])) == filled
+    with pytest.raises(SystemExit):
+        script.filled("no markers", lambda: iter(["new"]))
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a forge makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _linking_pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", _linking_pages(), ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for target in LINK.findall(path.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, fragment = target.partition("#")
+        page = (path.parent / name).resolve() if name else path
+        if not page.exists():
+            broken.append(target)
+        elif fragment and fragment not in {anchor(heading) for heading in sections(page)}:
+            broken.append(target)
+    assert broken == []
+
+
+def test_decisions_are_numbered_and_complete() -> None:
+    files = sorted((DOCS / "decisions").glob("*.md"))
+    assert [path.name[:4] for path in files] == [f"{n:04d}" for n in range(1, len(files) + 1)]
+    for path in files:
+        text = sections(path)
+        assert {"Question", "Decision", "Why", "Price"} <= set(text), path.name
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def _models(annotation: Any) -> Iterator[Any]:
+    """Every pydantic model inside a type annotation."""
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) is not None or isinstance(annotation, UnionType):
+        for argument in get_args(annotation):
+            yield from _models(argument)
+
+
+def test_the_walk_over_settings_finds_nested_models() -> None:
+    from pydantic import BaseModel
+
+    class Inner(BaseModel):
+        x: int = 0
+
+    annotation = Union[list[Inner], dict[str, Inner | None], None]  # noqa: UP007
+    assert set(_models(annotation)) == {Inner}
