@@ -38,11 +38,12 @@ def binding_of_scrape() -> pl.Expr:
     cap = pl.col("max_num_seqs")
     at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
     kv_pressed = (pl.col("preempted") > 0) | (pl.col("kv") >= KV_PRESSED_RATIO)
-    steps_known = ~pl.col("several_api_servers").fill_null(False) | pl.col(
-        "api_server_count"
-    ).is_not_null()
+    steps_known = (
+        ~pl.col("several_api_servers").fill_null(False) | pl.col("api_server_count").is_not_null()
+    )
     fullness = (
-        pl.col("tokens_per_step") * pl.col("api_server_count").fill_null(1.0)
+        pl.col("tokens_per_step")
+        * pl.col("api_server_count").fill_null(1.0)
         / pl.col("max_num_batched_tokens")
     )
     full = fullness >= BUDGET_FULL_RATIO
@@ -100,9 +101,12 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     )
     known = pl.max_horizontal("seqs", "budget", "kv_bound")
     named = (
-        pl.when(pl.col("unknown") > known).then(None)
-        .when(pl.col("seqs") == known).then(pl.lit(SEQS))
-        .when(pl.col("kv_bound") == known).then(pl.lit(KV))
+        pl.when(pl.col("unknown") > known)
+        .then(None)
+        .when(pl.col("seqs") == known)
+        .then(pl.lit(SEQS))
+        .when(pl.col("kv_bound") == known)
+        .then(pl.lit(KV))
         .otherwise(pl.lit(BUDGET))
     )
     return counts.select(
@@ -111,9 +115,12 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "binding_since",
         limit_binding_share_10m_ratio=share,
         waiting_deferred_share_10m_ratio=deferred_share,
-        binding_limit=pl.when(pl.col("n") == 0).then(None)
-        .when(share >= BINDING_SHARE).then(named)
-        .when(deferred_share.fill_null(0.0) >= BINDING_SHARE).then(pl.lit(DEFERRED))
+        binding_limit=pl.when(pl.col("n") == 0)
+        .then(None)
+        .when(share >= BINDING_SHARE)
+        .then(named)
+        .when(deferred_share.fill_null(0.0) >= BINDING_SHARE)
+        .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
     )
 

@@ -70,20 +70,21 @@ def infer_max_num_seqs(
     at_end = (
         grid.sort("end")
         .join_asof(
-            levels.sort("time"), left_on="end", right_on="time", by=_KEY, strategy="backward",
-            allow_exact_matches=False, check_sortedness=False,
+            levels.sort("time"),
+            left_on="end",
+            right_on="time",
+            by=_KEY,
+            strategy="backward",
+            allow_exact_matches=False,
+            check_sortedness=False,
         )
         .join(_candidates(inside(facts, windows)), on="window", how="left")
         .sort([*_KEY, "end"])
     )
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
-    known = pl.coalesce(
-        confirmed.forward_fill().over([*_KEY, "epoch"]), pl.col("carried_plateau")
-    )
+    known = pl.coalesce(confirmed.forward_fill().over([*_KEY, "epoch"]), pl.col("carried_plateau"))
     return (
-        at_end.with_columns(
-            plateau=pl.when(known >= pl.col("running_max")).then(known)
-        )
+        at_end.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
         .sort("window")
         .select([*_KEY, "end", "plateau", "running_max"])
     )
@@ -116,8 +117,12 @@ def _carried_epoch(
 ) -> pl.DataFrame:
     """What was carried, keyed by the epoch it still describes."""
     empty = pl.DataFrame(
-        schema={**{k: pl.String for k in _KEY}, "epoch": pl.Int64,
-                "carried_plateau": pl.Float64, "carried_running_max": pl.Float64}
+        schema={
+            **dict.fromkeys(_KEY, pl.String),
+            "epoch": pl.Int64,
+            "carried_plateau": pl.Float64,
+            "carried_running_max": pl.Float64,
+        }
     )
     if until is None or carried.is_empty():
         return empty

@@ -20,7 +20,3 @@ PLATEAU_SHARE = 0.8
 BINDING_WINDOW_SECONDS = 600.0
 # "at least half of the last 10 min's scrapes" (detection.md): what binds is named from there on.
 BINDING_SHARE = 0.5
-# A distribution of lengths below this many requests is not compared (detection.md, LengthDrift).
-MIN_REQUESTS = 100
-# In-target shares below this many requests decide nothing: at 20 one miss moves the share 5 points.
-MIN_SLO_REQUESTS = 20

@@ -33,7 +33,9 @@ class Quantile:
 
 
 def _by_edges(
-    buckets: pl.Series, edges: pl.Series, width: int,
+    buckets: pl.Series,
+    edges: pl.Series,
+    width: int,
     compute: Callable[[Floats, Floats], Floats],
 ) -> Floats:
     """Apply ``compute(counts[n, k], edges[k]) -> [n, width]`` per group of equal edges."""
@@ -136,6 +138,8 @@ def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Seri
     square_mean = pl.Series(_by_edges(buckets, edges, 1, compute)[:, 0]).fill_nan(None)
     ratio = square_mean / means
     # never below the mean: E[X²] ≥ E[X]²
-    return pl.DataFrame({"r": ratio, "m": means}).select(
-        pl.when(pl.col("r").is_not_null()).then(pl.max_horizontal("r", "m"))
-    ).to_series()
+    return (
+        pl.DataFrame({"r": ratio, "m": means})
+        .select(pl.when(pl.col("r").is_not_null()).then(pl.max_horizontal("r", "m")))
+        .to_series()
+    )

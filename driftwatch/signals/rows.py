@@ -46,13 +46,14 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         totals: from :func:`driftwatch.signals.windows.totals`.
-        serving: :data:`SERVING_SCHEMA`, one row per target.
+        serving: :data:`SERVING_SCHEMA`, one row per window, in the windows' order.
 
     Returns:
         instance, engine, pool, start, end and evidence columns; plus ``prompt_tokens_buckets``,
         ``generation_tokens_buckets`` with their edges, for those who compare distributions.
     """
-    joined = totals.join(serving, on=["instance", "engine"], how="left", maintain_order="left")
+    settings = serving.select(c for c in SERVING_SCHEMA if c not in ("instance", "engine"))
+    joined = totals.with_columns(*settings)
     steps = pl.col("iteration_tokens_count") / pl.col("api_server_count").fill_null(1.0)
     overcounted = pl.col("several_api_servers") & pl.col("api_server_count").is_null()
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
@@ -91,8 +92,10 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         queue_share_of_ttft_ratio=_over(_mean("queue_seconds"), _mean("ttft_seconds")),
         prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
         decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
-        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds", "tpot_seconds",
-                                           "e2e_seconds")},
+        **{
+            f"{h}_mean": _mean(h)
+            for h in ("ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds")
+        },
     )
     estimates = ("effective_batch_size", "decode_requests_per_forward_pass", "running_requests")
     positive = [pl.when(pl.col(c) > 0).then(pl.col(c)) for c in estimates]

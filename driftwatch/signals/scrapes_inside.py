@@ -58,12 +58,20 @@ def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     asked = windows.select([*_KEY, "start", "end"]).with_row_index("window")
     last = asked.sort("end").join_asof(
         rows.select([*_KEY, "time", "row", "epoch"]).sort("time"),
-        left_on="end", right_on="time", by=_KEY, strategy="backward",
-        allow_exact_matches=False, check_sortedness=False,
+        left_on="end",
+        right_on="time",
+        by=_KEY,
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
     )
     first = asked.sort("start").join_asof(
         rows.select([*_KEY, "time", "row"]).sort("time"),
-        left_on="start", right_on="time", by=_KEY, strategy="forward", check_sortedness=False,
+        left_on="start",
+        right_on="time",
+        by=_KEY,
+        strategy="forward",
+        check_sortedness=False,
     )
     spans = (
         last.drop_nulls("row")

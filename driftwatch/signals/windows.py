@@ -88,11 +88,20 @@ def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataF
     """
     rows = numbered.select([*_KEY, "time", "row"])
     last = asked.sort("end").join_asof(
-        rows.sort("time"), left_on="end", right_on="time", by=_KEY, strategy="backward",
-        allow_exact_matches=kind == "whole", check_sortedness=False,
+        rows.sort("time"),
+        left_on="end",
+        right_on="time",
+        by=_KEY,
+        strategy="backward",
+        allow_exact_matches=kind == "whole",
+        check_sortedness=False,
     )
     first = asked.sort("start").join_asof(
-        rows.sort("time"), left_on="start", right_on="time", by=_KEY, strategy="forward",
+        rows.sort("time"),
+        left_on="start",
+        right_on="time",
+        by=_KEY,
+        strategy="forward",
         check_sortedness=False,
     )
     both = last.select("window", last="row", last_time="time", start="start").join(
@@ -101,7 +110,9 @@ def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataF
     both = both.filter(pl.col("last_time") >= pl.col("start"))
     starts_target = numbered.select(first="row", has_before=pl.col("previous_time").is_not_null())
     return both.join(starts_target, on="first").select(
-        "window", "first", "last",
+        "window",
+        "first",
+        "last",
         before=pl.when(pl.col("has_before") & (kind == "chained")).then(
             pl.col("first").cast(pl.Int64) - 1
         ),
@@ -110,10 +121,7 @@ def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataF
 
 def _cut_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
     """One part per window: its last epoch."""
-    epoch_first = (
-        numbered.filter("epoch_starts")
-        .select(*_KEY, "epoch", epoch_first="row")
-    )
+    epoch_first = numbered.filter("epoch_starts").select(*_KEY, "epoch", epoch_first="row")
     rows = numbered.select([*_KEY, "epoch", "row"]).join(
         epoch_first, on=[*_KEY, "epoch"], maintain_order="left"
     )
@@ -138,8 +146,10 @@ def _epoch_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
         .sort("window", "epoch_row")
     )
     begins = pl.concat(
-        [bounds.select("window", first_of_part="first"),
-         inside.select("window", first_of_part="epoch_row")]
+        [
+            bounds.select("window", first_of_part="first"),
+            inside.select("window", first_of_part="epoch_row"),
+        ]
     ).sort("window", "first_of_part")
     ends = pl.coalesce(pl.col("first_of_part").shift(-1).over("window") - 1, pl.col("last"))
     parts = begins.join(bounds, on="window", maintain_order="left").with_columns(last=ends)
@@ -160,8 +170,10 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
     zero = pl.col("starts") & pl.col("from_zero") & (inside | chained)
     own = pl.col("first_of_part").cast(pl.Int64)
     base = (
-        pl.when(zero).then(None)
-        .when(pl.col("starts") | inside).then(own)
+        pl.when(zero)
+        .then(None)
+        .when(pl.col("starts") | inside)
+        .then(own)
         .otherwise(pl.coalesce("before", own))
     )
     return joined.select(
@@ -174,29 +186,53 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     gauges = [f"{g}_{part}" for g in MEAN_GAUGES for part in ("cumulative", "n")]
     carried = ["model_name", "cache_config", "several_api_servers"]
     values = numbered.select(
-        [pl.col("row").cast(pl.Int64), "time", "seconds_cumulative", "step_seconds",
-         "restarted", "configuration_changed", *_SUMS, *_LISTS, *_EDGES, *gauges, *MEAN_GAUGES,
-         *carried]
+        [
+            pl.col("row").cast(pl.Int64),
+            "time",
+            "seconds_cumulative",
+            "step_seconds",
+            "restarted",
+            "configuration_changed",
+            *_SUMS,
+            *_LISTS,
+            *_EDGES,
+            *gauges,
+            *MEAN_GAUGES,
+            *carried,
+        ]
     )
     parts = parts.with_columns(pl.col("last", "first").cast(pl.Int64))
     joined = (
         parts.join(values, left_on="last", right_on="row", maintain_order="left")
         .join(
             values.select("row", *_SUMS, *_LISTS, "seconds_cumulative"),
-            left_on="base", right_on="row", how="left", suffix="_base", maintain_order="left",
+            left_on="base",
+            right_on="row",
+            how="left",
+            suffix="_base",
+            maintain_order="left",
         )
         .join(
             values.select(
-                "row", "time", "seconds_cumulative", "step_seconds", "restarted",
-                "configuration_changed", *gauges, *MEAN_GAUGES,
+                "row",
+                "time",
+                "seconds_cumulative",
+                "step_seconds",
+                "restarted",
+                "configuration_changed",
+                *gauges,
+                *MEAN_GAUGES,
             ),
-            left_on="first", right_on="row", how="left", suffix="_first", maintain_order="left",
+            left_on="first",
+            right_on="row",
+            how="left",
+            suffix="_first",
+            maintain_order="left",
         )
     )
     zero = pl.col("zero")
     sums = [
-        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c)
-        for c in _SUMS
+        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c) for c in _SUMS
     ]
     lists = [
         pl.when(zero).then(pl.col(c)).otherwise(pl.col(c) - pl.col(f"{c}_base")).alias(c)
@@ -204,12 +240,18 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     ]
     # the first scrape's own gauge value belongs to the window, hence "first minus own"
     means = [
-        (pl.col(f"{g}_cumulative") - pl.col(f"{g}_cumulative_first")
-         + pl.col(f"{g}_first").fill_null(0.0)).alias(f"{g}_total")
+        (
+            pl.col(f"{g}_cumulative")
+            - pl.col(f"{g}_cumulative_first")
+            + pl.col(f"{g}_first").fill_null(0.0)
+        ).alias(f"{g}_total")
         for g in MEAN_GAUGES
     ] + [
-        (pl.col(f"{g}_n") - pl.col(f"{g}_n_first")
-         + pl.col(f"{g}_first").is_not_null().cast(pl.Float64)).alias(f"{g}_scrapes")
+        (
+            pl.col(f"{g}_n")
+            - pl.col(f"{g}_n_first")
+            + pl.col(f"{g}_first").is_not_null().cast(pl.Float64)
+        ).alias(f"{g}_scrapes")
         for g in MEAN_GAUGES
     ]
     seconds_from = (
@@ -258,8 +300,10 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
         *[pl.col(c) for c in _LISTS],
         *[pl.col(c).last() for c in _EDGES],
         *[pl.col(c).sum() for c in totals_],
-        *[pl.col(c).drop_nulls().last() for c in ("model_name", "cache_config",
-                                                  "several_api_servers")],
+        *[
+            pl.col(c).drop_nulls().last()
+            for c in ("model_name", "cache_config", "several_api_servers")
+        ],
         pl.col("scrapes").sum(),
         pl.col("duration_seconds").sum(),
         pl.col("restarted").any(),

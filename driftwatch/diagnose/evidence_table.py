@@ -1,0 +1,279 @@
+"""The one table: scrapes and windows in, evidence rows out.
+
+A live minute, a replayed month and ``explain`` call the same function; only the windows differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.reference import REMEMBERED, no_reference, with_reference
+from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.limits import limit_columns, with_allowances
+from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.evidence import COLUMNS
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.coverage import coverage_columns, last_seen
+from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
+from driftwatch.signals.scrapes_inside import inside, scrape_facts
+from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
+from driftwatch.signals.windows import Kind, totals
+
+_KEY = list(KEY_COLUMNS)
+_BINDING = timedelta(seconds=BINDING_WINDOW_SECONDS)
+_LENGTH_WINDOW = timedelta(minutes=2)  # detection.md: LengthDrift, the last 2 min
+
+WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "start": TIME,
+    "end": TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What must outlive the scrapes it was learnt from, one row per target.
+
+    Attributes:
+        until: end of the last evaluated minute; None before the first.
+        plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
+        alive: :data:`driftwatch.signals.stuck.ALIVE_SCHEMA`.
+        seen: instance, engine and a ``seen_<input>`` time per input.
+    """
+
+    until: datetime | None = None
+    plateau: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=CARRIED_SCHEMA))
+    alive: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ALIVE_SCHEMA))
+    seen: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY_COLUMNS, pl.String))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTable:
+    """Evidence rows and what the next evaluation must know.
+
+    Attributes:
+        rows: one row per window, in the windows' order: the evidence columns, then columns that
+            pages need (``allows_*``, ``binding_requests``, ``binding_since``, ``reference_*``,
+            ``cache_config``, histograms of the lengths).
+        carried: the state after the last window.
+    """
+
+    rows: pl.DataFrame
+    carried: Carried
+
+
+def minute_windows(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
+    """Every whole minute of [since, until) for every target.
+
+    Args:
+        targets: instance, engine.
+        since: start of the first minute (a whole minute).
+        until: end of the last one (a whole minute).
+    """
+    minutes = pl.DataFrame(
+        {"start": pl.datetime_range(since, until, "1m", closed="left", eager=True)}
+    ).with_columns(
+        pl.col("start").cast(TIME), end=(pl.col("start") + timedelta(minutes=1)).cast(TIME)
+    )
+    return (
+        targets.select(_KEY)
+        .unique(maintain_order=True)
+        .join(minutes, how="cross")
+        .sort([*_KEY, "start"])
+    )
+
+
+def evidence_table(
+    scrapes: pl.DataFrame,
+    windows: pl.DataFrame,
+    *,
+    kind: Kind,
+    serving: pl.DataFrame,
+    reference: pl.DataFrame | None = None,
+    inputs: tuple[str, ...] = (),
+    carried: Carried | None = None,
+) -> EvidenceTable:
+    """Evidence rows of windows.
+
+    Args:
+        scrapes: scrape table; must reach 10 minutes and one scrape further back than the windows.
+        windows: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target.
+        kind: ``chained`` for the minute grid, ``whole`` for a window a person asked for. The
+            ``_10m`` and ``_2m`` columns of a whole window do not reach outside it.
+        serving: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
+        inputs: registry columns whose loss counts as lost coverage.
+        carried: state from the evaluation before.
+    """
+    before = carried or Carried()
+    scrapes = scrapes.sort([*_KEY, "time"])
+    epochs = with_epochs(scrapes)
+    facts = scrape_facts(epochs)
+    # the minute grid adds up what lies on both sides of a restart, a person's window is cut there
+    own = totals(epochs, windows, kind=kind, cut=kind == "whole")
+    last_10m = totals(epochs, _reaching_back(windows, _BINDING, kind), kind=kind, cut=True)
+    last_2m = totals(epochs, _reaching_back(windows, _LENGTH_WINDOW, kind), kind=kind, cut=True)
+
+    binding_windows = _reaching_back(windows, _BINDING, kind)
+    plateau = infer_max_num_seqs(
+        facts,
+        binding_windows,
+        before.plateau,
+        None if before.until is None else pl.lit(before.until, dtype=TIME),
+    )
+    known = _serving_now(windows, serving, plateau, own)
+    limits = limit_columns(
+        inside(facts, binding_windows),
+        known.with_row_index("window").select(
+            "window", "max_num_seqs", "max_num_batched_tokens", "api_server_count"
+        ),
+    )
+    stuck = seconds_since_last_token(epochs, windows, before.alive)
+    seen = last_seen(scrapes, windows, before.seen, inputs)
+
+    rows = base_columns(own, known)
+    rows = rows.with_columns(
+        *stuck.select("seconds_since_last_token"),
+        *slo_columns(last_10m, known),
+        *coverage_columns(seen, serving).drop([*_KEY, "end"]),
+        *_ten_minute_columns(last_10m),
+    )
+    rows = (
+        rows.with_row_index("window")
+        .join(limits, on="window", how="left", maintain_order="left")
+        .drop("window")
+    )
+    rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
+    rows = _with_idle_twins(with_allowances(rows))
+    return EvidenceTable(_in_schema_order(rows), _carried(windows, plateau, stuck, seen))
+
+
+def _reaching_back(windows: pl.DataFrame, span: timedelta, kind: Kind) -> pl.DataFrame:
+    """The span before each window's end; a whole window is never left."""
+    start = pl.col("end") - span
+    if kind == "whole":
+        start = pl.max_horizontal("start", start)
+    return windows.with_columns(start=start.cast(TIME))
+
+
+def _serving_now(
+    windows: pl.DataFrame, serving: pl.DataFrame, plateau: pl.DataFrame, own: pl.DataFrame
+) -> pl.DataFrame:
+    """Settings per window: configured, else from the page, else inferred."""
+    page = own.select(
+        page_tokens=_config_number("kv_cache_size_tokens"),
+        page_blocks=_config_number("num_gpu_blocks"),
+        page_block=_config_number("block_size"),
+    )
+    joined = windows.join(serving, on=_KEY, how="left", maintain_order="left").with_columns(
+        *page, plateau["plateau"]
+    )
+    return joined.with_columns(
+        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("plateau").is_not_null(),
+        max_num_seqs=pl.coalesce("max_num_seqs", "plateau"),
+        kv_block_tokens=pl.coalesce("kv_block_tokens", "page_block"),
+        kv_cache_tokens=pl.coalesce(
+            "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
+        ),
+    ).select([*SERVING_SCHEMA, "start", "end"])
+
+
+def _config_number(label: str) -> pl.Expr:
+    """A number among the cache_config labels; NULL where absent or the string "None"."""
+    return pl.col("cache_config").str.json_path_match(f"$.{label}").cast(pl.Float64, strict=False)
+
+
+def _ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
+    """The last 10 min's waits, cut at restarts and knob changes."""
+    wait = pl.when(pl.col("queue_seconds_count") > 0).then(
+        pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")
+    )
+    ttft = pl.when(pl.col("ttft_seconds_count") > 0).then(
+        pl.col("ttft_seconds_sum") / pl.col("ttft_seconds_count")
+    )
+    return last_10m.select(
+        observed_10m_seconds=pl.col("duration_seconds"),
+        batch_assembly_wait_10m_seconds=wait,
+        ttft_10m_seconds=ttft,
+        queue_share_of_ttft_10m_ratio=pl.when(ttft > 0).then(wait / ttft),
+    )
+
+
+def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
+    """Share of the pool's other targets that run nothing and queue nothing; NULL in a pool of one."""
+    group = ["pool", "start", "end"]
+    idle = ((pl.col("running_requests") < 1) & (pl.col("waiting_requests") == 0)).cast(pl.Float64)
+    others = idle.count().over(group) - 1
+    others_idle = idle.sum().over(group) - idle
+    return rows.with_columns(
+        pool_idle_ratio=pl.when((others > 0) & pl.col("pool").is_not_null()).then(
+            others_idle / others
+        )
+    )
+
+
+def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
+    dtypes = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String, "time": TIME}
+    head = [*_KEY, "pool", "start", "end"]
+    evidence = [
+        (pl.col(c.name) if c.name in rows.columns else pl.lit(None).alias(c.name)).cast(
+            dtypes[c.dtype]
+        )
+        for c in COLUMNS
+    ]
+    names = {c.name for c in COLUMNS}
+    extra = [c for c in rows.columns if c in _EXTRA and c not in names]
+    return rows.select(*head, *evidence, *extra)
+
+
+_EXTRA = (
+    "model_name",
+    "cache_config",
+    "first_time",
+    "last_time",
+    "kv_block_tokens",
+    "slo_ttft_seconds",
+    "slo_tpot_seconds",
+    "slo_share",
+    "ttft_in_target_10m_upper_ratio",
+    "tpot_in_target_10m_upper_ratio",
+    "allows_max_num_seqs",
+    "allows_max_num_batched_tokens",
+    "allows_kv_cache",
+    "binding_requests",
+    "binding_since",
+    "reference_kind",
+    "reference_since",
+    "reference_until",
+    *(f"reference_{c}" for c in REMEMBERED),
+    "prompt_tokens_buckets",
+    "prompt_tokens_edges",
+    "generation_tokens_buckets",
+    "generation_tokens_edges",
+)
+
+
+def _carried(
+    windows: pl.DataFrame, plateau: pl.DataFrame, stuck: pl.DataFrame, seen: pl.DataFrame
+) -> Carried:
+    """The state after each target's last window."""
+
+    def last(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.group_by(_KEY, maintain_order=True).last()
+
+    until = windows["end"].max()
+    return Carried(
+        until=until if isinstance(until, datetime) else None,
+        plateau=last(plateau).select([*CARRIED_SCHEMA]),
+        alive=last(stuck).select([*ALIVE_SCHEMA]),
+        seen=last(seen).drop("end"),
+    )

@@ -1,0 +1,71 @@
+"""How long requests have been present without a token."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+
+_KEY = list(KEY_COLUMNS)
+
+ALIVE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "alive_at": TIME,
+}
+
+
+def seconds_since_last_token(
+    epochs: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame
+) -> pl.DataFrame:
+    """Seconds without a token while requests were present, at each window's last scrape.
+
+    The clock starts at the last scrape that showed a new token, no request at all, or a restart:
+    an idle engine is not stuck, and neither is one whose first request has just come.
+
+    Args:
+        epochs: from ``with_epochs``.
+        windows: instance, engine, start, end.
+        carried: :data:`ALIVE_SCHEMA`, the clock's start as known from before these scrapes.
+
+    Returns:
+        The windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape in
+        the window, or gauges or token counter missing) and ``alive_at``.
+    """
+    tokens = pl.col("generation_tokens_total")
+    grew = tokens > tokens.forward_fill().shift(1).over(_KEY)
+    requests = pl.col("running_requests") + pl.col("waiting_requests")
+    alive = grew.fill_null(False) | (requests == 0).fill_null(False) | pl.col("restarted")
+    first = pl.col("previous_time").is_null()
+    levels = (
+        epochs.join(carried, on=_KEY, how="left", maintain_order="left")
+        .with_columns(
+            known=requests.is_not_null() & tokens.is_not_null(),
+            alive_at=pl.when(alive)
+            .then(pl.col("time"))
+            .when(first)
+            .then(pl.coalesce("alive_at", "time"))
+            .forward_fill()
+            .over(_KEY),
+        )
+        .select([*_KEY, "time", "known", "alive_at"])
+    )
+    found = (
+        windows.select([*_KEY, "start", "end"])
+        .with_row_index("window")
+        .sort("end")
+        .join_asof(
+            levels.sort("time"),
+            left_on="end",
+            right_on="time",
+            by=_KEY,
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .sort("window")
+    )
+    seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
+    elapsed = (pl.col("time") - pl.col("alive_at")).dt.total_microseconds() / 1e6
+    return found.select(
+        *_KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
+    )
