@@ -1,0 +1,256 @@
+"""Where on a page each column of the scrape table stands, worked out once per list of series.
+
+A page with the same series as the one before differs only in its values, so the work per page
+is to pick numbers by index. Rows of the same :class:`Shape` become one matrix and are checked
+and tabled together, whatever server they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from driftwatch.collect.registry import BY_COLUMN, Metric
+from driftwatch.collect.series import Reading, Series
+
+Floats = npt.NDArray[np.float64]
+Found = tuple[int, Series, Reading]
+First = tuple[int, Reading]
+
+_SHOWN_CHARACTERS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one row's vector holds: the summands of each scalar column, then the histograms.
+
+    Attributes:
+        scalars: (column, how many numbers are added up to it).
+        histograms: (column, bucket edges with inf last); its numbers are the cumulative
+            buckets, then sum, then count.
+    """
+
+    scalars: tuple[tuple[str, int], ...]
+    histograms: tuple[tuple[str, tuple[float, ...]], ...]
+
+    def slots(self) -> Iterable[tuple[str, int, int]]:
+        """(column, first slot, slot after the last), in vector order."""
+        at = 0
+        for column, width in self.scalars:
+            yield column, at, at + width
+            at += width
+        for column, edges in self.histograms:
+            yield column, at, at + len(edges) + 2
+            at += len(edges) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLayout:
+    """One engine's row of a page.
+
+    Attributes:
+        engine: engine label, "0" where the page has none.
+        model_name: first one of this engine on the page.
+        cache_config: labels of cache_config_info without ``engine``, sorted compact JSON.
+        shape: what the row's vector holds.
+        take: sample index of each slot of the vector.
+        twins: (slot, sample index) of a series that is on the page a second time.
+        problems: what cannot be read from these series, whatever their values.
+    """
+
+    engine: str
+    model_name: str | None
+    cache_config: str | None
+    shape: Shape
+    take: npt.NDArray[np.intp]
+    twins: tuple[tuple[int, int], ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A page's series and the rows they make.
+
+    Attributes:
+        series: every sample's series, in page order.
+        engines: one per engine; empty on a page without a ``vllm:`` series.
+        several_api_servers: neither the process' start nor a ``_created`` is on the page.
+    """
+
+    series: tuple[Series, ...]
+    engines: tuple[EngineLayout, ...]
+    several_api_servers: bool
+
+
+def lay_out(series: Sequence[Series]) -> Layout:
+    """Samples of a page, in its order → where each column stands."""
+    vllm = [s for s in series if s.name.startswith("vllm:")]
+    if not vllm:
+        return Layout(tuple(series), (), False)
+    labelled = {s.labels["engine"] for s in vllm if s.labels.get("engine")}
+    # by length first: engine 10 comes after engine 2
+    engines = tuple(sorted(labelled, key=lambda e: (len(e), e))) or ("0",)
+    found: dict[str, dict[str, list[Found]]] = {engine: {} for engine in engines}
+    models: dict[str, list[str]] = {engine: [] for engine in engines}
+    homeless: list[str] = []
+    for s in vllm:
+        model = s.labels.get("model_name")
+        for engine in _homes(s, engines):
+            if model and model not in models[engine]:
+                models[engine].append(model)
+    for index, s in enumerate(series):
+        for reading in s.readings:
+            homes = _metric_homes(s, reading.metric, engines)
+            if not homes:
+                homeless.append(
+                    f"{shown(s)} carries no engine label on a page of {len(engines)} engines"
+                )
+            for engine in homes:
+                found[engine].setdefault(reading.metric.column, []).append((index, s, reading))
+    started = any(
+        s.name == "process_start_time_seconds"
+        or (s.name.startswith("vllm:") and s.name.endswith("_created"))
+        for s in series
+    )
+    rows = tuple(
+        _engine(engine, found[engine], models[engine], homeless if engine == engines[0] else [])
+        for engine in engines
+    )
+    return Layout(tuple(series), rows, not started)
+
+
+def shown(series: Series) -> str:
+    """A series as problems name it, shortened."""
+    text = series.text
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def _homes(series: Series, engines: tuple[str, ...]) -> tuple[str, ...]:
+    """The engines that a series says something of."""
+    engine = series.labels.get("engine")
+    if engine:
+        return (engine,) if engine in engines else ()
+    return engines if len(engines) == 1 else ()
+
+
+def _metric_homes(series: Series, metric: Metric, engines: tuple[str, ...]) -> tuple[str, ...]:
+    if metric.per_engine or series.labels.get("engine"):
+        return _homes(series, engines)
+    # a gauge of the process holds for each engine; a counter must be counted once
+    return engines if metric.type == "gauge" else engines[:1]
+
+
+def _engine(
+    engine: str, found: dict[str, list[Found]], models: list[str], problems: list[str]
+) -> EngineLayout:
+    problems = list(problems)
+    model = models[0] if models else None
+    if len(models) > 1:
+        problems.append(f"engine {engine} has several model_name values: read {models[0]} only")
+    scalars: list[tuple[str, int]] = []
+    histograms: list[tuple[str, tuple[float, ...]]] = []
+    take: list[int] = []
+    tail: list[int] = []
+    twins: dict[int, list[int]] = {}
+    config: str | None = None
+    for column, metric in BY_COLUMN.items():
+        picked = _pick(metric, found.get(column, []), model, problems)
+        if not picked:
+            continue
+        if metric.type == "info":
+            config = _config(picked, problems)
+            continue
+        firsts = _firsts(metric, picked, twins)
+        if metric.type != "histogram":
+            scalars.append((column, len(firsts)))
+            take.extend(index for index, _ in firsts)
+        elif (histogram := _histogram(picked[0][1], firsts, problems)) is not None:
+            edges, indexes = histogram
+            histograms.append((column, edges))
+            tail.extend(indexes)
+    take += tail
+    return EngineLayout(
+        engine,
+        model,
+        config,
+        Shape(tuple(scalars), tuple(histograms)),
+        np.array(take, dtype=np.intp),
+        tuple((slot, other) for slot, index in enumerate(take) for other in twins.get(index, ())),
+        tuple(problems),
+    )
+
+
+def _pick(
+    metric: Metric, found: list[Found], model: str | None, problems: list[str]
+) -> list[Found]:
+    """The series that a column is read from: one wire name, one model, one set of other labels."""
+    ours = [f for f in found if f[1].labels.get("model_name", model) == model]
+    if not ours:
+        return []
+    rank = min(reading.rank for _, _, reading in ours)
+    ours = [f for f in ours if f[2].rank == rank]
+    if metric.type == "info":
+        return ours
+    known = {"engine", "model_name", "le", *metric.sum_over, *(name for name, _ in metric.labels)}
+    others = [{k: v for k, v in s.labels.items() if k not in known} for _, s, _ in ours]
+    if any(other != others[0] for other in others):
+        names = sorted({k for other in others for k in other})
+        problems.append(
+            f"{metric.wire_name} has several series that differ in {', '.join(names)}: "
+            "it is not known whether they may be added"
+        )
+        return []
+    return ours
+
+
+def _firsts(metric: Metric, picked: list[Found], twins: dict[int, list[int]]) -> list[First]:
+    """Each series once; the indexes of its repetitions go to ``twins``."""
+    firsts: dict[tuple[Any, ...], First] = {}
+    for index, s, reading in picked:
+        key = (reading.part, reading.edge, *(s.labels.get(name) for name in metric.sum_over))
+        if key in firsts:
+            twins.setdefault(firsts[key][0], []).append(index)
+        else:
+            firsts[key] = (index, reading)
+    return list(firsts.values())
+
+
+def _histogram(
+    series: Series, firsts: list[First], problems: list[str]
+) -> tuple[tuple[float, ...], list[int]] | None:
+    """Edges, and the sample indexes of the buckets, the sum and the count."""
+    reading = firsts[0][1]
+    wire = series.name.removesuffix(f"_{reading.part}")
+    buckets = {r.edge: index for index, r in firsts if r.part == "bucket" and r.edge is not None}
+    parts = {r.part: index for index, r in firsts if r.part != "bucket"}
+    missing = [f"_{part}" for part in ("sum", "count") if part not in parts]
+    if math.inf not in buckets:
+        missing.insert(0, 'le="+Inf"')
+    if any(math.isnan(edge) for edge in buckets):
+        problems.append(f"{wire} has a bucket whose le is not a number")
+        return None
+    if missing:
+        problems.append(f"{wire} is incomplete: no {', no '.join(missing)}")
+        return None
+    edges = tuple(sorted(buckets))
+    return edges, [*(buckets[edge] for edge in edges), parts["sum"], parts["count"]]
+
+
+def _config(picked: list[Found], problems: list[str]) -> str:
+    texts = [
+        orjson.dumps(
+            {k: v for k, v in s.labels.items() if k != "engine"}, option=orjson.OPT_SORT_KEYS
+        ).decode()
+        for _, s, _ in picked
+    ]
+    if any(text != texts[0] for text in texts):
+        problems.append(
+            f"{picked[0][1].name} has {len(texts)} series with different labels: read the last"
+        )
+    return texts[-1]

@@ -1,0 +1,229 @@
+"""Recorded scrapes (``scrapes.jsonl.gz``), through the same parser as live pages.
+
+One JSON object a line: ``t`` (unix seconds), ``status`` (200, another status, or ``"exc"`` where
+there was no answer), ``body`` (the page, or what went wrong), ``instance`` where the file holds
+several servers; other fields are not read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import orjson
+import polars as pl
+
+from driftwatch.collect.exposition import Batch, PageParser, ParsedPage
+from driftwatch.collect.schema import Collected
+from driftwatch.errors import RecordingError
+from driftwatch.model import Target, TargetKey
+
+Progress = Callable[[int, int], None]
+
+HOW_TO_RECORD = (
+    'a recording has one JSON object a line: {"t": unix seconds, "status": 200, "body": the text '
+    "of /metrics}; to make one:\n"
+    "  while sleep 5; do curl -sS http://HOST:8000/metrics | jq -Rsc "
+    "'{t: now, status: 200, body: .}'; done > scrapes.jsonl"
+)
+
+_NAMES = ("scrapes.jsonl.gz", "scrapes.jsonl")
+_MAX_LINE_BYTES = 64 * 2**20  # twice the largest live page, for JSON's escapes
+_NAMED_LINES = 20  # broken lines named per file; the others are counted
+
+
+class _Scrape(NamedTuple):
+    """One line: ``status`` 200 has a page in ``body``, any other says there what went wrong."""
+
+    instance: str
+    time: datetime
+    status: int | str
+    body: str
+
+
+class RecordingSource:
+    """A recording as a source.
+
+    Args:
+        path: the file, plain or gzipped, or the folder that holds ``scrapes.jsonl.gz``.
+        instance: name of the server where a line has none.
+        progress: called with (bytes read, bytes in all) of the file as it is read.
+    """
+
+    def __init__(
+        self, path: str | Path, instance: str = "host:8000", progress: Progress | None = None
+    ) -> None:
+        self._given = Path(path)
+        self._instance = instance
+        self._progress = progress
+        self._parser = PageParser()
+        self._read: ParsedPage | None = None
+        self.name = f"recording {self._given}"
+
+    def span(self) -> tuple[datetime, datetime]:
+        """First scrape and just after the last: ``collect(*span())`` is all of it.
+
+        Raises:
+            RecordingError: as :meth:`collect`.
+        """
+        times = self._page().frame["time"]
+        first, last = times.min(), times.max()
+        assert isinstance(first, datetime)  # noqa: S101 - a page without rows was refused
+        assert isinstance(last, datetime)  # noqa: S101
+        return first.astimezone(UTC), last.astimezone(UTC) + timedelta(microseconds=1)
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Scrapes and problems with since <= time < until; the file is read once.
+
+        A broken line is a problem with file:line and the time of the line before it.
+
+        Raises:
+            RecordingError: the file is not there, or no line of it is a scrape.
+        """
+        page = self._page()
+        frame = page.frame.filter(pl.col("time").is_between(since, until, closed="left"))
+        problems = tuple(p for p in page.problems if p.time is None or since <= p.time < until)
+        return Collected(frame, self._targets(page.frame), problems)
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._read = None
+
+    def _page(self) -> ParsedPage:
+        if self._read is None:
+            self._read = _parsed(_file(self._given), self._instance, self._parser, self._progress)
+        return self._read
+
+    def _targets(self, frame: pl.DataFrame) -> dict[TargetKey, Target]:
+        found: dict[TargetKey, Target] = {}
+        for instance, engine in frame.select("instance", "engine").unique().sort(pl.all()).rows():
+            labels = {"instance": instance, "engine": engine}
+            model = self._parser.model_name(instance, engine)
+            if model is not None:
+                labels["model_name"] = model
+            key = TargetKey(instance, engine)
+            found[key] = Target(key, labels)
+        return found
+
+
+def _file(given: Path) -> Path:
+    if not given.is_dir():
+        return given
+    for name in _NAMES:
+        if (given / name).is_file():
+            return given / name
+    raise RecordingError(f"{given}: holds no {' or '.join(_NAMES)}", help_text=HOW_TO_RECORD)
+
+
+def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> ParsedPage:
+    """The whole file as one table; each body is let go once its numbers are read."""
+    batch = parser.batch()
+    kept: dict[tuple[str, datetime], int] = {}
+    broken: list[tuple[int, str, datetime | None]] = []
+    at: datetime | None = None
+    for number, line in _lines(path, progress):
+        scrape = line if isinstance(line, str) else _scrape(line, instance)
+        if scrape is None:
+            continue
+        if isinstance(scrape, str):
+            broken.append((number, scrape, at))
+            continue
+        at = scrape.time
+        # a digest instead of the page: a day of scrapes must not stay in memory
+        digest = hash((scrape.status, scrape.body))
+        if (scrape.instance, at) not in kept:
+            kept[scrape.instance, at] = digest
+            _add(batch, scrape)
+        elif kept[scrape.instance, at] != digest:
+            what = f"another scrape of {scrape.instance} at {at.isoformat()}: the first is kept"
+            broken.append((number, what, at))
+    if not kept:
+        number, why, _ = broken[0] if broken else (1, "the file is empty", None)
+        raise RecordingError(f"{path}:{number}: not a recording: {why}", help_text=HOW_TO_RECORD)
+    first = min(time for _, time in kept)
+    for number, why, time in broken[:_NAMED_LINES]:
+        batch.problem(f"{path}:{number}", why, time or first)
+    if len(broken) > _NAMED_LINES:
+        number, _, time = broken[_NAMED_LINES]
+        rest = len(broken) - _NAMED_LINES
+        batch.problem(f"{path}:{number}", f"and {rest} more lines from here on", time or first)
+    return batch.finish()
+
+
+def _add(batch: Batch, scrape: _Scrape) -> None:
+    if scrape.status == 200:
+        batch.add(scrape.instance, scrape.time, scrape.body.encode())
+    elif isinstance(scrape.status, int):
+        batch.fail(scrape.instance, scrape.time, f"answered {scrape.status}")
+    else:
+        said = " ".join(scrape.body.split())[:200]
+        batch.fail(scrape.instance, scrape.time, f"no answer: {said or scrape.status}")
+
+
+def _scrape(line: bytes, instance: str) -> _Scrape | str | None:
+    """One line: the scrape, why it is none, or None for a blank line."""
+    if not line.strip():
+        return None
+    try:
+        fields: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return f"not JSON: {error}"
+    if not isinstance(fields, dict):
+        return "not a JSON object"
+    time, status, body = fields.get("t"), fields.get("status", 200), fields.get("body")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
+        return "no t (unix seconds)" if time is None else f"t is not unix seconds: {time!r:.40}"
+    try:
+        at = datetime.fromtimestamp(time, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"t is not unix seconds: {time!r:.40}"
+    if isinstance(status, str) and status.isascii() and status.isdecimal() and len(status) < 4:
+        status = int(status)
+    if isinstance(status, bool) or not isinstance(status, int | str):
+        return f"status is neither a number nor a word: {status!r:.40}"
+    if not isinstance(body, str):
+        if status == 200:
+            return "no body" if body is None else "body is not a string"
+        body = ""
+    named = fields.get("instance")
+    return _Scrape(named if isinstance(named, str) and named else instance, at, status, body)
+
+
+def _lines(path: Path, progress: Progress | None) -> Iterator[tuple[int, bytes | str]]:
+    """(line number, line), or the reason in place of a line that cannot be had."""
+    number = 0
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as raw, closing(_unpacked(raw)) as file:
+            while True:
+                line = file.readline(_MAX_LINE_BYTES + 1)
+                number += 1
+                if progress is not None:
+                    progress(min(raw.tell(), size), size)
+                if not line:
+                    return
+                if len(line) > _MAX_LINE_BYTES:
+                    while line and not line.endswith(b"\n"):
+                        line = file.readline(_MAX_LINE_BYTES)
+                    yield number, f"longer than {_MAX_LINE_BYTES} bytes"
+                    continue
+                yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        yield number + 1, f"the gzip data ends or breaks here, the rest is lost ({error})"
+    except OSError as error:
+        raise RecordingError(f"{path}: {error.strerror or error}") from error
+
+
+def _unpacked(raw: IO[bytes]) -> io.BufferedReader:
+    """The file's bytes, unpacked if they are gzip, whatever its name is."""
+    magic = raw.read(2)
+    raw.seek(0)
+    packed = gzip.GzipFile(fileobj=raw) if magic == b"\x1f\x8b" else raw
+    return io.BufferedReader(packed, 1 << 20)  # type: ignore[arg-type]
