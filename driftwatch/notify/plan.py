@@ -52,6 +52,7 @@ class Delivery:
         status: pending, sent, or dead (given up; it stays counted as undelivered).
         attempts: attempts made.
         next_attempt_at: when to try next, None unless pending.
+        last_attempt_at: when it was tried last, None before.
         last_error: why the last attempt failed.
         sent_at: when a receiver took it.
     """
@@ -66,6 +67,7 @@ class Delivery:
     status: DeliveryStatus
     attempts: int
     next_attempt_at: datetime | None
+    last_attempt_at: datetime | None
     last_error: str | None
     sent_at: datetime | None
 

@@ -1,1 +1,5 @@
-"""What survives a restart: incidents, deliveries, silences, stored scrapes."""
+"""State that outlives the process: SQLAlchemy Core tables in SQLite, the outbox, retention."""
+
+from driftwatch.store.store import Store
+
+__all__ = ["Store"]

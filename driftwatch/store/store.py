@@ -1,0 +1,299 @@
+"""The store: incidents, their transitions, the outbox, silences, scrapes, the tick's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import polars as pl
+from sqlalchemy import Connection, Engine, delete, exists, insert, select
+
+from driftwatch.errors import StoreError
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.plan import Delivery, PlannedDelivery
+from driftwatch.notify.silence import Matcher, Silence
+from driftwatch.store import batches, outbox
+from driftwatch.store import incidents as incident_rows
+from driftwatch.store import silences as silence_rows
+from driftwatch.store.lock import tick_lock
+from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
+from driftwatch.store.sqlite import (
+    BUSY_SECONDS,
+    database_path,
+    named_failures,
+    open_engine,
+    reading,
+    use_write_ahead_log,
+    writing,
+)
+from driftwatch.store.tables import deliveries, incidents, memory, silences
+
+
+class Store:
+    """One database. Every method is one transaction; use it as a context manager.
+
+    Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
+    full, corrupt, ...) where the database does not serve; what was committed before is kept.
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self.path = path
+        self._engine = engine
+
+    @classmethod
+    def open(
+        cls, path_or_url: str | Path, *, migrate: bool = True, busy_seconds: float = BUSY_SECONDS
+    ) -> Self:
+        """Open a database.
+
+        Args:
+            path_or_url: path of the SQLite file, or ``sqlite:///`` and the path.
+            migrate: make the file and bring its schema to this version; without it the file
+                has to be there and to be of this version.
+            busy_seconds: how long to wait for another writer.
+
+        Raises:
+            StoreError: missing, foreign, corrupt, or of another version.
+        """
+        path = database_path(path_or_url)
+        if not path.parent.is_dir():
+            raise StoreError(
+                f"the folder of the database {path} does not exist",
+                code="missing",
+                help_text=f"make it: mkdir -p {path.parent}",
+            )
+        if not migrate and not path.exists():
+            raise StoreError(
+                f"there is no database {path}",
+                code="missing",
+                help_text="name it with --db FILE or -c CONFIG; driftwatch run makes one, "
+                f"and so does: driftwatch db upgrade --db {path}",
+            )
+        engine = open_engine(path, busy_seconds=busy_seconds)
+        try:
+            with named_failures(path):
+                with reading(engine) as connection:
+                    revision = schema_revision(connection, path)
+                    writer = written_by(connection)
+                if migrate:
+                    use_write_ahead_log(engine)
+                    upgrade(engine, path)
+                else:
+                    check_revision(revision, path, writer)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, path)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def tick_lock(self) -> AbstractContextManager[None]:
+        """Be the one process that ticks on this database, while the context lasts.
+
+        Raises:
+            StoreError: ``in-use`` where another one is.
+        """
+        return tick_lock(self.path)
+
+    # incidents
+
+    def open_incidents(self) -> dict[str, Incident]:
+        """Pending and firing incidents by key."""
+        with self._reading() as connection:
+            return incident_rows.read_open(connection)
+
+    def incidents(
+        self, *, state: str | None = None, since: datetime | None = None, limit: int = 1000
+    ) -> list[Incident]:
+        """Incidents: firing, pending, resolved; within each the newest first.
+
+        Args:
+            state: only these (pending, firing, resolved).
+            since: only those open now or resolved at or after this time.
+            limit: at most so many.
+        """
+        with self._reading() as connection:
+            return incident_rows.read_list(connection, state=state, since=since, limit=limit)
+
+    def incident(self, id_prefix: str) -> Incident:
+        """The one incident whose id begins so.
+
+        Raises:
+            UsageError: there is none, or more than one.
+        """
+        with self._reading() as connection:
+            return incident_rows.read_one(connection, id_prefix)
+
+    def acknowledge(self, id_prefix: str, by: str, at: datetime) -> Incident:
+        """Note who took a firing incident; where somebody has, that one stays.
+
+        Raises:
+            UsageError: there is none, more than one, or it does not fire.
+        """
+        with self._writing() as connection:
+            return incident_rows.acknowledge(connection, id_prefix, by, at)
+
+    def commit_tick(
+        self,
+        *,
+        incidents: Iterable[Incident],
+        transitions: Sequence[Transition],
+        deliveries: Iterable[PlannedDelivery],
+        scrapes: pl.DataFrame | None,
+        since: datetime,
+        until: datetime,
+        memory: Mapping[str, bytes],
+    ) -> None:
+        """Everything a tick decided and saw, in one transaction: all of it or nothing.
+
+        Args:
+            incidents: every incident open after the tick. A pending one in the database that is
+                not among them is dropped; acknowledgements in the database are kept.
+            transitions: what happened; what they resolved is written from here.
+            deliveries: what is to be sent.
+            scrapes: rows in ``SCRAPE_SCHEMA``, or None.
+            since: start of the interval the scrapes are from.
+            until: its end, itself not in it.
+            memory: name → bytes to keep for the next tick; other names stay.
+        """
+        with self._writing() as connection:
+            incident_rows.write(connection, incidents, transitions)
+            outbox.write(connection, deliveries)
+            if scrapes is not None:
+                batches.write(connection, scrapes, since, until)
+            _remember(connection, memory)
+
+    # deliveries
+
+    def due_deliveries(self, now: datetime) -> list[Delivery]:
+        """Pending deliveries whose time has come; a resolve waits for its firing page."""
+        with self._reading() as connection:
+            return outbox.read_due(connection, now)
+
+    def deliveries(self, incident_id: str) -> list[Delivery]:
+        """Every delivery of one incident."""
+        with self._reading() as connection:
+            return outbox.read_of(connection, incident_id)
+
+    def notified(self) -> frozenset[tuple[str, str]]:
+        """(incident id, receiver) of open incidents whose firing page is sent or to be sent."""
+        with self._reading() as connection:
+            return outbox.read_notified(connection)
+
+    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
+        """Note that a receiver took it; False where it was not pending any more."""
+        with self._writing() as connection:
+            return outbox.mark_sent(connection, delivery_id, at)
+
+    def mark_failed(
+        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
+    ) -> bool:
+        """Note a failed attempt; without a next one the delivery is dead. False as above."""
+        with self._writing() as connection:
+            return outbox.mark_failed(connection, delivery_id, at, error, next_attempt_at)
+
+    def undelivered_count(self) -> int:
+        """How many deliveries no receiver has taken: pending and dead."""
+        with self._reading() as connection:
+            return outbox.count_undelivered(connection)
+
+    # silences
+
+    def add_silence(
+        self, matchers: Sequence[Matcher], *, until: datetime, by: str, at: datetime, comment: str
+    ) -> Silence:
+        """Hold back pages that match, from ``at`` to ``until``.
+
+        Raises:
+            UsageError: it would end before it begins.
+        """
+        with self._writing() as connection:
+            return silence_rows.add(
+                connection, matchers, until=until, by=by, at=at, comment=comment
+            )
+
+    def silences(self, at: datetime | None = None) -> list[Silence]:
+        """Silences that hold at a time; every one for None."""
+        with self._reading() as connection:
+            return silence_rows.read(connection, at)
+
+    def expire_silence(self, id_prefix: str, at: datetime) -> Silence:
+        """End a silence now.
+
+        Raises:
+            UsageError: there is none, more than one, or it is over.
+        """
+        with self._writing() as connection:
+            return silence_rows.expire(connection, id_prefix, at)
+
+    # scrapes and memory
+
+    def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """Scrapes with since <= time < until, sorted by instance, engine and time."""
+        with self._reading() as connection:
+            return batches.read(connection, since, until)
+
+    def memory(self) -> dict[str, bytes]:
+        """What the last tick left for the next one, by name."""
+        with self._reading() as connection:
+            rows = connection.execute(select(memory).order_by(memory.c.name))
+            return {row.name: row.value for row in rows}
+
+    def prune(self, before: datetime, *, incidents_before: datetime | None = None) -> int:
+        """Delete what is no longer needed; says how many scrape batches went.
+
+        Args:
+            before: scrapes taken before this time go.
+            incidents_before: incidents resolved before this time go, with their deliveries, and
+                silences that ended before it; None keeps them all. One with a delivery that is
+                still pending stays.
+        """
+        with self._writing() as connection:
+            if incidents_before is not None:
+                _prune_incidents(connection, incidents_before)
+            return batches.prune(connection, before)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with named_failures(self.path), reading(self._engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with named_failures(self.path), writing(self._engine) as connection:
+            yield connection
+
+
+def _remember(connection: Connection, values: Mapping[str, bytes]) -> None:
+    for name, value in sorted(values.items()):
+        connection.execute(delete(memory).where(memory.c.name == name))
+        connection.execute(insert(memory), [{"name": name, "value": value}])
+
+
+def _prune_incidents(connection: Connection, before: datetime) -> None:
+    to_be_sent = exists().where(
+        deliveries.c.incident_id == incidents.c.id, deliveries.c.status == "pending"
+    )
+    connection.execute(
+        delete(incidents).where(
+            incidents.c.state == "resolved", incidents.c.resolved_at < before, ~to_be_sent
+        )
+    )
+    connection.execute(delete(silences).where(silences.c.until < before))

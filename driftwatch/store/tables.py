@@ -1,0 +1,168 @@
+"""The tables, in SQLAlchemy Core; ``migrations/`` builds the same schema step by step.
+
+Nothing here is SQLite's own, so that PostgreSQL stays possible. Times are UTC; JSON is text with
+sorted keys, so that equal values are equal bytes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+# the newest file in migrations/versions; a test compares the two
+SCHEMA_REVISION = "0001"
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware UTC time; SQLite, which knows no zones, keeps it as sortable UTC text."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Refuse a time without a zone: it would silently be read as UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give the zone back."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("key", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("alert", Text, nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("target", Text, nullable=False),  # JSON: label → value
+    Column("state", String(16), nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("last_true_at", UtcTime, nullable=False),
+    Column("firing_at", UtcTime),
+    Column("resolved_at", UtcTime),
+    Column("acknowledged_at", UtcTime),
+    Column("acknowledged_by", Text),
+    Column("page", Text),  # JSON, NULL while pending
+    Column("true_seconds", Float, nullable=False),
+    Column("false_seconds", Float, nullable=False),
+    Column("silenced_by", Text),
+    CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
+    CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),
+    CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at"),
+    CheckConstraint("(state = 'pending') = (firing_at IS NULL)", name="firing_at"),
+)
+Index("ix_incidents_state", incidents.c.state)
+Index("ix_incidents_started_at", incidents.c.started_at)
+# promise P2, kept by the database as well: at most one open incident per key
+Index(
+    "uq_incidents_open_key",
+    incidents.c.key,
+    unique=True,
+    sqlite_where=incidents.c.state != "resolved",
+    postgresql_where=incidents.c.state != "resolved",
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
+    Column("event", String(16), primary_key=True),
+    Column("at", UtcTime, nullable=False),
+    CheckConstraint("event IN ('firing', 'resolved')", name="event"),
+)
+Index("ix_transitions_at", transitions.c.at)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), nullable=False),
+    Column("event", String(16), nullable=False),
+    Column("receiver", Text, nullable=False),
+    Column("reason", String(32), nullable=False),
+    Column("payload", Text, nullable=False),  # JSON: the page
+    Column("planned_at", UtcTime, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_attempt_at", UtcTime),
+    Column("last_attempt_at", UtcTime),
+    Column("last_error", Text),
+    Column("sent_at", UtcTime),
+    UniqueConstraint("incident_id", "event", "receiver"),
+    CheckConstraint("event IN ('firing', 'resolved')", name="event"),
+    CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status"),
+    CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
+    CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
+)
+Index("ix_deliveries_status_next_attempt_at", deliveries.c.status, deliveries.c.next_attempt_at)
+
+silences = Table(
+    "silences",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("matchers", Text, nullable=False),  # JSON: list of [name, operator, value]
+    Column("until", UtcTime, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("expired_at", UtcTime),
+)
+
+scrape_batches = Table(
+    "scrape_batches",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("since", UtcTime, nullable=False),  # since <= time < until, for every row in it
+    Column("until", UtcTime, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+)
+Index("ix_scrape_batches_until", scrape_batches.c.until)
+
+memory = Table(
+    "memory",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("value", Text, nullable=False),
+)
