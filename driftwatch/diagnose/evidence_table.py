@@ -18,7 +18,7 @@ from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.coverage import coverage_columns, last_seen
+from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.scrapes_inside import inside, scrape_facts
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
@@ -44,7 +44,7 @@ class Carried:
         until: end of the last evaluated minute; None before the first.
         plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
         alive: :data:`driftwatch.signals.stuck.ALIVE_SCHEMA`.
-        seen: instance, engine and a ``seen_<input>`` time per input.
+        seen: instance, engine and ``seen_<input>``, ``gone_<input>`` times per input.
     """
 
     until: datetime | None = None
@@ -96,6 +96,7 @@ def evidence_table(
     windows: pl.DataFrame,
     *,
     kind: Kind,
+    cut: bool,
     serving: pl.DataFrame,
     reference: pl.DataFrame | None = None,
     inputs: tuple[str, ...] = (),
@@ -108,6 +109,8 @@ def evidence_table(
         windows: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target.
         kind: ``chained`` for the minute grid, ``whole`` for a window a person asked for. The
             ``_10m`` and ``_2m`` columns of a whole window do not reach outside it.
+        cut: leave out what lies before the last restart or knob change in the window; a minute
+            of the grid adds up both sides instead, so that no request is lost.
         serving: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
         inputs: registry columns whose loss counts as lost coverage.
@@ -117,8 +120,7 @@ def evidence_table(
     scrapes = scrapes.sort([*_KEY, "time"])
     epochs = with_epochs(scrapes)
     facts = scrape_facts(epochs)
-    # the minute grid adds up what lies on both sides of a restart, a person's window is cut there
-    own = totals(epochs, windows, kind=kind, cut=kind == "whole")
+    own = totals(epochs, windows, kind=kind, cut=cut)
     last_10m = totals(epochs, _reaching_back(windows, _BINDING, kind), kind=kind, cut=True)
     last_2m = totals(epochs, _reaching_back(windows, _LENGTH_WINDOW, kind), kind=kind, cut=True)
 
@@ -137,7 +139,7 @@ def evidence_table(
         ),
     )
     stuck = seconds_since_last_token(epochs, windows, before.alive)
-    seen = last_seen(scrapes, windows, before.seen, inputs)
+    seen = input_coverage(scrapes, windows, before.seen, inputs)
 
     rows = base_columns(own, known)
     rows = rows.with_columns(
@@ -208,7 +210,7 @@ def _ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of the pool's other targets that run nothing and queue nothing; NULL in a pool of one."""
+    """Share of the pool's other targets that run and queue nothing; NULL in a pool of one."""
     group = ["pool", "start", "end"]
     idle = ((pl.col("running_requests") < 1) & (pl.col("waiting_requests") == 0)).cast(pl.Float64)
     others = idle.count().over(group) - 1
@@ -222,7 +224,12 @@ def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
-    dtypes = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String, "time": TIME}
+    dtypes: dict[str, pl.DataType | type[pl.DataType]] = {
+        "float": pl.Float64,
+        "bool": pl.Boolean,
+        "string": pl.String,
+        "time": TIME,
+    }
     head = [*_KEY, "pool", "start", "end"]
     evidence = [
         (pl.col(c.name) if c.name in rows.columns else pl.lit(None).alias(c.name)).cast(
@@ -275,5 +282,5 @@ def _carried(
         until=until if isinstance(until, datetime) else None,
         plateau=last(plateau).select([*CARRIED_SCHEMA]),
         alive=last(stuck).select([*ALIVE_SCHEMA]),
-        seen=last(seen).drop("end"),
+        seen=last(seen).drop("end", "looked_at"),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.signals.continuity import MAX_GAP_SECONDS
 
 _KEY = list(KEY_COLUMNS)
 # Inputs are missed for a day after they were last seen (detection.md, CoverageLost).
@@ -16,6 +17,7 @@ REMEMBERED = timedelta(hours=24)
 # The pool's share counts targets whose inputs are gone this long (detection.md, CoverageLost).
 POOL_MISSING_SECONDS = 300.0
 
+_THERE = pl.lit(datetime(1970, 1, 1, tzinfo=UTC), dtype=TIME)
 # An input is named as gone after two minutes: scrapes are up to a minute apart.
 NAMED_AFTER_SECONDS = 120.0
 
@@ -26,39 +28,42 @@ def _probe(column: str) -> str:
     return f"{column}_count" if by_column[column].type == "histogram" else column
 
 
-def last_seen(
+def input_coverage(
     scrapes: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame, inputs: Iterable[str]
 ) -> pl.DataFrame:
-    """When each input was last on a page, as known at each window's end.
+    """When each input was last on a page, and since which scrape it is missing.
+
+    Only scrapes count, failed ones included: time in which nobody looked is not evidence, so a
+    gap longer than the look-back starts the count anew.
 
     Args:
-        scrapes: scrape table (failed scrapes included), sorted by target and time.
+        scrapes: scrape table, sorted by target and time.
         windows: instance, engine, start, end; ascending ``end`` within a target.
-        carried: instance, engine and ``seen_<input>`` (time) columns from before.
+        carried: instance, engine, ``seen_<input>`` and ``gone_<input>`` (times) from before.
         inputs: registry columns to look for.
 
     Returns:
-        The windows' instance, engine, end with ``seen_<input>`` per input (NULL = never).
+        The windows' instance, engine, end with ``looked_at`` (the last scrape before the end),
+        and per input ``seen_<input>`` (NULL = never) and ``gone_<input>`` (the first scrape of
+        the run of scrapes without it; NULL = it is there, or nobody looked yet).
     """
     names = list(inputs)
-    seen = scrapes.select(
-        *_KEY,
-        "time",
-        *[
-            pl.when(pl.col(_probe(c)).is_not_null())
-            .then(pl.col("time"))
-            .forward_fill()
-            .over(_KEY)
-            .alias(f"seen_{c}")
-            for c in names
-        ],
+    columns = [f"{kind}_{name}" for name in names for kind in ("seen", "gone")]
+    missing = [c for c in columns if c not in carried.columns]
+    before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing)
+    rows = scrapes.join(
+        before.select([*_KEY, *columns]), on=_KEY, how="left", maintain_order="left"
+    ).with_columns(previous=pl.col("time").shift(1).over(_KEY))
+    rows = rows.with_columns(
+        resumed=(pl.col("time") - pl.col("previous")).dt.total_seconds() > MAX_GAP_SECONDS
     )
+    levels = rows.select(*_KEY, "time", *[e for name in names for e in _levels(name)])
     found = (
         windows.select([*_KEY, "end"])
         .with_row_index("window")
         .sort("end")
         .join_asof(
-            seen.sort("time"),
+            levels.sort("time"),
             left_on="end",
             right_on="time",
             by=_KEY,
@@ -67,27 +72,43 @@ def last_seen(
             check_sortedness=False,
         )
         .sort("window")
+        .rename({"time": "looked_at"})
     )
-    missing = [c for c in names if f"seen_{c}" not in carried.columns]
-    before = carried.with_columns(pl.lit(None, dtype=TIME).alias(f"seen_{c}") for c in missing)
-    return found.join(
-        before.select([*_KEY, *(f"seen_{c}" for c in names)]),
-        on=_KEY,
-        how="left",
-        suffix="_before",
-        maintain_order="left",
-    ).select(
-        *_KEY,
-        "end",
-        *[pl.coalesce(f"seen_{c}", f"seen_{c}_before").alias(f"seen_{c}") for c in names],
+    return found.select([*_KEY, "end", "looked_at", *columns])
+
+
+def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
+    """``seen_`` and ``gone_`` of one input, after each scrape."""
+    there = pl.col(_probe(name)).is_not_null()
+    first = pl.col("previous").is_null()
+    was_there = there.shift(1).over(_KEY)
+    seen = (
+        pl.when(there)
+        .then(pl.col("time"))
+        .when(first)
+        .then(pl.col(f"seen_{name}"))
+        .forward_fill()
+        .over(_KEY)
     )
+    # the sentinel keeps "it is there" apart from "as before" while filling forward
+    gone = (
+        pl.when(there)
+        .then(_THERE)
+        .when(first)
+        .then(pl.coalesce(f"gone_{name}", "time"))
+        .when(was_there | pl.col("resumed").fill_null(False))
+        .then(pl.col("time"))
+        .forward_fill()
+        .over(_KEY)
+    )
+    return seen.alias(f"seen_{name}"), pl.when(gone != _THERE).then(gone).alias(f"gone_{name}")
 
 
 def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
     """How long inputs are gone, per target and in its pool.
 
     Args:
-        seen: from :func:`last_seen`.
+        seen: from :func:`input_coverage`.
         pools: instance, engine, pool.
 
     Returns:
@@ -97,12 +118,13 @@ def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
     """
     inputs = [c.removeprefix("seen_") for c in seen.columns if c.startswith("seen_")]
 
-    def gone(name: str) -> pl.Expr:
-        """Seconds since the input was last seen, within the remembered day."""
-        age = pl.col("end") - pl.col(f"seen_{name}")
-        return pl.when(age <= REMEMBERED).then(age.dt.total_microseconds() / 1e6)
+    def age(name: str) -> pl.Expr:
+        """Seconds without the input, 0 where it is there; NULL if not seen for a day."""
+        remembered = pl.col("looked_at") - pl.col(f"seen_{name}") <= REMEMBERED
+        gone = pl.col("looked_at") - pl.col(f"gone_{name}")
+        return pl.when(remembered).then((gone.dt.total_microseconds() / 1e6).fill_null(0.0))
 
-    ages = seen.with_columns(gone(c).alias(f"age_{c}") for c in inputs)
+    ages = seen.with_columns(age(c).alias(f"age_{c}") for c in inputs)
     oldest = pl.max_horizontal(pl.lit(None, dtype=pl.Float64), *(f"age_{c}" for c in inputs))
     named = (
         pl.concat_list(

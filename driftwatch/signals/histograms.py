@@ -103,8 +103,8 @@ def share_within(buckets: pl.Series, edges: pl.Series, targets: pl.Series) -> pl
 
         def compute(counts: Floats, le: Floats, target: float = float(target)) -> Floats:
             total = counts[:, -1]
-            at_or_below = np.searchsorted(le, target, side="right") - 1
-            at_or_above = np.searchsorted(le, target, side="left")
+            at_or_below = int(np.searchsorted(le, target, side="right")) - 1
+            at_or_above = int(np.searchsorted(le, target, side="left"))
             low = counts[:, at_or_below] if at_or_below >= 0 else np.zeros(len(counts))
             high = counts[:, min(at_or_above, len(le) - 1)]
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -133,7 +133,8 @@ def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Seri
         upper = np.where(np.isinf(le), lower, le)
         square = (lower**2 + lower * upper + upper**2) / 3
         with np.errstate(invalid="ignore", divide="ignore"):
-            return ((mass @ square) / counts[:, -1])[:, None]
+            result: Floats = ((mass @ square) / counts[:, -1])[:, None]
+        return result
 
     square_mean = pl.Series(_by_edges(buckets, edges, 1, compute)[:, 0]).fill_nan(None)
     ratio = square_mean / means
