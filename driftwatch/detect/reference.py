@@ -78,7 +78,7 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
             else pl.col(c)
             for c in REMEMBERED
         },
-    ).cast(REFERENCE_SCHEMA)
+    ).cast(pl.Schema(REFERENCE_SCHEMA))
 
 
 def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:

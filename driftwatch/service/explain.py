@@ -1,0 +1,198 @@
+"""What is known of a target in one window: evidence, reference, path, limits, advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.reference import baseline, combined, no_reference
+from driftwatch.diagnose.evidence_table import (
+    WINDOW_SCHEMA,
+    Carried,
+    evidence_table,
+    minute_windows,
+)
+from driftwatch.diagnose.walk import walk
+from driftwatch.errors import UsageError
+from driftwatch.model import Diagnosis, Finding, Target, TargetKey
+from driftwatch.service.findings import finding
+from driftwatch.service.plan import Plan
+
+_KEY = list(KEY_COLUMNS)
+DEFAULT_TREE = "batch-size-drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span somebody asked about; both ends belong to it."""
+
+    start: datetime
+    end: datetime
+
+
+def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Target:
+    """The target a person means: ``host:8000``, ``host:8000/1``, a pool of one, or none named.
+
+    Raises:
+        UsageError: nothing, or more than one target, answers to it; names the candidates.
+    """
+    known = [targets[key] for key in sorted(targets)]
+    listing = ", ".join(t.key.text for t in known[:8]) + (" ..." if len(known) > 8 else "")
+    if name is None:
+        found = known
+    else:
+        exact = [t for t in known if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
+        found = exact or [
+            t for t in known if name in (t.key.instance, t.pool, t.labels.get("model_name"))
+        ]
+    if len(found) == 1:
+        return found[0]
+    if not known:
+        raise UsageError("there is no target here", help_text="is the recording or store empty?")
+    if not found:
+        raise UsageError(f"no target {name!r}", help_text=f"known targets: {listing}")
+    raise UsageError(
+        "name one target" if name is None else f"{name!r} names {len(found)} targets",
+        help_text=f"one of: {', '.join(t.key.text for t in found[:8])}",
+    )
+
+
+def measured_reference(
+    scrapes: pl.DataFrame, window: Window | None, targets: Mapping[TargetKey, Target], plan: Plan
+) -> pl.DataFrame:
+    """Reference rows measured in a baseline window; none without a window.
+
+    Raises:
+        UsageError: the window holds no usable scrape of any target.
+    """
+    if window is None:
+        return no_reference()
+    rows = _rows(scrapes, window, targets, plan, no_reference(), Carried())
+    rows = rows.filter(pl.col("duration_seconds") > 0)
+    if rows.is_empty():
+        raise UsageError(
+            f"the baseline {window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ} "
+            "holds no two scrapes",
+            help_text=_span_help(scrapes),
+        )
+    return baseline(rows)
+
+
+def explain(
+    scrapes: pl.DataFrame,
+    target: Target,
+    window: Window,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    measured: pl.DataFrame,
+) -> Finding:
+    """Evidence of one window of one target, with the walk through the tree.
+
+    Args:
+        scrapes: everything known up to the window's end (what came earlier settles an inferred
+            max_num_seqs and how long nothing was seen).
+        target: which one.
+        window: which span.
+        targets: every target, for comparisons in a pool.
+        plan: trees and pools.
+        measured: reference rows of a baseline, or none.
+
+    Raises:
+        UsageError: no scrape of the target lies in the window.
+    """
+    upto = scrapes.filter(pl.col("time") <= window.end)
+    reference = combined(measured, plan.declared_reference(targets.values()))
+    carried = _carried_until(upto, window, targets, plan, reference)
+    rows = _rows(upto, window, targets, plan, reference, carried)
+    rows = rows.filter(
+        (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
+    )
+    if rows["scrapes"][0] == 0:
+        raise UsageError(
+            f"no usable scrape of {target.key.text} in "
+            f"{window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ}",
+            help_text=_why_none(upto, target, window) or _span_help(scrapes),
+        )
+    diagnosis: Diagnosis = walk(plan.trees[DEFAULT_TREE], rows)[0]
+    return finding("explain", target, rows.row(0, named=True), diagnosis, plan)
+
+
+def _carried_until(
+    scrapes: pl.DataFrame,
+    window: Window,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    reference: pl.DataFrame,
+) -> Carried:
+    """What the minutes before the window's end teach."""
+    first = scrapes["time"].min()
+    last = window.end.replace(second=0, microsecond=0)
+    if not isinstance(first, datetime) or first >= last:
+        return Carried()
+    return evidence_table(
+        scrapes,
+        minute_windows(
+            pl.DataFrame([tuple(k) for k in sorted(targets)], schema=_KEY, orient="row"),
+            first.replace(second=0, microsecond=0),
+            last,
+        ),
+        kind="chained",
+        cut=False,
+        serving=plan.serving_frame(targets.values()),
+        reference=reference,
+        inputs=plan.inputs,
+    ).carried
+
+
+def _rows(
+    scrapes: pl.DataFrame,
+    window: Window,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    reference: pl.DataFrame,
+    carried: Carried,
+) -> pl.DataFrame:
+    windows = pl.DataFrame(
+        [(*key, window.start, window.end) for key in sorted(targets)],
+        schema=WINDOW_SCHEMA,
+        orient="row",
+    )
+    return evidence_table(
+        scrapes,
+        windows,
+        kind="whole",
+        cut=True,
+        serving=plan.serving_frame(targets.values()),
+        reference=reference,
+        inputs=plan.inputs,
+        carried=carried,
+    ).rows
+
+
+def _why_none(scrapes: pl.DataFrame, target: Target, window: Window) -> str | None:
+    """The reason that failed scrapes of the window give."""
+    failed = scrapes.filter(
+        (pl.col("instance") == target.key.instance)
+        & (pl.col("time") >= window.start)
+        & (pl.col("time") <= window.end)
+        & ~pl.col("ok")
+    )
+    if failed.is_empty():
+        return None
+    return f"{len(failed)} scrapes failed there; the last: {failed['reason'][-1]}"
+
+
+def _span_help(scrapes: pl.DataFrame) -> str:
+    first, last = scrapes["time"].min(), scrapes["time"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return "there are no scrapes at all"
+    return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def window_ending(at: datetime, length: timedelta) -> Window:
+    """The window of ``length`` that ends at ``at``."""
+    return Window(at - length, at)

@@ -1,0 +1,154 @@
+"""From "this rule fires here" to a finding: evidence of the last ten minutes, diagnosis, advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.diagnose.walk import walk
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
+from driftwatch.recommend.closed_form import recommend
+from driftwatch.service.plan import Plan
+from driftwatch.service.state import State
+
+_KEY = list(KEY_COLUMNS)
+
+
+def findings_at(
+    firing: Sequence[Transition],
+    state: State,
+    scrapes: pl.DataFrame,
+    serving: pl.DataFrame,
+    reference: pl.DataFrame,
+    plan: Plan,
+) -> dict[str, Finding]:
+    """Incident id → finding, for every incident that fires.
+
+    A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
+    minute that tipped the rule.
+    """
+    if not firing:
+        return {}
+    rules = {rule.id: rule for rule in plan.rules}
+    ordered = sorted(
+        firing, key=lambda t: (t.incident.target["instance"], t.incident.target["engine"], t.at)
+    )
+    windows = pl.DataFrame(
+        [
+            (
+                t.incident.target["instance"],
+                t.incident.target["engine"],
+                t.at - timedelta(seconds=BINDING_WINDOW_SECONDS),
+                t.at,
+            )
+            for t in ordered
+        ],
+        schema=WINDOW_SCHEMA,
+        orient="row",
+    )
+    rows = evidence_table(
+        scrapes,
+        windows,
+        kind="chained",
+        cut=True,
+        serving=serving,
+        reference=reference,
+        inputs=plan.inputs,
+        carried=state.carried,
+    ).rows
+    diagnosed = {
+        name: walk(plan.trees[name], rows)
+        for name in {rules[t.incident.rule].tree for t in ordered} - {None}
+        if name is not None
+    }
+    found: dict[str, Finding] = {}
+    for i, (transition, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
+        rule = rules[transition.incident.rule]
+        key = TargetKey(row["instance"], row["engine"])
+        diagnosis = diagnosed[rule.tree][i] if rule.tree else None
+        found[transition.incident.id] = finding(
+            transition.incident.rule, state.targets[key], row, diagnosis, plan
+        )
+    return found
+
+
+def finding(
+    rule: str,
+    target: Target,
+    row: Mapping[str, Any],
+    diagnosis: Diagnosis | None,
+    plan: Plan,
+) -> Finding:
+    """One evidence row with its diagnosis → a finding with a recommendation."""
+    recommendation: Recommendation | None = None
+    if diagnosis is not None:
+        leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
+        recommendation = recommend(leaf, diagnosis, row, plan.pool_of(target).serving)
+    evidence = {name: value for name, value in row.items() if not isinstance(value, list)}
+    return Finding(
+        rule=rule,
+        target=target,
+        minute=row["end"] - timedelta(minutes=1),
+        evidence=evidence,
+        reasons=reasons(row),
+        diagnosis=diagnosis,
+        recommendation=recommendation,
+        reference=reference_of(row),
+        since=row["binding_since"],
+    )
+
+
+def reasons(row: Mapping[str, Any]) -> dict[str, str]:
+    """Why a column is unknown, or why a known one is only a bound."""
+    found = {
+        name: column.disabled_by or "not on the page"
+        for name, column in BY_NAME.items()
+        if row.get(name) is None
+    }
+    if row.get("reference_kind") is not None:
+        for stem in ("prompt_tokens", "generation_tokens"):
+            for suffix in ("_mean_ratio", "_mean_2m_ratio"):
+                if row.get(f"{stem}{suffix}") is None:
+                    found[f"{stem}{suffix}"] = "fewer than 100 finished requests to compare"
+    if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
+        unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
+        found["binding_limit"] = f"requests wait, but {' and '.join(unknown)} unknown"
+    if row.get("forward_passes_overcounted"):
+        for name in (
+            "requests_per_forward_pass",
+            "decode_requests_per_forward_pass",
+            "tokens_per_forward_pass",
+        ):
+            found[name] = "a lower bound: several API servers count each step once each"
+        found["forward_passes_per_second"] = (
+            "an upper bound: several API servers count each step once each"
+        )
+    if row.get("max_num_seqs_inferred"):
+        found["max_num_seqs"] = "inferred from the plateau of running requests"
+    return found
+
+
+def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What "before" means in this row; None without a reference."""
+    if row.get("reference_kind") is None:
+        return None
+    values = {
+        name.removeprefix("reference_"): value
+        for name, value in row.items()
+        if name.startswith("reference_")
+        and name not in ("reference_kind", "reference_since", "reference_until")
+        and value is not None
+    }
+    return {
+        "kind": row["reference_kind"],
+        "from": row["reference_since"],
+        "to": row["reference_until"],
+        "values": values,
+    }

@@ -1,0 +1,158 @@
+"""What a tick is told besides data and time: rules, trees, pools. Fixed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.detect.reference import declared, no_reference
+from driftwatch.diagnose.tree import Tree
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
+from driftwatch.rulebook.rules import Rule
+from driftwatch.signals.rows import SERVING_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class TunedFor:
+    """The lengths a pool was tuned for, as declared.
+
+    Attributes:
+        prompt_tokens: mean prompt length, None = not declared.
+        generation_tokens: mean generation length, None = not declared.
+    """
+
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Targets that are configured alike.
+
+    Attributes:
+        name: printed name.
+        match: label values a target must have; empty matches every target.
+        serving: settings with provenance.
+        slo: latency targets.
+        tuned_for: declared lengths.
+        gpus_per_replica: GPUs per target, None = not declared.
+    """
+
+    name: str
+    match: Mapping[str, str] = field(default_factory=dict)
+    serving: Serving = field(default_factory=Serving)
+    slo: Slo = field(default_factory=Slo)
+    tuned_for: TunedFor = field(default_factory=TunedFor)
+    gpus_per_replica: float | None = None
+
+    def holds(self, target: Target) -> bool:
+        """The target carries every label that the pool asks for."""
+        return all(target.labels.get(name) == value for name, value in self.match.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a tick decides with.
+
+    Attributes:
+        rules: every rule, disabled ones included.
+        trees: by name.
+        pools: configured pools; the first that matches wins.
+        pool_by: labels that name the pool of a target which no configured pool matches.
+        external_url: where links of pages point to, None = command lines only.
+    """
+
+    rules: tuple[Rule, ...]
+    trees: Mapping[str, Tree]
+    pools: tuple[Pool, ...] = ()
+    pool_by: tuple[str, ...] = ("namespace", "model_name")
+    external_url: str | None = None
+
+    @property
+    def enabled(self) -> tuple[Rule, ...]:
+        """Rules that are evaluated."""
+        return tuple(rule for rule in self.rules if rule.enabled)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Registry columns that the enabled rules need, directly or through evidence columns."""
+        needed = {
+            source
+            for rule in self.enabled
+            for column in rule.when.columns
+            for source in BY_NAME[column].sources
+        }
+        return tuple(column for column in BY_COLUMN if column in needed)
+
+    def pool_of(self, target: Target) -> Pool:
+        """The configured pool, or one named by the ``pool_by`` labels."""
+        for pool in self.pools:
+            if pool.holds(target):
+                return pool
+        named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
+        return Pool("/".join(named) or "default")
+
+    def assign(self, targets: Mapping[TargetKey, Target]) -> dict[TargetKey, Target]:
+        """Targets with their pools, in key order."""
+        return {
+            key: replace(targets[key], pool=self.pool_of(targets[key]).name)
+            for key in sorted(targets)
+        }
+
+    def serving_frame(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""
+        rows: list[dict[str, Any]] = []
+        for target in targets:
+            pool = self.pool_of(target)
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "pool": pool.name,
+                    "max_num_seqs": _value(_running_cap(pool.serving)),
+                    "max_num_seqs_inferred": False,
+                    "max_num_batched_tokens": _value(pool.serving.max_num_batched_tokens),
+                    "kv_cache_tokens": _value(pool.serving.kv_cache_tokens),
+                    "kv_block_tokens": _value(pool.serving.kv_block_tokens),
+                    "api_server_count": _value(pool.serving.api_server_count),
+                    "gpus_per_replica": pool.gpus_per_replica,
+                    "slo_ttft_seconds": pool.slo.ttft_seconds,
+                    "slo_tpot_seconds": pool.slo.tpot_seconds,
+                    "slo_share": pool.slo.share,
+                }
+            )
+        return pl.DataFrame(rows, schema=SERVING_SCHEMA, orient="row")
+
+    def declared_reference(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """``tuned_for`` of every target whose pool declares it."""
+        rows = []
+        for target in targets:
+            tuned = self.pool_of(target).tuned_for
+            if tuned.prompt_tokens is None and tuned.generation_tokens is None:
+                continue
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "reference_prompt_tokens_mean": tuned.prompt_tokens,
+                    "reference_generation_tokens_mean": tuned.generation_tokens,
+                }
+            )
+        return declared(rows) if rows else no_reference()
+
+
+def _value(setting: Setting | None) -> float | None:
+    return None if setting is None else setting.value
+
+
+def _running_cap(serving: Serving) -> Setting | None:
+    """What caps the running set: max_num_active_seqs where it is set lower."""
+    active, seqs = serving.max_num_active_seqs, serving.max_num_seqs
+    if active is not None and (seqs is None or active.value < seqs.value):
+        return active
+    return seqs

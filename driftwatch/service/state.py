@@ -1,0 +1,62 @@
+"""What one tick hands to the next, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import SourceProblem, empty_scrapes
+from driftwatch.detect.reference import no_reference
+from driftwatch.diagnose.evidence_table import Carried
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.model import Incident, Target, TargetKey, Transition
+
+# The longest window, and room for the scrape before it even at one scrape a minute.
+HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS) + timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one tick hands to the next.
+
+    Attributes:
+        scrapes: the last minutes of scrapes (:data:`HISTORY`), and those of the open minute.
+        collected_until: per source name, up to where it was asked.
+        evaluated_until: end of the last evaluated minute, None before the first.
+        carried: what outlives the scrapes.
+        incidents: open incidents by identity.
+        targets: targets known now, with their pools.
+        reference: measured reference rows; declared ones are added from the plan.
+    """
+
+    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
+    collected_until: Mapping[str, datetime] = field(default_factory=dict)
+    evaluated_until: datetime | None = None
+    carried: Carried = field(default_factory=Carried)
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+    reference: pl.DataFrame = field(default_factory=no_reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tick found.
+
+    Attributes:
+        rows: evidence rows of the minutes evaluated in this tick.
+        verdicts: one Boolean column per enabled rule id, beside ``rows``.
+        transitions: state changes somebody is told of, each incident with its page.
+        changed: every incident whose state changed or that was re-confirmed, open or just closed.
+        scrapes: scrapes that this tick brought.
+        problems: what the sources could not read.
+    """
+
+    rows: pl.DataFrame
+    verdicts: pl.DataFrame
+    transitions: tuple[Transition, ...] = ()
+    changed: tuple[Incident, ...] = ()
+    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
+    problems: tuple[SourceProblem, ...] = ()
