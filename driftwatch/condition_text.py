@@ -77,9 +77,8 @@ _OTHERS = {
 }
 _KNOWN = _OPERANDS | _OPERATORS | _OTHERS
 # sqlglot reads more spellings than these as the same token ("!" for NOT, "==" for "=").
-_SPELLINGS = frozenset(
-    ["(", ")", ",", "+", "-", "*", "/", "=", "<>", "!=", "<", "<=", ">", ">=", "AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "FALSE"]
-)
+_SPELLINGS = frozenset(("(", ")", ",", "+", "-", "*", "/", "=", "<>", "!=", "<", "<=", ">", ">="))
+_WORDS = frozenset(("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "FALSE"))
 _FREE_TEXT = {TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
 
 
@@ -171,7 +170,7 @@ def _check_alone(
             "quoted names are not allowed",
             "columns are written plainly, text in single quotes: 'kv_cache'",
         )
-    if kind not in _KNOWN or not (kind in _FREE_TEXT or shown.upper() in _SPELLINGS):
+    if kind not in _KNOWN or not (kind in _FREE_TEXT or shown.upper() in _SPELLINGS | _WORDS):
         help_text = _INSTEAD.get(shown.lower(), ALLOWED)
         no("not-allowed", f"{shown} is not allowed in a condition", help_text)
     if kind is TokenType.NUMBER and not (_NUMBER.fullmatch(shown) and math.isfinite(float(shown))):

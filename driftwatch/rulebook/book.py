@@ -1,12 +1,19 @@
-"""A rulebook: every rule and tree of a set of files."""
+"""A rulebook: every rule and tree of a set of files, or every problem of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import glob
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from driftwatch.diagnose.tree import Tree
-from driftwatch.rulebook.rules import Rule
+from driftwatch.errors import ConfigError, Problem
+from driftwatch.rulebook.fields import near
+from driftwatch.rulebook.rules import ReadRule, Rule, count_rules, read_rules, with_ids
+from driftwatch.rulebook.trees import read_tree
+from driftwatch.shipped import shipped
+from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +27,133 @@ class Rulebook:
 
     rules: tuple[Rule, ...]
     trees: Mapping[str, Tree]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading a set of files gave.
+
+    Attributes:
+        book: the rules and trees that could be read.
+        problems: everything that is wrong, in file order.
+        files: how many files were read.
+        rules: how many rules they hold, readable or not.
+    """
+
+    book: Rulebook
+    problems: tuple[Problem, ...]
+    files: int
+    rules: int
+
+
+def load_rulebook(paths: Sequence[Path] = ()) -> Rulebook:
+    """Read rule and tree files; without paths the shipped ones.
+
+    Args:
+        paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs. A tree
+            that a rule names and no file has is taken from the shipped ones.
+
+    Raises:
+        ConfigError: with every problem of every file.
+    """
+    reading = read_rulebook(paths)
+    if reading.problems:
+        raise ConfigError(reading.problems)
+    return reading.book
+
+
+def read_rulebook(
+    paths: Sequence[Path] = (), *, receivers: Collection[str] | None = None
+) -> Reading:
+    """The same, never raising; ``receivers`` are the names rules may use (None = any)."""
+    problems: list[Problem] = []
+    files: list[YamlFile] = []
+    read: list[ReadRule] = []
+    trees: dict[str, Tree] = {}
+    places: dict[str, str] = {}
+    seen = 0
+    for path in _files(paths or (shipped("rules"),), problems):
+        file = read_yaml(path)
+        file.path = _shown(path)
+        file.problems = [replace(p, path=file.path) for p in file.problems]
+        files.append(file)
+        root = file.root
+        if not isinstance(root, Entries):
+            if not file.problems:
+                message = "neither rules (groups: …) nor a tree (tree: …)"
+                file.problems.append(Problem(file.path, None, None, "empty", message))
+        elif "tree" in root.entries or "nodes" in root.entries:
+            tree = read_tree(file, root)
+            if tree is not None and tree.name in trees:
+                message = f"a second tree {tree.name}, first in {places[tree.name]}"
+                file.add(root.entries["tree"][1].place, "duplicate", message)
+            elif tree is not None:
+                trees[tree.name], places[tree.name] = tree, file.path
+        else:
+            read += read_rules(file, root)
+            seen += count_rules(root)
+    rules = with_ids(tuple(read))
+    _check_names(read, trees, receivers)
+    for file in files:
+        problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
+    return Reading(Rulebook(rules, trees), tuple(problems), len(files), seen)
+
+
+def _check_names(
+    read: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
+) -> None:
+    """Trees and receivers that rules name exist; shipped trees are added where they are named."""
+    ours: Mapping[str, Tree] | None = None
+    for one in read:
+        name = one.rule.tree
+        if name is not None and name not in trees:
+            ours = _shipped_trees() if ours is None else ours
+            if name in ours:
+                trees[name] = ours[name]
+            else:
+                help_text = near(name, {*trees, *ours})
+                one.fields.problem("tree", "unknown-tree", f"there is no tree {name}", help_text)
+        for receiver in one.rule.receivers:
+            if receivers is not None and receiver not in receivers:
+                message = f"there is no receiver {receiver} in the configuration"
+                help_text = near(receiver, receivers)
+                one.fields.problem("receivers", "unknown-receiver", message, help_text)
+
+
+def _shipped_trees() -> dict[str, Tree]:
+    found = {}
+    for path in sorted((shipped("rules") / "trees").glob("*.yaml")):
+        file = read_yaml(path)
+        if isinstance(file.root, Entries):
+            tree = read_tree(file, file.root)
+            if tree is not None:
+                found[tree.name] = tree
+    return found
+
+
+def _files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
+    """Every file that is meant, each once, folders and globs in name order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = [
+                *sorted([*path.glob("*.yaml"), *path.glob("*.yml")]),
+                *sorted([*path.glob("trees/*.yaml"), *path.glob("trees/*.yml")]),
+            ]
+        elif path.exists() or not glob.has_magic(str(path)):
+            inside = [path]
+        else:
+            inside = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207
+        if not inside:
+            message = "no rule file is here (*.yaml)"
+            problems.append(Problem(_shown(path), None, None, "no-files", message))
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def _shown(path: Path) -> str:
+    """As short as it stays true: relative to here where it lies below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

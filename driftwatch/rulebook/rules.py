@@ -1,12 +1,54 @@
-"""Rules as data: what makes a minute of a target worth telling somebody."""
+"""Rules as data, and rule files laid out as Prometheus users expect.
+
+```yaml
+groups:
+  - name: batch-limits
+    rules:
+      - alert: BatchLimitBinding
+        when: limit_binding_share_10m_ratio >= 0.5
+        for: 0s
+        keep_firing_for: 5m
+        severity: page
+        tree: batch-size-drift
+        labels: {}
+        annotations: {summary: ...}
+        receivers: [oncall]
+```
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast, get_args
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
+from driftwatch.rulebook.fields import Fields, entries_of, items_of
+from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
+
+KEYS = (
+    "alert",
+    "when",
+    "for",
+    "keep_firing_for",
+    "severity",
+    "enabled",
+    "reason",
+    "tree",
+    "labels",
+    "annotations",
+    "receivers",
+)
+_INSTEAD = {
+    "expr": "the key is `when`: conditions are SQL predicates, not PromQL",
+    "record": "driftwatch has no recording rules; the evidence columns are there already",
+}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What the target brings, and what is a key of its own.
+_RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +89,132 @@ class Rule:
     receivers: tuple[str, ...] = ()
     path: str = ""
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRule:
+    """A rule with the file and fields it came from, until the whole book is known."""
+
+    rule: Rule
+    fields: Fields
+
+
+def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
+    """Rules of one file; what is wrong is noted in ``file``, and such a rule is left out."""
+    top = Fields(file, root, "a rule file", root.place)
+    top.allow(("groups",), {"rules": "rules stand in groups: - name: …, rules: […]"})
+    groups = top.get("groups", required=True)
+    if groups is None:
+        return ()
+    found: list[ReadRule] = []
+    names: set[str] = set()
+    for node in items_of(file, groups, "groups"):
+        entries = entries_of(file, node, "a group")
+        if entries is None:
+            continue
+        group = Fields(file, entries, "the group", entries.place)
+        group.allow(("name", "rules"))
+        name = group.text("name", required=True)
+        if name is not None and name in names:
+            group.problem("name", "duplicate", f"a second group is called {name}")
+        names.add(name or "")
+        rules = group.get("rules", required=True)
+        for item in items_of(file, rules, "rules") if rules is not None else ():
+            rule = _read_rule(file, item, name or "")
+            if rule is not None:
+                found.append(rule)
+    return tuple(found)
+
+
+def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
+    entries = entries_of(file, node, "a rule")
+    if entries is None:
+        return None
+    alert_entry = entries.entries.get("alert")
+    place = alert_entry[0] if alert_entry else entries.place
+    fields = Fields(file, entries, "the rule", place)
+    fields.allow(KEYS, _INSTEAD)
+    alert = fields.text("alert", required=True)
+    if alert is not None:
+        fields.what = f"rule {alert}"
+        if not _NAME.fullmatch(alert):
+            help_text = "letters, digits and _, as in Prometheus"
+            fields.problem("alert", "value", f"{alert!r} is not an alert name", help_text)
+    # With `expr` instead, the unknown key was named already.
+    instead = "expr" in entries.entries and "when" not in entries.entries
+    when = None if instead else fields.condition("when")
+    severity = fields.choice("severity", get_args(Severity), required=True)
+    enabled, reason = fields.flag("enabled", True), fields.text("reason")
+    if not enabled and not reason:
+        help_text = 'reason: "why it is off"'
+        fields.problem("enabled", "missing-key", "a disabled rule needs a reason", help_text)
+    labels = fields.texts("labels")
+    for name in labels:
+        if name in _RESERVED or not _NAME.fullmatch(name):
+            hint = "severity: is a key of the rule" if name == "severity" else None
+            fields.problem("labels", "value", f"{name} cannot be a label", hint)
+    for_seconds, keep_firing_for = fields.seconds("for"), fields.seconds("keep_firing_for")
+    tree = fields.text("tree")
+    annotations = fields.texts("annotations")
+    receivers = fields.names("receivers")
+    if alert is None or when is None or severity is None:
+        return None
+    rule = Rule(
+        id=alert,
+        alert=alert,
+        group=group,
+        severity=cast("Severity", severity),
+        when=when,
+        for_seconds=for_seconds,
+        keep_firing_for_seconds=keep_firing_for,
+        enabled=enabled,
+        reason=reason,
+        tree=tree,
+        labels=labels,
+        annotations=annotations,
+        receivers=receivers,
+        path=file.path,
+        line=place.line,
+    )
+    return ReadRule(rule, fields)
+
+
+def count_rules(root: Entries) -> int:
+    """How many rules a file holds, readable or not."""
+    groups = root.entries.get("groups")
+    found = 0
+    for group in groups[1].items if groups and isinstance(groups[1], Items) else ():
+        rules = group.entries.get("rules") if isinstance(group, Entries) else None
+        found += len(rules[1].items) if rules and isinstance(rules[1], Items) else 0
+    return found
+
+
+def with_ids(read: tuple[ReadRule, ...]) -> tuple[Rule, ...]:
+    """The rules with their identities; two that cannot be told apart are a problem."""
+    plain = Counter(_identity(r.rule, severity=False) for r in read)
+    found: dict[str, Rule] = {}
+    for one in read:
+        rule = one.rule
+        needs_severity = plain[_identity(rule, severity=False)] > 1
+        rule_id = _identity(rule, severity=needs_severity)
+        if rule_id in found:
+            first = found[rule_id]
+            message = f"a second rule {rule_id}, first in {first.path}:{first.line}"
+            help_text = "rules of one alert differ in labels or severity"
+            one.fields.problem("alert", "duplicate", message, help_text)
+            continue
+        found[rule_id] = replace(rule, id=rule_id)
+    return tuple(found.values())
+
+
+def _identity(rule: Rule, *, severity: bool) -> str:
+    labels = dict(rule.labels) | ({"severity": rule.severity} if severity else {})
+    if not labels:
+        return rule.alert
+    return rule.alert + "{" + ", ".join(
+        f'{name}="{_escape(value)}"' for name, value in sorted(labels.items())
+    ) + "}"  # fmt: skip
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

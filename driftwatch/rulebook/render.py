@@ -1,0 +1,98 @@
+"""Problems as people read them: place, what, the line with a caret, help, and a verdict last.
+
+```
+rules/pools.yaml:14:11: error[unknown-column] tokens_per_second_per_gpu_rato
+ 14 |     when: tokens_per_second_per_gpu_rato <= 0.85
+    |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ help: did you mean tokens_per_second_per_gpu_ratio?
+1 error in 9 files, 12 rules
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driftwatch.errors import Problem
+
+WIDTH = 100  # of a source line; a longer one is cut around the caret
+_ASCII = {"→": "->", "…": "...", "×": "x", "–": "-", "≥": ">=", "≤": "<="}
+
+
+def render_problems(
+    problems: Sequence[Problem],
+    *,
+    files: int | None = None,
+    rules: int | None = None,
+    ascii_only: bool = False,
+) -> str:
+    """Every problem and the verdict.
+
+    Args:
+        problems: in the order they are to be read.
+        files: how many files were read; counted from the problems where it is not known.
+        rules: how many rules were read, None = not said.
+        ascii_only: for terminals outside UTF-8.
+    """
+    parts = [_one(problem) for problem in problems]
+    parts.append(verdict(problems, files=files, rules=rules))
+    text = "\n".join(parts)
+    if ascii_only:
+        for sign, plain in _ASCII.items():
+            text = text.replace(sign, plain)
+        text = text.encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def verdict(
+    problems: Sequence[Problem], *, files: int | None = None, rules: int | None = None
+) -> str:
+    """``1 error in 9 files, 12 rules``."""
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    counts = [_count(errors, "error")] if errors or not warnings else []
+    counts += [_count(warnings, "warning")] if warnings else []
+    read = len({problem.path for problem in problems}) if files is None else files
+    text = f"{', '.join(counts)} in {_count(read, 'file')}"
+    return text if rules is None else f"{text}, {_count(rules, 'rule')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _one(problem: Problem) -> str:
+    place = problem.path
+    if problem.line is not None:
+        place += f":{problem.line}:{problem.column or 1}"
+    lines = [f"{place}: {problem.severity}[{problem.code}] {problem.message}"]
+    if problem.line is not None and problem.source_line is not None:
+        gutter = str(problem.line)
+        source, column = _window(problem.source_line, (problem.column or 1) - 1)
+        length = max(1, min(problem.length, len(source) - column))
+        # What stands before the caret is copied where it is white space, so that tabs line up.
+        before = "".join(c if c == "\t" else " " * _cells(c) for c in source[:column])
+        under = "^" * sum(_cells(c) for c in source[column : column + length].ljust(1))
+        lines += [f" {gutter} | {source}".rstrip(), f" {' ' * len(gutter)} | {before}{under}"]
+    if problem.help_text:
+        lines.append(f" help: {problem.help_text}")
+    return "\n".join(lines)
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """At most WIDTH characters of a line with the column inside; where the column is then."""
+    clean = "".join(c if c == "\t" or c.isprintable() else "?" for c in line)
+    if len(clean) <= WIDTH:
+        return clean, column
+    first = max(0, min(column - 20, len(clean) - WIDTH))
+    head = "…" if first else ""
+    tail = "…" if first + WIDTH < len(clean) else ""
+    return head + clean[first : first + WIDTH] + tail, column - first + len(head)
+
+
+def _cells(character: str) -> int:
+    import unicodedata  # only where something is wrong
+
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
