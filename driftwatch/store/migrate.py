@@ -11,7 +11,15 @@ from sqlalchemy import Connection, Engine, inspect, text
 from driftwatch import __version__
 from driftwatch.errors import StoreError
 from driftwatch.shipped import shipped
-from driftwatch.store.sqlite import writing
+from driftwatch.store.sqlite import (
+    database_path,
+    named_failures,
+    open_engine,
+    reading,
+    require_place,
+    use_write_ahead_log,
+    writing,
+)
 from driftwatch.store.tables import SCHEMA_REVISION, meta
 
 if TYPE_CHECKING:
@@ -69,8 +77,13 @@ def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
     Raises:
         StoreError: the database is newer than this version, or not driftwatch's.
     """
+    with reading(engine) as connection:
+        found = schema_revision(connection, path)
+    if found == SCHEMA_REVISION:
+        return found, found
+    use_write_ahead_log(engine)
     with writing(engine) as connection:
-        # asked inside the write transaction: of two that start at once, one migrates
+        # asked again inside the write transaction: of two that start at once, one migrates
         before = schema_revision(connection, path)
         if before == SCHEMA_REVISION:
             return before, before
@@ -84,6 +97,41 @@ def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
         connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
         connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
     return before, SCHEMA_REVISION
+
+
+def upgrade_file(path_or_url: str | Path) -> tuple[str | None, str]:
+    """Bring one database to this version's schema; makes the file where there is none.
+
+    Returns:
+        The revision before (None for a new or empty database) and after.
+
+    Raises:
+        StoreError: as :func:`upgrade`, or the database does not serve.
+    """
+    path = database_path(path_or_url)
+    require_place(path, file_too=False)
+    engine = open_engine(path)
+    try:
+        with named_failures(path):
+            return upgrade(engine, path)
+    finally:
+        engine.dispose()
+
+
+def versions_of(path_or_url: str | Path) -> tuple[str | None, str | None]:
+    """The schema revision of one database, and the driftwatch version that upgraded it last.
+
+    Raises:
+        StoreError: it is missing, not driftwatch's, or does not serve.
+    """
+    path = database_path(path_or_url)
+    require_place(path, file_too=True)
+    engine = open_engine(path)
+    try:
+        with named_failures(path), reading(engine) as connection:
+            return schema_revision(connection, path), written_by(connection)
+    finally:
+        engine.dispose()
 
 
 def written_by(connection: Connection) -> str | None:

@@ -79,6 +79,27 @@ def database_path(path_or_url: str | Path) -> Path:
     return Path(text)
 
 
+def require_place(path: Path, *, file_too: bool) -> None:
+    """Check that the folder of a database, or the file too, is there.
+
+    Raises:
+        StoreError: ``missing``.
+    """
+    if not path.parent.is_dir():
+        raise StoreError(
+            f"the folder of the database {path} does not exist",
+            code="missing",
+            help_text=f"make it: mkdir -p {path.parent}",
+        )
+    if file_too and not path.exists():
+        raise StoreError(
+            f"there is no database {path}",
+            code="missing",
+            help_text="name it with --db FILE or -c CONFIG; driftwatch run makes one, "
+            f"and so does: driftwatch db upgrade --db {path}",
+        )
+
+
 def open_engine(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """An engine for one SQLite file; connects to nothing yet."""
     engine = create_engine(

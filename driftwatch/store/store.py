@@ -12,7 +12,6 @@ from typing import Self
 import polars as pl
 from sqlalchemy import Connection, Engine, delete, exists, insert, select
 
-from driftwatch.errors import StoreError
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import Delivery, PlannedDelivery
 from driftwatch.notify.silence import Matcher, Silence
@@ -27,7 +26,7 @@ from driftwatch.store.sqlite import (
     named_failures,
     open_engine,
     reading,
-    use_write_ahead_log,
+    require_place,
     writing,
 )
 from driftwatch.store.tables import deliveries, incidents, memory, silences
@@ -60,30 +59,16 @@ class Store:
             StoreError: missing, foreign, corrupt, or of another version.
         """
         path = database_path(path_or_url)
-        if not path.parent.is_dir():
-            raise StoreError(
-                f"the folder of the database {path} does not exist",
-                code="missing",
-                help_text=f"make it: mkdir -p {path.parent}",
-            )
-        if not migrate and not path.exists():
-            raise StoreError(
-                f"there is no database {path}",
-                code="missing",
-                help_text="name it with --db FILE or -c CONFIG; driftwatch run makes one, "
-                f"and so does: driftwatch db upgrade --db {path}",
-            )
+        require_place(path, file_too=not migrate)
         engine = open_engine(path, busy_seconds=busy_seconds)
         try:
             with named_failures(path):
-                with reading(engine) as connection:
-                    revision = schema_revision(connection, path)
-                    writer = written_by(connection)
                 if migrate:
-                    use_write_ahead_log(engine)
                     upgrade(engine, path)
                 else:
-                    check_revision(revision, path, writer)
+                    with reading(engine) as connection:
+                        found = schema_revision(connection, path)
+                        check_revision(found, path, written_by(connection))
         except BaseException:
             engine.dispose()
             raise

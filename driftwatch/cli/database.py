@@ -1,0 +1,125 @@
+"""The database a command works on, times and names on the command line."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.store import Store
+
+DEFAULT_DATABASE = "driftwatch.db"
+
+
+def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--db`` and ``-c/--config``, for a command that takes ``db`` and ``config``."""
+    function = click.option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=click.Path(),
+        help="Service configuration that names the database.",
+    )(function)
+    return click.option(
+        "--db",
+        metavar="FILE",
+        type=click.Path(),
+        help=f"SQLite file; default {DEFAULT_DATABASE}.",
+    )(function)
+
+
+def database_of(db: str | None, config: str | None) -> str:
+    """Path or URL of the database that the two options mean.
+
+    Raises:
+        UsageError: both are given.
+        ConfigError: the configuration has problems.
+    """
+    if db is not None and config is not None:
+        raise UsageError("give --db or --config, not both")
+    if config is not None:
+        from driftwatch.settings import load_settings
+
+        return str(load_settings(config).database)
+    return DEFAULT_DATABASE if db is None else db
+
+
+def open_store(db: str | None, config: str | None) -> Store:
+    """Open an existing database of this version; never makes one.
+
+    Raises:
+        StoreError: it is missing or does not serve.
+    """
+    from driftwatch.store import Store
+
+    return Store.open(database_of(db, config), migrate=False)
+
+
+def person(name: str | None) -> str:
+    """Who acts: the name given, else the user this process runs as.
+
+    Raises:
+        UsageError: the name is empty or over 100 characters, or the user has no name.
+    """
+    if name is None:
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError) as error:
+            raise UsageError("this user has no name", help_text="say who: --by NAME") from error
+    name = name.strip()
+    if not name or len(name) > 100:
+        raise UsageError("--by takes a name of 1 to 100 characters")
+    return name
+
+
+def seconds_of(text: str, option: str) -> float:
+    """A duration above zero from the command line.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from driftwatch.durations import parse_duration
+
+    try:
+        seconds = parse_duration(text.strip())
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if seconds <= 0:
+        raise UsageError(f"{option}: a duration above zero is needed, not {text}")
+    return seconds
+
+
+def moment(text: str, now: datetime, option: str) -> datetime:
+    """A time of the past: a duration before ``now`` (``24h``) or an ISO time (UTC unless it says).
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        try:
+            return now - timedelta(seconds=seconds_of(text, option))
+        except (UsageError, OverflowError) as error:
+            raise UsageError(
+                f"{option}: {text!r} is neither a duration nor a time",
+                help_text="write 24h or 2026-01-31T14:05Z",
+            ) from error
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def short_time(at: datetime, now: datetime) -> str:
+    """A time as people read it: ``02:45 UTC``, with the date unless it is today."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return at.strftime("%H:%M UTC" if at.date() == now.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def iso_time(at: datetime | None) -> str | None:
+    """A time as machines read it: ``2026-01-31T14:05:00Z``."""
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")

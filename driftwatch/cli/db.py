@@ -1,0 +1,44 @@
+"""``driftwatch db``: the schema of the database."""
+
+from __future__ import annotations
+
+import click
+
+from driftwatch.cli.database import database_of, database_options
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
+
+
+@click.group()
+def command() -> None:
+    """Bring the database to this version, or say which one it is."""
+
+
+@command.command()
+@database_options
+def upgrade(db: str | None, config: str | None) -> None:
+    """Run the migrations that are missing; makes the file where there is none.
+
+    All of them run in one transaction. driftwatch run does the same when it starts.
+    """
+    from driftwatch.store.migrate import upgrade_file
+
+    where = database_of(db, config)
+    before, after = upgrade_file(where)
+    if before == after:
+        click.echo(f"{where}: schema {after}, nothing to do")
+    else:
+        click.echo(f"{where}: schema {before or 'none'} -> {after}")
+
+
+@command.command()
+@database_options
+def version(db: str | None, config: str | None) -> int:
+    """Print the schema of the database and the one this version needs; exit 1 if they differ."""
+    from driftwatch.store.migrate import versions_of
+    from driftwatch.store.tables import SCHEMA_REVISION
+
+    where = database_of(db, config)
+    found, writer = versions_of(where)
+    by = f" (upgraded by driftwatch {writer})" if writer else ""
+    click.echo(f"{where}: schema {found or 'none'}{by}; this version needs {SCHEMA_REVISION}")
+    return EXIT_ANSWERED if found == SCHEMA_REVISION else EXIT_PROBLEM

@@ -1,0 +1,148 @@
+"""``driftwatch incidents``: what is open, and what was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.database import database_options, iso_time, moment, open_store, short_time
+from driftwatch.cli.table import lines
+from driftwatch.clock import SystemClock
+
+if TYPE_CHECKING:
+    from driftwatch.model import Incident
+
+HEADER = ("ID", "STATE", "SEVERITY", "SINCE", "TARGET", "ALERT")
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Resolved ones too.")
+@click.option(
+    "--state",
+    type=click.Choice(["pending", "firing", "resolved"]),
+    help="Only those in this state.",
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Those open or resolved since then: 24h, or a time like 2026-01-31T14:05Z.",
+)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@database_options
+def command(
+    everything: bool,
+    state: str | None,
+    since: str | None,
+    limit: int,
+    as_json: bool,
+    db: str | None,
+    config: str | None,
+) -> None:
+    """List incidents, open ones first; without options only the open ones.
+
+    Piped, each line is one incident: id, state, severity, since, target, alert, ended,
+    acknowledged by, silenced by; tabs between them, nothing cut.
+    """
+    now = SystemClock().now()
+    start = None if since is None else moment(since, now, "--since")
+    with open_store(db, config) as store:
+        found = store.incidents(state=state, since=start, limit=limit + 1)
+        if not everything and state is None and start is None:
+            found = [incident for incident in found if incident.state != "resolved"]
+    more = len(found) > limit
+    found = found[:limit]
+    if as_json:
+        told = {
+            "schema_version": 1,
+            "incidents": [as_data(incident) for incident in found],
+            "more": more,
+        }
+        click.echo(json.dumps(told, sort_keys=True, allow_nan=False))
+        return
+    for line in lines(
+        HEADER if found else (), [short_row(i, now) for i in found], [full_row(i) for i in found]
+    ):
+        if line:
+            click.echo(line)
+    if not found:
+        asked = everything or state is not None or start is not None
+        click.echo(
+            "no such incident" if asked else "no open incident (--all: resolved ones too)", err=True
+        )
+    elif more:
+        click.echo(f"the first {limit}; --limit for more", err=True)
+
+
+def state_word(incident: Incident) -> str:
+    """The state as a word; a firing one may be acked or silenced instead."""
+    if incident.state != "firing":
+        return incident.state
+    if incident.acknowledged_at is not None:
+        return "acked"
+    return "firing" if incident.silenced_by is None else "silenced"
+
+
+def target_text(target: Mapping[str, str]) -> str:
+    """A target group in one word where that says it, else its labels."""
+    from driftwatch.model import TargetKey
+
+    if "instance" in target:
+        return TargetKey(target["instance"], target.get("engine", "0")).text
+    if "pool" in target:
+        return target["pool"]
+    return ",".join(f"{name}={target[name]}" for name in sorted(target)) or "all"
+
+
+def short_row(incident: Incident, now: datetime) -> tuple[str, ...]:
+    """For the terminal; eight digits of the id are enough to name it."""
+    return (
+        incident.id[:8],
+        state_word(incident),
+        incident.severity,
+        short_time(incident.started_at, now),
+        target_text(incident.target),
+        incident.alert,
+    )
+
+
+def full_row(incident: Incident) -> tuple[str, ...]:
+    """For other programs: nothing cut, empty where there is nothing."""
+    return (
+        incident.id,
+        state_word(incident),
+        incident.severity,
+        iso_time(incident.started_at) or "",
+        target_text(incident.target),
+        incident.alert,
+        iso_time(incident.resolved_at) or "",
+        incident.acknowledged_by or "",
+        incident.silenced_by or "",
+    )
+
+
+def as_data(incident: Incident) -> dict[str, Any]:
+    """An incident as JSON values."""
+    return {
+        "id": incident.id,
+        "key": incident.key,
+        "rule": incident.rule,
+        "alert": incident.alert,
+        "severity": incident.severity,
+        "target": dict(incident.target),
+        "state": incident.state,
+        "started_at": iso_time(incident.started_at),
+        "last_true_at": iso_time(incident.last_true_at),
+        "firing_at": iso_time(incident.firing_at),
+        "resolved_at": iso_time(incident.resolved_at),
+        "acknowledged_at": iso_time(incident.acknowledged_at),
+        "acknowledged_by": incident.acknowledged_by,
+        "silenced_by": incident.silenced_by,
+        "true_seconds": incident.true_seconds,
+        "false_seconds": incident.false_seconds,
+        "page": incident.page,
+    }

@@ -1,0 +1,155 @@
+"""``driftwatch silence``: hold back pages that match, until a time."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.database import (
+    database_options,
+    iso_time,
+    open_store,
+    person,
+    seconds_of,
+    short_time,
+)
+from driftwatch.cli.table import encodable, lines, printable
+from driftwatch.clock import SystemClock
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.notify.silence import Silence
+    from driftwatch.store import Store
+
+HEADER = ("ID", "UNTIL", "BY", "MATCHERS", "COMMENT")
+LONGEST_SECONDS = 366 * 86_400.0
+
+
+@click.command()
+@click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
+@click.option("--for", "duration", metavar="DURATION", help="How long, e.g. 2h or 1d12h.")
+@click.option("--by", metavar="NAME", help="Who asks for it; default: this user.")
+@click.option("--comment", metavar="TEXT", default="", help="Why.")
+@click.option("--list", "listing", is_flag=True, help="Show the silences that hold now.")
+@click.option("--expire", metavar="ID", help="End a silence now.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@database_options
+def command(
+    matchers: tuple[str, ...],
+    duration: str | None,
+    by: str | None,
+    comment: str,
+    listing: bool,
+    expire: str | None,
+    as_json: bool,
+    db: str | None,
+    config: str | None,
+) -> None:
+    """Hold back firing pages whose labels match every MATCHER.
+
+    A matcher is name=value, name!=value, name=~regex or name!~regex (the whole label has to
+    match). Labels: alert, rule, severity, and those of the target (instance, engine, pool,
+    model_name). What still fires when the silence ends is paged then.
+    """
+    now = SystemClock().now()
+    if listing + (expire is not None) + bool(matchers) != 1:
+        raise UsageError(
+            "give matchers, --list or --expire ID, one of them",
+            help_text="e.g. driftwatch silence alert=BatchLimitBinding --for 2h",
+        )
+    if duration is not None and not matchers:
+        raise UsageError("--for belongs to matchers")
+    if listing:
+        with open_store(db, config) as store:
+            _show(store.silences(now), now, as_json)
+    elif expire is not None:
+        with open_store(db, config) as store:
+            silence = store.expire_silence(expire, now)
+        _tell(silence, f"silence {silence.id} ended", as_json)
+    else:
+        _add(matchers, duration, by, comment, as_json, now, db=db, config=config)
+
+
+def _add(
+    texts: tuple[str, ...],
+    duration: str | None,
+    by: str | None,
+    comment: str,
+    as_json: bool,
+    now: datetime,
+    *,
+    db: str | None,
+    config: str | None,
+) -> None:
+    from driftwatch.notify.silence import parse_matchers
+
+    if duration is None:
+        raise UsageError("how long? give --for, e.g. --for 2h")
+    seconds = seconds_of(duration, "--for")
+    if seconds > LONGEST_SECONDS:
+        raise UsageError("--for: a silence lasts at most 366d")
+    parsed = parse_matchers(texts)
+    name = person(by)
+    with open_store(db, config) as store:
+        silence = store.add_silence(
+            parsed, until=now + timedelta(seconds=seconds), by=name, at=now, comment=comment
+        )
+        count = _matching(store, silence)
+    matched = "no open incident" if count == 0 else f"{count} open"
+    shown = " ".join(matcher.text for matcher in silence.matchers)
+    _tell(
+        silence,
+        f"silence {silence.id} until {short_time(silence.until, now)}: {shown}; "
+        f"matches {matched} now",
+        as_json,
+    )
+
+
+def _matching(store: Store, silence: Silence) -> int:
+    from driftwatch.notify.silence import labels_of, matches
+
+    found = store.open_incidents().values()
+    return sum(matches(silence, labels_of(incident)) for incident in found)
+
+
+def _tell(silence: Silence, words: str, as_json: bool) -> None:
+    if as_json:
+        told = {"schema_version": 1, "silence": as_data(silence)}
+        click.echo(json.dumps(told, sort_keys=True))
+    else:
+        click.echo(encodable(printable(words)))
+
+
+def _show(silences: list[Silence], now: datetime, as_json: bool) -> None:
+    if as_json:
+        told = {"schema_version": 1, "silences": [as_data(silence) for silence in silences]}
+        click.echo(json.dumps(told, sort_keys=True))
+        return
+    if not silences:
+        click.echo("no silence holds now", err=True)
+        return
+    short = [_row(s, s.id, short_time(s.until, now)) for s in silences]
+    full = [_row(s, s.id, iso_time(s.until) or "") for s in silences]
+    for line in lines(HEADER, short, full):
+        click.echo(line)
+
+
+def _row(silence: Silence, id_: str, until: str) -> tuple[str, ...]:
+    matchers = " ".join(matcher.text for matcher in silence.matchers)
+    return (id_, until, silence.created_by, matchers, silence.comment)
+
+
+def as_data(silence: Silence) -> dict[str, Any]:
+    """A silence as JSON values."""
+    return {
+        "id": silence.id,
+        "matchers": [matcher.text for matcher in silence.matchers],
+        "until": iso_time(silence.until),
+        "created_by": silence.created_by,
+        "created_at": iso_time(silence.created_at),
+        "comment": silence.comment,
+        "expired_at": iso_time(silence.expired_at),
+    }
