@@ -169,6 +169,7 @@ class Diagnosis:
         limits: the limits model of the window.
         missing: columns whose absence ended the walk (leaf ``undetermined``).
         advice: the leaf's imperative ("Do not change a knob; ...") or None.
+        meaning: the leaf's one line for the reader, None where the tree says none.
     """
 
     tree: str
@@ -178,6 +179,7 @@ class Diagnosis:
     limits: tuple[Limit, ...] = ()
     missing: tuple[str, ...] = ()
     advice: str | None = None
+    meaning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,286 @@
+"""The lines under line 1: since, limit, seen, effect, price, wrong if. Pure; reads a page's JSON.
+
+Only lines whose content the page holds; nothing invented. Texts are plain, not escaped: that is
+the renderer's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.notify.columns import SHORT
+from driftwatch.notify.numbers import (
+    bare_seconds,
+    change,
+    clean,
+    count,
+    cut,
+    duration,
+    figure,
+    knob,
+    milliseconds,
+    percent,
+    seconds,
+    times,
+)
+from driftwatch.notify.wording import Page, instant, is_as_before, moved, value
+
+LINE_LIMIT = 300
+
+_DEFERRED_IS = "LoRA slots, KV transfer or grammar"
+_MILLISECOND_STEMS = ("itl_", "tpot_")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a page's body.
+
+    Attributes:
+        label: its first word, set bold in Slack.
+        text: the rest, plain.
+        at: a time that stands before the text, for a renderer that knows the reader's clock.
+        weight: what is shed first where room is short (the smallest).
+    """
+
+    label: str
+    text: str
+    at: datetime | None = None
+    weight: int = 5
+
+
+def lines(page: Page) -> tuple[Line, ...]:
+    """The body of a page, in reading order."""
+    if page["test"]:
+        return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
+    made = [*_body(page)]
+    return tuple(Line(x.label, cut(x.text, LINE_LIMIT), x.at, x.weight) for x in made)
+
+
+def _body(page: Page) -> Iterator[Line]:
+    began = instant(page, "started_at")
+    yield Line("Since", since_text(page), began, weight=9)
+    if page["event"] == "resolved":
+        ended = instant(page, "resolved_at")
+        yield Line("Until", "", ended, weight=9)
+        if (text := _limit(page)) is not None:
+            yield Line("Was", text, weight=5)
+        return
+    if (text := _limit(page)) is not None:
+        yield Line("Limit", text, weight=7)
+    if (text := _seen(page)) is not None:
+        yield Line("Seen", text, weight=4)
+    if (text := _missing(page)) is not None:
+        yield Line("Missing", text, weight=8)
+    advised = page["recommendation"]
+    if advised is None:
+        return
+    label = "Why" if advised["action"] == "change" else "No knob"
+    yield Line(label, clean(advised["reason"]), weight=3 if label == "Why" else 7)
+    if advised["action"] == "change":
+        yield Line("Effect", "not replayed in this release", weight=2)
+    price = "; ".join(clean(cost) for cost in advised["price"])
+    undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
+    if price or undo:
+        yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
+    if advised["wrong_if"]:
+        yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+
+
+def since_text(page: Page) -> str:
+    """What moved since then: lengths against the reference, or why they are not compared."""
+    if page["alert"] in ("CoverageLost", "EngineStuck"):
+        return ""
+    parts = [text for stem in ("prompt", "generation") if (text := _length(page, stem))]
+    known = any(moved(page, stem) is not None for stem in ("prompt", "generation"))
+    if not known:
+        carried = page["evidence"].get("prompt_tokens_mean_ratio")
+        if carried is None:
+            return ""
+        why = clean(carried.get("reason") or "no reference")
+        # how to give one is doctor's business, not the phone's
+        return f"lengths not compared: {why.split(' (')[0]}"
+    rate = value(page, "requests_per_second_ratio")
+    if rate is not None and not is_as_before(rate):
+        parts.append(f"requests {change(rate)}")
+    return "; ".join(parts)
+
+
+def _length(page: Page, stem: str) -> str:
+    """``prompts ×2.3 (mean 512 → 1,200, n 87,000)``; the mean's reference only where carried."""
+    ratio = moved(page, stem)
+    if ratio is None:
+        return f"{stem}s not compared"
+    if is_as_before(ratio):
+        return f"{stem}s as before ({times(ratio, 3)})"
+    now = value(page, f"{stem}_tokens_mean")
+    before = _reference(page, f"{stem}_tokens_mean")
+    n = value(page, "finished_requests_2m") or value(page, "finished_requests")
+    detail = []
+    if now is not None and before is not None:
+        detail.append(f"mean {_tokens(before)} → {_tokens(now)}")
+    elif now is not None:
+        detail.append(f"mean now {_tokens(now)}")
+    if n:
+        detail.append(f"n {count(n)}")
+    inside = f" ({', '.join(detail)})" if detail else ""
+    return f"{stem}s {times(ratio, 3)}{inside}"
+
+
+def _reference(page: Page, column: str) -> float | None:
+    values = (page["reference"] or {}).get("values")
+    found = values.get(column) if isinstance(values, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _tokens(mean: float) -> str:
+    return f"{round(mean):,}" if mean >= 100 else figure(mean)
+
+
+def _limit(page: Page) -> str | None:
+    """Which limit binds, its numbers, then the state of the others."""
+    if page["alert"] == "DeferredAdmission":
+        deferred = value(page, "waiting_deferred_requests")
+        return None if deferred is None else f"{count(deferred)} deferred: {_DEFERRED_IS}"
+    limits = (page["diagnosis"] or {}).get("limits", [])
+    bound = [x["name"] for x in limits if x["binds"]]
+    if not bound:
+        return None
+    writers = {
+        "max_num_seqs": _sequences,
+        "max_num_batched_tokens": _budget,
+        "kv_cache": _kv,
+    }
+    # "KV 4 %" is short enough beside others; where it binds it is named in full
+    first = " and ".join(
+        f"KV cache: {_kv(page)[3:]} in use" if name == "kv_cache" else writers[name](page)
+        for name in bound
+        if name in writers
+    )
+    waiting = value(page, "waiting_requests")
+    if waiting is not None:
+        first += f", {count(waiting)} waiting"
+    others = [write(page) for name, write in writers.items() if name not in bound]
+    preempted = value(page, "preemptions_per_second")
+    if preempted == 0:
+        others.append("no preemption")
+    elif preempted is not None:
+        others.append(f"{figure(preempted, 2)} preemptions/s")
+    return "; ".join((first, ", ".join(text for text in others if text)))
+
+
+def _sequences(page: Page) -> str:
+    cap, running = value(page, "max_num_seqs"), value(page, "running_requests")
+    if cap is None or running is None:
+        return "max_num_seqs unknown" if cap is None else f"max_num_seqs {knob(cap)}"
+    inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
+    return f"max_num_seqs: {count(running)} of {knob(cap)}{inferred} running"
+
+
+def _budget(page: Page) -> str:
+    budget, used = value(page, "max_num_batched_tokens"), value(page, "tokens_per_forward_pass")
+    if budget is None:
+        return "token budget unknown"
+    if used is None:
+        return f"token budget {knob(budget)}"
+    return f"token budget: {count(used)} of {knob(budget)} tokens a step"
+
+
+def _kv(page: Page) -> str:
+    used = value(page, "kv_cache_usage_ratio")
+    return "KV unknown" if used is None else f"KV {percent(used)}"
+
+
+def _seen(page: Page) -> str | None:
+    """What it costs: the wait inside TTFT, and shares in target where targets are known."""
+    parts = []
+    wait, ttft = value(page, "batch_assembly_wait_10m_seconds"), value(page, "ttft_10m_seconds")
+    share = value(page, "queue_share_of_ttft_10m_ratio")
+    if wait is not None and ttft is not None:
+        of = f" ({percent(share)})" if share is not None else ""
+        parts.append(
+            f"mean wait {bare_seconds(wait, 3)} of {seconds(ttft, 3)} TTFT{of}, last 10 min"
+        )
+    slo, goals = page["slo"] or {}, []
+    for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
+        entry = page["evidence"].get(f"{stem}_in_target_10m_ratio")
+        target = slo.get(f"{stem}_seconds")
+        if entry is None or entry["value"] is None or target is None:
+            continue
+        least = "at least " if "reason" in entry else ""
+        goals.append(f"{least}{percent(entry['value'])} ({stem.upper()} {write(target)})")
+    if goals:
+        parts.append(f"in target {', '.join(goals)}")
+    if page["alert"] == "EngineStuck":
+        parts = [
+            f"{word} {count(seen)}"
+            for column, word in (("running_requests", "running"), ("waiting_requests", "waiting"))
+            if (seen := value(page, column)) is not None
+        ]
+    return "; ".join(parts) or None
+
+
+def _missing(page: Page) -> str | None:
+    """Inputs that the walk, or a whole rule, lacks, each with its reason."""
+    if page["alert"] == "CoverageLost":
+        names = value(page, "coverage_missing_inputs")
+        if not names:
+            return None
+        gone = value(page, "coverage_missing_seconds")
+        lasted = f", gone for {duration(gone)}" if gone else ""
+        return f"{clean(names)}{lasted}; rules that read them give no verdict"
+    diagnosis = page["diagnosis"]
+    if diagnosis is None or not diagnosis["missing"]:
+        return None
+    return "; ".join(
+        with_reason(name, page["evidence"].get(name, {}).get("reason"))
+        for name in diagnosis["missing"]
+    )
+
+
+def with_reason(name: str, reason: str | None) -> str:
+    """``name: reason``, or that it is unknown."""
+    return f"{name}: {clean(reason)}" if reason else f"{name}: unknown"
+
+
+def evidence_text(column: str, found: Any, reason: str | None = None) -> str:
+    """One evidence value with its short name and unit; unknown is said with its reason.
+
+    >>> evidence_text("batch_assembly_wait_10m_seconds", 1.655)
+    'wait 1.66 s'
+    >>> evidence_text("prompt_tokens_mean_ratio", 2.34)
+    'prompts ×2.34'
+    >>> evidence_text("slo_missed", None, "no slo in the configuration")
+    'target missed unknown (no slo in the configuration)'
+    """
+    name = SHORT.get(column, column)
+    if found is None:
+        plain = column if "{}" in name else name
+        return f"{plain} unknown" + (f" ({clean(reason)})" if reason else "")
+    text = evidence_value(column, found)
+    return name.replace("{}", text) if "{}" in name else f"{name} {text}"
+
+
+def evidence_value(column: str, found: Any) -> str:
+    """The value alone, in the unit a person reads."""
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if not isinstance(found, int | float):
+        return clean(str(found))
+    unit = BY_NAME[column].unit if column in BY_NAME else ""
+    if unit == "1":
+        if column.endswith(("tokens_mean_ratio", "tokens_mean_2m_ratio")):
+            return times(found, 3)
+        if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
+            return change(found)
+        return figure(found) if "speed_at" in column else percent(found)
+    if unit == "seconds":
+        if column.startswith(_MILLISECOND_STEMS):
+            return milliseconds(found)
+        return duration(found) if found >= 60 else seconds(found, 3)
+    if unit in ("requests", "tokens", "scrapes", "targets"):
+        return count(found)
+    return f"{figure(found)} {unit}".rstrip()

@@ -1,0 +1,140 @@
+"""Which evidence columns a page carries, and what they are called in a line of text.
+
+As data: a page with all hundred columns is read by nobody. Besides these a page carries every
+column that its path was decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ALWAYS = (
+    "duration_seconds",
+    "scrapes",
+    "requests_per_second",
+    "running_requests",
+    "effective_batch_size",
+    "requests_per_forward_pass",
+    "waiting_requests",
+    "kv_cache_usage_ratio",
+    "prompt_tokens_mean",
+    "generation_tokens_mean",
+    "finished_requests",
+    "max_num_seqs",
+    "max_num_seqs_inferred",
+    "max_num_batched_tokens",
+    "restarted",
+)
+_LENGTHS = (
+    "prompt_tokens_mean_ratio",
+    "prompt_tokens_mean_2m_ratio",
+    "generation_tokens_mean_ratio",
+    "generation_tokens_mean_2m_ratio",
+    "finished_requests_2m",
+    "requests_per_second_ratio",
+)
+_COST = (
+    "batch_assembly_wait_10m_seconds",
+    "ttft_10m_seconds",
+    "queue_share_of_ttft_10m_ratio",
+    "slo_missed",
+    "ttft_in_target_10m_ratio",
+    "tpot_in_target_10m_ratio",
+    "itl_seconds_mean",
+    "tpot_seconds_mean",
+    "generation_tokens_per_second",
+    "tokens_per_second_per_gpu",
+)
+_LIMITS = (
+    "binding_limit",
+    "binding_margin_ratio",
+    "limit_binding_share_10m_ratio",
+    "observed_10m_seconds",
+    "sequence_utilization",
+    "batch_utilization",
+    "tokens_per_forward_pass",
+    "forward_passes_overcounted",
+    "waiting_capacity_requests",
+    "preemptions_per_second",
+    "kv_cache_tokens",
+    "prefix_cache_hit_ratio",
+)
+_DEFERRED = ("waiting_deferred_requests", "waiting_deferred_share_10m_ratio")
+_STUCK = ("seconds_since_last_token", "generation_tokens_per_second")
+_COVERAGE = (
+    "coverage_missing_seconds",
+    "coverage_missing_inputs",
+    "pool_coverage_missing_ratio",
+    "pool_coverage_missing_targets",
+)
+_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_DEFERRED)
+
+# alert → what its page carries besides _ALWAYS; an alert not named here carries _EVERYTHING
+_BY_ALERT: Mapping[str, tuple[str, ...]] = {
+    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS),
+    "DeferredAdmission": (*_COST, *_DEFERRED, "binding_limit"),
+    "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED),
+    "CoverageLost": _COVERAGE,
+    "LengthDrift": (*_LENGTHS, "binding_limit", "slo_missed", "prompt_tokens_per_second"),
+}
+
+
+def page_columns(alert: str) -> frozenset[str]:
+    """The evidence columns a page of this alert carries besides those of its path."""
+    return frozenset((*_ALWAYS, *_BY_ALERT.get(alert, _EVERYTHING)))
+
+
+# column → how a line of text calls it; without an entry the column's own name is printed
+SHORT: Mapping[str, str] = {
+    "batch_assembly_wait_10m_seconds": "wait",
+    "batch_assembly_wait_seconds": "wait",
+    "ttft_10m_seconds": "TTFT",
+    "ttft_seconds_mean": "TTFT",
+    "itl_seconds_mean": "ITL",
+    "tpot_seconds_mean": "TPOT",
+    "queue_share_of_ttft_10m_ratio": "wait is {} of TTFT",
+    "queue_share_of_ttft_ratio": "wait is {} of TTFT",
+    "slo_missed": "target missed",
+    "ttft_in_target_10m_ratio": "TTFT in target",
+    "tpot_in_target_10m_ratio": "TPOT in target",
+    "binding_limit": "binding limit",
+    "binding_margin_ratio": "margin",
+    "limit_binding_share_10m_ratio": "a limit binds in {} of scrapes",
+    "observed_10m_seconds": "observed",
+    "running_requests": "{} running",
+    "waiting_requests": "{} waiting",
+    "waiting_capacity_requests": "{} waiting for capacity",
+    "waiting_deferred_requests": "{} deferred",
+    "waiting_deferred_share_10m_ratio": "deferred in {} of scrapes",
+    "kv_cache_usage_ratio": "KV",
+    "preemptions_per_second": "preemptions",
+    "prompt_tokens_mean": "prompt tokens",
+    "generation_tokens_mean": "generation tokens",
+    "prompt_tokens_mean_ratio": "prompts",
+    "prompt_tokens_mean_2m_ratio": "prompts, 2 min",
+    "generation_tokens_mean_ratio": "generations",
+    "generation_tokens_mean_2m_ratio": "generations, 2 min",
+    "requests_per_second": "finished",
+    "requests_per_second_ratio": "requests",
+    "finished_requests": "n",
+    "finished_requests_2m": "n, 2 min",
+    "effective_batch_size": "batch",
+    "requests_per_forward_pass": "{} requests a pass",
+    "tokens_per_forward_pass": "{} tokens a step",
+    "sequence_utilization": "{} of max_num_seqs",
+    "batch_utilization": "{} of the token budget",
+    "speed_at_equal_load_ratio": "speed at equal load",
+    "pool_speed_at_equal_load_ratio": "the pool's",
+    "capacity_ratio": "capacity",
+    "utilization_ratio": "load of capacity",
+    "tokens_per_second_per_gpu": "tokens/s/GPU",
+    "tokens_per_second_per_gpu_ratio": "tokens/s/GPU",
+    "generation_tokens_per_second": "generated",
+    "seconds_since_last_token": "no token for",
+    "prefix_cache_hit_ratio": "prefix hits",
+    "reference_prefix_cache_hit_ratio": "prefix hits before",
+    "gpu_sm_clock_ratio": "SM clock",
+    "pool_idle_ratio": "{} of twins idle",
+    "release_changed": "release changed",
+    "configuration_changed": "knobs changed",
+}

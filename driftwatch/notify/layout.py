@@ -1,0 +1,107 @@
+"""Text on a terminal: wrapping by columns, an ASCII spelling, colour on state words. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+_ASCII: Mapping[str, str] = {
+    "×": "x",
+    "→": "->",
+    "–": "-",
+    "—": "-",
+    "…": "...",
+    "≥": ">=",
+    "≤": "<=",
+    "−": "-",
+    "±": "+-",
+    "·": "*",
+    "🔴 ": "",
+    "🟠 ": "",
+    "✅ ": "",
+}
+_COLOURS: Mapping[str, str] = {
+    "FIRING": "1;31",
+    "BINDS": "1;31",
+    "RESOLVED": "1;32",
+    "TICKET": "1;33",
+    "NOTICE": "1;36",
+    "TEST": "1;36",
+    "undetermined": "33",
+    "unknown": "33",
+}
+# a number stays beside its unit
+_WORD = re.compile(r"\s*\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b))?")
+_COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
+
+
+def spell(text: str, ascii: bool) -> str:
+    """The text, in ASCII where asked to: signs by their usual spelling, the rest as escapes.
+
+    >>> spell("✅ ×2.3, 8 → 40 é", True)
+    'x2.3, 8 -> 40 \\\\xe9'
+    """
+    if not ascii:
+        return text
+    for sign, spelt in _ASCII.items():
+        text = text.replace(sign, spelt)
+    return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def paint(text: str, colour: bool) -> str:
+    """Colour the words that say a state; colour never says anything a word does not."""
+    if not colour:
+        return text
+    return _COLOURED.sub(lambda m: f"\x1b[{_COLOURS[m[1]]}m{m[1]}\x1b[0m", text)
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines of at most ``width`` columns, the second and later ones indented.
+
+    Only a word longer than a whole line is broken. Runs of spaces inside a line are kept.
+
+    >>> wrap("a limit  binds, 12 waiting", 12, " ")
+    ['a limit', ' binds, 12', ' waiting']
+    """
+    indent = indent[: width * 2 // 3]
+    out: list[str] = []
+    line = ""
+    for word in _WORD.findall(text):
+        if columns(line + word) <= width:
+            line += word
+            continue
+        if line.strip():
+            out.append(line)
+        line = (indent if out else "") + word.lstrip()
+        while columns(line) > width:
+            head = fit(line, width)
+            out.append(head)
+            line = indent + line[len(head) :]
+    return [*out, line] if line else out
+
+
+def columns(text: str) -> int:
+    """How many terminal columns a text takes (an emoji takes two, a combining mark none)."""
+    return sum(map(_cell, text))
+
+
+def fit(text: str, width: int) -> str:
+    """The longest beginning of the text that fits."""
+    used = 0
+    for at, ch in enumerate(text):
+        used += _cell(ch)
+        if used > width:
+            return text[:at]
+    return text
+
+
+def pad(text: str, width: int) -> str:
+    """The text with spaces up to ``width`` columns."""
+    return text + " " * max(0, width - columns(text))
+
+
+def _cell(ch: str) -> int:
+    if unicodedata.combining(ch):
+        return 0
+    return 2 if unicodedata.east_asian_width(ch) in "WF" else 1

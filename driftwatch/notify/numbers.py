@@ -1,0 +1,209 @@
+"""How a number, a time or a label is written for people: three digits, units, UTC.
+
+Pure functions of their arguments; every renderer uses these, so that a page reads the same on
+a phone, in a terminal and in a ticket.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+
+ELLIPSIS = "…"
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """A number with ``digits`` significant digits and thousands separators.
+
+    >>> figure(5284), figure(94.8), figure(1.655), figure(0.234, 2), figure(12)
+    ('5,280', '94.8', '1.66', '0.23', '12.0')
+    """
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    # rounding may carry into the next digit: 9.996 is 10.0, not 10.00
+    magnitude = math.floor(math.log10(abs(round(value, digits - 1 - magnitude)))) if value else 0
+    decimals = digits - 1 - magnitude
+    return f"{round(value, decimals):,.{max(0, decimals)}f}"
+
+
+def count(value: float) -> str:
+    """A mean of a counted thing: whole where it is whole or at least 10, else two digits.
+
+    >>> count(8.0), count(7.875), count(28.4), count(0.0), count(26930)
+    ('8', '7.9', '28', '0', '26,930')
+    """
+    if value == round(value) or abs(value) >= 10:
+        return f"{round(value):,}"
+    return figure(value, 2)
+
+
+def knob(value: float) -> str:
+    """A setting as vLLM takes it: no separators.
+
+    >>> knob(2048.0), knob(0.9)
+    ('2048', '0.9')
+    """
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+def percent(ratio: float) -> str:
+    """A share in percent; a share short of all or nothing is never printed as either.
+
+    >>> percent(0.987), percent(0.9991), percent(0.013), percent(0.0004), percent(1.0)
+    ('99 %', '>99 %', '1.3 %', '<0.1 %', '100 %')
+    """
+    scaled = ratio * 100
+    if 0 < scaled < 0.1:
+        return "<0.1 %"
+    if 99.5 <= scaled < 100:
+        return ">99 %"
+    if 0 < scaled < 9.95:
+        return f"{scaled:.1f} %".replace(".0 %", " %")
+    return f"{scaled:,.0f} %"
+
+
+def change(ratio: float) -> str:
+    """A ratio as a change in percent, for rates.
+
+    >>> change(0.57), change(1.28), change(1.0)
+    ('-43 %', '+28 %', '+0 %')
+    """
+    return f"{round((ratio - 1) * 100):+,} %"
+
+
+def times(ratio: float, digits: int = 2) -> str:
+    """A ratio of lengths.
+
+    >>> times(2.34), times(2.34, 3), times(0.663, 3)
+    ('×2.3', '×2.34', '×0.66')
+    """
+    return f"×{figure(ratio, 2 if ratio < 1 else digits)}"
+
+
+def bare_seconds(value: float, digits: int = 2) -> str:
+    """Seconds without their unit, never finer than a hundredth.
+
+    >>> bare_seconds(1.655), bare_seconds(1.655, 3), bare_seconds(0.0612), bare_seconds(12.3)
+    ('1.7', '1.66', '0.06', '12')
+    """
+    if abs(value) < 1:
+        return f"{value:.2f}"
+    return figure(value, digits)
+
+
+def seconds(value: float, digits: int = 2) -> str:
+    """A wait or a time to first token; below 5 ms in milliseconds.
+
+    >>> seconds(1.7), seconds(0.06), seconds(0.0031), seconds(0.0), seconds(1.0)
+    ('1.7 s', '0.06 s', '3.1 ms', '0 s', '1.0 s')
+    """
+    if value == 0:
+        return "0 s"
+    if abs(value) < 0.005:
+        return f"{figure(value * 1000, digits)} ms"
+    return f"{bare_seconds(value, digits)} s"
+
+
+def milliseconds(value: float, digits: int = 3) -> str:
+    """A time per token, in milliseconds up to a second.
+
+    >>> milliseconds(0.05), milliseconds(0.0131), milliseconds(0.0241), milliseconds(1.5)
+    ('50 ms', '13.1 ms', '24.1 ms', '1.50 s')
+    """
+    if value >= 1:
+        return seconds(value, digits)
+    text = figure(value * 1000, digits)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
+
+
+def duration(value: float) -> str:
+    """How long something lasted.
+
+    >>> duration(45), duration(71 * 60), duration(200 * 60), duration(51 * 3600)
+    ('45 s', '71 min', '3 h 20 min', '2 d 3 h')
+    """
+    if value < 60:
+        return f"{round(value)} s"
+    minutes = round(value / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def utc_text(at: datetime) -> str:
+    """ISO 8601 in UTC with ``Z``; whole minutes and seconds stay short.
+
+    >>> utc_text(datetime(2026, 11, 18, 2, 45, tzinfo=UTC))
+    '2026-11-18T02:45:00Z'
+    """
+    at = at.astimezone(UTC)
+    spec = "milliseconds" if at.microsecond else "seconds"
+    return at.isoformat(timespec=spec).replace("+00:00", "Z")
+
+
+def moment(at: datetime, today: date | None) -> str:
+    """A time of day in UTC, with its date unless it is ``today`` (None: always with the date).
+
+    >>> moment(datetime(2026, 11, 18, 2, 45, tzinfo=UTC), date(2026, 11, 18))
+    '02:45 UTC'
+    >>> moment(datetime(2026, 11, 17, 23, 5, tzinfo=UTC), date(2026, 11, 18))
+    '2026-11-17 23:05 UTC'
+    """
+    at = at.astimezone(UTC)
+    return f"{at:%H:%M} UTC" if at.date() == today else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def span(start: datetime, end: datetime) -> str:
+    """From when to when; the dates only where the days differ.
+
+    >>> day = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
+    >>> span(day, day.replace(hour=3, minute=56))
+    '02:45–03:56 UTC'
+    """
+    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    if start.date() == end.date():
+        return f"{start:%H:%M}–{end:%H:%M} UTC"
+    return f"{start:%Y-%m-%d %H:%M} – {end:%Y-%m-%d %H:%M} UTC"
+
+
+def clean(text: str) -> str:
+    """A label as one harmless line: control, bidirectional and invisible characters are spelt out.
+
+    >>> clean("a\\nb"), clean("x\\u202ey")
+    ('a\\\\nb', 'x\\\\u202ey')
+    """
+    return "".join(
+        ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text
+    )
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, at most ``limit`` characters, cut with an ellipsis at a word where it can be.
+
+    >>> cut("requests wait long", 14)
+    'requests wait…'
+    """
+    if len(text) <= limit:
+        return text
+    head = text[: max(0, limit - 1)]
+    word = head.rsplit(" ", 1)[0] if not text[len(head) : len(head) + 1].isspace() else head
+    if len(word) >= limit * 2 // 3:
+        head = word
+    return head.rstrip(" ,;:.") + ELLIPSIS
+
+
+def squeeze(text: str, limit: int) -> str:
+    """A long name with its middle cut: both ends tell machines apart.
+
+    >>> squeeze("vllm-rag-8b-6f7c9d5b4-x2x9p.prod:8000", 21)
+    'vllm-rag-8….prod:8000'
+    """
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}{ELLIPSIS}{text[len(text) - tail :]}"

@@ -1,0 +1,236 @@
+"""A finding and its incident → the page as JSON: what every receiver is given. Pure.
+
+The schema is published (``docs/page.schema.json``) and versioned: fields are only added, units
+stand in names or beside values, and a null value stands beside its reason.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from driftwatch.evidence import BY_NAME, COLUMNS
+from driftwatch.model import Diagnosis, Finding, Incident, Limit, Recommendation, Slo
+from driftwatch.notify.columns import page_columns
+from driftwatch.notify.numbers import utc_text
+from driftwatch.notify.wording import headline
+
+SCHEMA_VERSION = 1
+
+SILENCE_FOR = "2h"
+
+_NO_INPUT = "not in the scrapes of the window"
+_NOT_FINITE = "not a finite number"
+
+
+def build_page(
+    finding: Finding | None,
+    incident: Incident,
+    event: Literal["firing", "resolved"],
+    at: datetime,
+    *,
+    rule_annotations: Mapping[str, str],
+    external_url: str | None,
+    slo: Slo | None = None,
+) -> dict[str, Any]:
+    """The page of an incident that fired or resolved.
+
+    Args:
+        finding: what the rule found; None (a resolve) takes evidence, diagnosis, recommendation
+            and reference from the page the incident last sent.
+        incident: the incident after the change.
+        event: firing or resolved.
+        at: end of the minute that decided it, aware.
+        rule_annotations: the rule's annotations; ``runbook_url`` becomes a link.
+        external_url: where people reach this driftwatch, None where they cannot.
+        slo: latency targets of the target's pool, None where none are configured.
+
+    Returns:
+        The page, valid against ``docs/page.schema.json``.
+    """
+    page: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "event": event,
+        "test": False,
+        "summary": "",
+        "times": {
+            "started_at": utc_text(incident.started_at),
+            "firing_at": _time(incident.firing_at),
+            "resolved_at": _time(incident.resolved_at),
+            "evaluated_at": utc_text(at),
+        },
+        "incident": {"id": incident.id, "key": incident.key},
+        "rule": incident.rule,
+        "alert": incident.alert,
+        "severity": incident.severity,
+        "target": dict(sorted(incident.target.items())),
+        **_content(finding, incident, slo),
+        "annotations": dict(sorted(rule_annotations.items())),
+    }
+    page["links"] = _links(incident, at, rule_annotations, external_url)
+    page["summary"] = headline(page)
+    return page
+
+
+def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> dict[str, Any]:
+    """What was found: from the finding, or as last sent."""
+    if finding is None:
+        last = incident.page or {}
+        found = {key: last.get(key) for key in ("slo", "diagnosis", "recommendation", "reference")}
+        return {"evidence": dict(last.get("evidence") or {}), **found}
+    return {
+        "evidence": evidence_json(finding, incident.alert),
+        "slo": None if slo is None else _slo(slo),
+        "diagnosis": None
+        if finding.diagnosis is None
+        else diagnosis_json(finding.diagnosis, finding.reasons),
+        "recommendation": None
+        if finding.recommendation is None
+        else recommendation_json(finding.recommendation),
+        "reference": None if finding.reference is None else plain(finding.reference),
+    }
+
+
+def evidence_json(finding: Finding, alert: str) -> dict[str, Any]:
+    """Column → value, unit and reason: the columns of the alert and of the path, schema order."""
+    path = finding.diagnosis.path if finding.diagnosis is not None else ()
+    wanted = page_columns(alert).union(*(step.evidence for step in path))
+    if finding.diagnosis is not None:
+        wanted |= set(finding.diagnosis.missing)
+    return {
+        column.name: _entry(column.name, finding.evidence.get(column.name), finding.reasons)
+        for column in COLUMNS
+        if column.name in wanted
+    }
+
+
+def _entry(column: str, raw: Any, reasons: Mapping[str, str]) -> dict[str, Any]:
+    found = plain(raw)
+    entry: dict[str, Any] = {"value": found, "unit": BY_NAME[column].unit}
+    reason = reasons.get(column)
+    if found is None and not reason:
+        reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
+    if reason:
+        entry["reason"] = reason
+    return entry
+
+
+def diagnosis_json(
+    diagnosis: Diagnosis, reasons: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The walk as JSON; ``reasons`` explain unknown columns where a step itself does not."""
+    known = reasons or {}
+    return {
+        "tree": diagnosis.tree,
+        "leaf": diagnosis.leaf,
+        "cause": diagnosis.cause,
+        "meaning": diagnosis.meaning,
+        "advice": diagnosis.advice,
+        "path": [
+            {
+                "node": step.node,
+                "question": step.question,
+                "answer": step.answer,
+                "evidence": plain(step.evidence),
+                "reason": step.reason or _unknown_reason(step.evidence, known),
+            }
+            for step in diagnosis.path
+        ],
+        "limits": [limit_json(limit) for limit in diagnosis.limits],
+        "missing": list(diagnosis.missing),
+    }
+
+
+def _unknown_reason(evidence: Mapping[str, Any], reasons: Mapping[str, str]) -> str | None:
+    said = [reasons[name] for name, found in evidence.items() if found is None and name in reasons]
+    return "; ".join(dict.fromkeys(said)) or None
+
+
+def limit_json(limit: Limit) -> dict[str, Any]:
+    """One limit as JSON."""
+    return {
+        "name": limit.name,
+        "allows_requests": plain(limit.allows_requests),
+        "in_flight_requests": plain(limit.in_flight_requests),
+        "margin_ratio": plain(limit.margin_ratio),
+        "binds": limit.binds,
+        "note": limit.note,
+    }
+
+
+def recommendation_json(advised: Recommendation) -> dict[str, Any]:
+    """The change, or why there is none, as JSON."""
+    return {
+        "action": advised.action,
+        "knob": advised.knob,
+        "from": plain(advised.from_value),
+        "from_provenance": advised.from_provenance,
+        "to": plain(advised.to_value),
+        "reason": advised.reason,
+        "price": list(advised.price),
+        "undo": advised.undo,
+        "wrong_if": advised.wrong_if,
+    }
+
+
+def plain(raw: Any) -> Any:
+    """A value as JSON holds it: times as UTC text, no NaN, whole floats of counts stay floats."""
+    if isinstance(raw, datetime):
+        return utc_text(raw)
+    if isinstance(raw, float):
+        return raw if math.isfinite(raw) else None
+    if isinstance(raw, Mapping):
+        return {str(key): plain(raw[key]) for key in raw}
+    if isinstance(raw, list | tuple):
+        return [plain(item) for item in raw]
+    return raw if raw is None or isinstance(raw, bool | int | str) else str(raw)
+
+
+def _slo(slo: Slo) -> dict[str, Any]:
+    return {
+        "ttft_seconds": slo.ttft_seconds,
+        "tpot_seconds": slo.tpot_seconds,
+        "share": slo.share,
+    }
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else utc_text(at)
+
+
+def _links(
+    incident: Incident,
+    at: datetime,
+    annotations: Mapping[str, str],
+    external_url: str | None,
+) -> dict[str, str | None]:
+    """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
+    instance, engine = incident.target.get("instance"), incident.target.get("engine", "0")
+    target = instance if engine == "0" else f"{instance}/{engine}"
+    minute = utc_text(at.replace(microsecond=0)).replace(":00Z", "Z")
+    names = ("instance", "engine") if instance else ("pool",)
+    matchers = [f"alert={incident.alert}"]
+    matchers += [
+        f"{name}={found}"
+        for name in names
+        if (found := incident.target.get(name)) and (name, found) != ("engine", "0")
+    ]
+    return {
+        "runbook": http_url(annotations.get("runbook_url")),
+        "driftwatch": http_url(external_url),
+        "explain": None
+        if not instance
+        else shlex.join(["driftwatch", "explain", str(target), "--at", minute]),
+        "ack": shlex.join(["driftwatch", "ack", incident.id]),
+        "silence": shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
+    }
+
+
+def http_url(text: str | None) -> str | None:
+    """The address where it is a plain http(s) one, else None: no other scheme becomes a link."""
+    if text is None or not text.isprintable() or any(ch in text for ch in " <>|\"'`"):
+        return None
+    return text if text.lower().startswith(("http://", "https://")) else None

@@ -1,0 +1,57 @@
+"""The page on an output: as on-call sees it, or as one line of JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import orjson
+
+from driftwatch.errors import DeliveryError
+from driftwatch.notify.terminal import render
+
+
+@dataclass(frozen=True, slots=True)
+class StdoutSender:
+    """Writes pages to a stream.
+
+    Attributes:
+        name: receiver name.
+        json: one line of JSON a page instead of the terminal's form.
+        stream: where to; None = standard output, looked up at each page.
+    """
+
+    name: str = "stdout"
+    json: bool = False
+    stream: TextIO | None = None
+
+    def send(self, page: Mapping[str, Any]) -> None:
+        """Write the page and flush.
+
+        Raises:
+            DeliveryError: the output is closed or full.
+        """
+        stream = sys.stdout if self.stream is None else self.stream
+        if self.json:
+            text = orjson.dumps(dict(page)).decode()
+        else:
+            text = render(page, colour=wants_colour(stream), ascii=needs_ascii(stream)) + "\n"
+        try:
+            stream.write(text + "\n")
+            stream.flush()
+        except (OSError, ValueError) as error:
+            raise DeliveryError(f"{self.name}: {error}", permanent=False) from error
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal, and nobody said NO_COLOR."""
+    return not os.environ.get("NO_COLOR") and stream.isatty()
+
+
+def needs_ascii(stream: TextIO) -> bool:
+    """Whether the stream cannot be trusted with more than ASCII."""
+    name = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
+    return name != "utf8"

@@ -1,0 +1,311 @@
+"""Line 1 of a page: where, how bad, do what. Pure; reads a page's JSON, see ``page.py``.
+
+Words that are used: drift, demand, slower at equal load, binds, in target, no verdict: reason.
+Nothing is said that the page's evidence does not hold; what is unknown is left out of line 1 and
+said with its reason below (``body.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from driftwatch.notify.numbers import (
+    bare_seconds,
+    change,
+    clean,
+    count,
+    cut,
+    duration,
+    knob,
+    milliseconds,
+    moment,
+    percent,
+    seconds,
+    span,
+    squeeze,
+    times,
+)
+
+Page = Mapping[str, Any]
+
+HEADLINE_LIMIT = 120
+WHERE_LIMIT = 40
+
+# ln 1.15 is the smallest shift of a mean that counts as one
+AS_BEFORE = (1 / 1.15, 1.15)
+
+NO_PAGE = "No page unless a limit binds and a target is missed"
+
+_TRAFFIC_LEAVES = ("drifted_within_limits", "request_rate_drop")
+
+LIMIT_WORDS: Mapping[str, str] = {
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "token budget",
+    "kv_cache": "KV cache",
+}
+
+
+def value(page: Page, column: str) -> Any:
+    """One evidence value of the page, None where it is unknown or not carried."""
+    entry = page["evidence"].get(column)
+    return None if entry is None else entry["value"]
+
+
+def instant(page: Page, name: str) -> datetime | None:
+    """One of the page's times (``started_at``, ``firing_at``, ...)."""
+    text = page["times"].get(name)
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def evaluated(page: Page) -> datetime:
+    """When the page was made: its "today"."""
+    return datetime.fromisoformat(page["times"]["evaluated_at"])
+
+
+def leaf(page: Page) -> str | None:
+    """Where the diagnosis ended, None without one."""
+    diagnosis = page["diagnosis"]
+    return None if diagnosis is None else diagnosis["leaf"]
+
+
+def state_word(page: Page) -> str:
+    """The word of the state, with the mark that Slack shows before it."""
+    if page["test"]:
+        return "TEST"
+    if page["event"] == "resolved":
+        return "✅ RESOLVED"
+    return {"page": "🔴 FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
+
+
+def target_name(page: Page) -> str:
+    """How a person calls the target: ``host:8000``, ``host:8000/1``, or the pool's name."""
+    target = page["target"]
+    instance, engine = target.get("instance"), target.get("engine", "0")
+    if not instance:
+        return clean(target.get("pool") or page["incident"]["key"])
+    return clean(instance if engine == "0" else f"{instance}/{engine}")
+
+
+def headline(page: Page) -> str:
+    """Line 1, at most 120 characters: the count goes before the imperative does.
+
+    >>> firing = {"test": False, "event": "firing", "severity": "page", "alert": "EngineStuck",
+    ...     "target": {"instance": "host:8000", "engine": "0"}, "annotations": {},
+    ...     "evidence": {"seconds_since_last_token": {"value": 180.0, "unit": "seconds"}},
+    ...     "diagnosis": None, "recommendation": None, "slo": None}
+    >>> headline(firing)
+    '🔴 FIRING host:8000: no token for 3 min. Do not change a knob; restart the engine'
+    """
+    name, pool = target_name(page), page["target"].get("pool")
+    wheres = [squeeze(name, WHERE_LIMIT)]
+    if pool and clean(pool) != name:
+        wheres.insert(0, f"{squeeze(clean(pool), WHERE_LIMIT)} {wheres[0]}")
+    word = state_word(page)
+    if page["event"] == "resolved":
+        texts = [
+            text for w in wheres for text in _resolved(page, f"{word} {w}", complaints(page, True))
+        ]
+    else:
+        told = [f". {text}" for text in imperatives(page)] or [""]
+        texts = [
+            f"{word} {w}: {bad}{do}"
+            for do in told
+            for w in wheres
+            for bad in complaints(page, False)
+        ]
+    fitting = (text for text in texts if len(text) <= HEADLINE_LIMIT)
+    return next(fitting, cut(texts[-1], HEADLINE_LIMIT))
+
+
+def lead(page: Page) -> str:
+    """Line 1 as it is read in full: a notice of moved traffic says what it will not do."""
+    text = headline(page)
+    quiet = page["alert"] == "LengthDrift" or leaf(page) in _TRAFFIC_LEAVES
+    if page["event"] == "firing" and page["severity"] == "notice" and quiet:
+        return f"{text}. {NO_PAGE}"
+    return text
+
+
+def _resolved(page: Page, start: str, bads: list[str]) -> list[str]:
+    began, ended = instant(page, "started_at"), instant(page, "resolved_at")
+    if began is None or ended is None:
+        return [f"{start}: {bad}" for bad in bads]
+    lasted = f"after {duration((ended - began).total_seconds())} ({span(began, ended)})"
+    return [*(f"{start} {lasted}: {bad}" for bad in bads), f"{start} {lasted}"]
+
+
+def complaints(page: Page, past: bool) -> list[str]:
+    """How bad, longest first; the last one always fits beside a short place."""
+    by_alert = _BY_ALERT.get(page["alert"])
+    found = [] if by_alert is None else by_alert(page, past)
+    if not found and by_alert is None and (said := page["annotations"].get("summary")):
+        found = [f"was: {clean(said)}" if past else clean(said)]
+    if not found:
+        found = _cost(page, past)
+    if not found and leaf(page) in _TRAFFIC_LEAVES:
+        found = _traffic(page, past)
+    return found or [f"{clean(page['alert'])} {'was' if past else 'is'} true"]
+
+
+def _cost(page: Page, past: bool) -> list[str]:
+    return _missed(page, past) or _waited(page, past) or _binding(page, past)
+
+
+def _missed(page: Page, past: bool) -> list[str]:
+    """Requests outside a latency target; a share is exact only on a bucket edge."""
+    if value(page, "slo_missed") is not True:
+        return []
+    slo = page["slo"] or {}
+    misses = "missed" if past else "miss"
+    known: list[tuple[float, str]] = []
+    for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
+        column = f"{stem}_in_target_10m_ratio"
+        share, target = value(page, column), slo.get(f"{stem}_seconds")
+        if share is None or share >= slo.get("share", 1.0):
+            continue
+        bound = "up to " if "reason" in page["evidence"][column] else ""
+        goal = f"{stem.upper()} {write(target)}" if target else f"the {stem.upper()} target"
+        known.append((share, f"{bound}{percent(1 - share)} of requests {misses} {goal}"))
+    texts = [text for _, text in sorted(known)]
+    return texts[:1] or [f"the latency target {'was' if past else 'is'} missed"]
+
+
+def _waited(page: Page, past: bool) -> list[str]:
+    wait = value(page, "batch_assembly_wait_10m_seconds")
+    if wait is None:
+        wait = value(page, "batch_assembly_wait_seconds")
+    if wait is None or wait < 0.1:
+        return []
+    verb = "had waited" if past else "wait"
+    ttft = value(page, "ttft_10m_seconds")
+    if ttft is None or ttft < wait:
+        return [f"requests {verb} {seconds(wait)}"]
+    return [f"requests {verb} {bare_seconds(wait)} of {seconds(ttft)} TTFT"]
+
+
+def _binding(page: Page, past: bool) -> list[str]:
+    names = [x["name"] for x in (page["diagnosis"] or {}).get("limits", ()) if x["binds"]]
+    if not names:
+        return []
+    bound = f"{LIMIT_WORDS.get(names[0], clean(names[0]))} {'bound' if past else 'binds'}"
+    waiting = value(page, "waiting_requests")
+    return [f"{bound}, {count(waiting)} waiting", bound] if waiting and not past else [bound]
+
+
+def _stuck(page: Page, past: bool) -> list[str]:
+    silent = value(page, "seconds_since_last_token")
+    if silent is None:
+        return []
+    text = f"no token {'had come ' if past else ''}for {duration(silent)}"
+    present = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
+    if present and not past:
+        return [f"{text}, {count(present)} requests present", text]
+    return [text]
+
+
+def _deferred(page: Page, past: bool) -> list[str]:
+    waiting = value(page, "waiting_deferred_requests")
+    share = value(page, "waiting_deferred_share_10m_ratio")
+    missed = _missed(page, past)
+    were = "were " if past else ""
+    if missed:
+        many = f"{count(waiting)} {were}deferred" if waiting else f"requests {were}deferred"
+        return [f"{missed[0]}, {many}", missed[0]]
+    many = f"{count(waiting)} requests {were}deferred" if waiting else f"requests {were}deferred"
+    return [many] if share is None else [f"{many} in {percent(share)} of scrapes", many]
+
+
+def _coverage(page: Page, past: bool) -> list[str]:
+    gone = value(page, "coverage_missing_seconds")
+    names = clean(value(page, "coverage_missing_inputs") or "")
+    since = f" for {duration(gone)}" if gone and not past else ""
+    text = f"inputs {'were ' if past else ''}gone{since}"
+    if not names:
+        return [text]
+    first, _, rest = names.partition(",")
+    more = f" and {rest.count(',') + 1} more" if rest else ""
+    return [f"{text}: {names}", f"{text}: {first}{more}", text]
+
+
+def moved(page: Page, stem: str) -> float | None:
+    """A mean length over the reference's: of the last 2 min where that is known."""
+    recent = value(page, f"{stem}_tokens_mean_2m_ratio")
+    ratio = value(page, f"{stem}_tokens_mean_ratio") if recent is None else recent
+    return None if ratio is None else float(ratio)
+
+
+def is_as_before(ratio: float) -> bool:
+    """Whether a ratio to the reference counts as no change."""
+    return AS_BEFORE[0] <= ratio <= AS_BEFORE[1]
+
+
+def _traffic(page: Page, past: bool) -> list[str]:
+    """What changed in the traffic: lengths first, then the rate where no length moved."""
+    parts: list[str] = []
+    still: list[str] = []
+    for stem, word in (("prompt", "prompts"), ("generation", "generations")):
+        ratio = moved(page, stem)
+        if ratio is None:
+            still.append(f"{word} unknown")
+        elif is_as_before(ratio):
+            still.append(f"{word} as before")
+        else:
+            parts.append(f"{word} {times(ratio)}")
+    rate = value(page, "requests_per_second_ratio")
+    if not parts and rate is not None and not is_as_before(rate):
+        parts.append(f"requests {change(rate)}")
+    if not parts:
+        return []
+    began = instant(page, "started_at")
+    when = "" if began is None or past else f" {moment(began, evaluated(page).date())}"
+    start = f"traffic {'had ' if past else ''}changed{when}: "
+    return [start + ", ".join(parts + still), start + ", ".join(parts)]
+
+
+def imperatives(page: Page) -> list[str]:
+    """Do what, longest first; empty where there is nothing to do."""
+    advised = page["recommendation"]
+    if advised is not None and advised["action"] == "change":
+        return [f"Set {setting_change(advised)}"]
+    if page["severity"] == "notice":
+        return []
+    diagnosis = page["diagnosis"]
+    if diagnosis is not None and diagnosis["leaf"] == "undetermined":
+        missing = ", ".join(diagnosis["missing"]) or "inputs missing"
+        return [f"No verdict: {missing} unknown", "No verdict"]
+    advice = diagnosis["advice"] if diagnosis is not None else None
+    if advice is None:
+        advice = DEFAULT_ADVICE.get(page["alert"])
+    if advice is None and advised is not None:
+        advice = "Do not change a knob"
+    if not advice:
+        return []
+    advice = clean(advice).rstrip(".")
+    return [advice, advice.split(";")[0]] if ";" in advice else [advice]
+
+
+def setting_change(advised: Mapping[str, Any]) -> str:
+    """``max_num_seqs 8 (inferred) → 40``; an unknown value of today is said."""
+    today = advised["from"]
+    was = "(now unknown)" if today is None else knob(today)
+    if today is not None and advised["from_provenance"] == "inferred":
+        was += " (inferred)"
+    return f"{advised['knob']} {was} → {knob(advised['to'])}"
+
+
+# what to do where neither a leaf nor a recommendation says it
+DEFAULT_ADVICE: Mapping[str, str] = {
+    "EngineStuck": "Do not change a knob; restart the engine",
+    "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
+    "CoverageLost": "Check the server and its scrape",
+}
+
+_BY_ALERT: Mapping[str, Callable[[Page, bool], list[str]]] = {
+    "BatchLimitBinding": _cost,
+    "EngineStuck": _stuck,
+    "DeferredAdmission": _deferred,
+    "CoverageLost": _coverage,
+    "LengthDrift": _traffic,
+}

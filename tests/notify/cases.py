@@ -1,0 +1,400 @@
+"""Findings as the pipeline makes them, one per kind of page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from driftwatch.model import (
+    Diagnosis,
+    Finding,
+    Incident,
+    Limit,
+    Recommendation,
+    Severity,
+    Slo,
+    Step,
+    Target,
+    TargetKey,
+)
+from driftwatch.notify.page import build_page
+
+BEGAN = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
+AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
+SLO = Slo(ttft_seconds=1.0, tpot_seconds=0.05, share=0.95)
+NO_REFERENCE = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+NO_SLO = "no slo in the configuration"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A finding with what else a page is made of."""
+
+    finding: Finding
+    incident: Incident
+    slo: Slo | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    external_url: str | None = None
+
+    def page(self) -> dict[str, Any]:
+        return build_page(
+            self.finding,
+            self.incident,
+            "firing",
+            AT,
+            rule_annotations=self.annotations,
+            external_url=self.external_url,
+            slo=self.slo,
+        )
+
+    def resolved(self, after: timedelta = timedelta(minutes=71)) -> dict[str, Any]:
+        end = BEGAN + after
+        incident = replace(
+            self.incident, state="resolved", resolved_at=end, last_true_at=end, page=self.page()
+        )
+        return build_page(
+            None,
+            incident,
+            "resolved",
+            end,
+            rule_annotations=self.annotations,
+            external_url=self.external_url,
+        )
+
+
+def case(
+    alert: str,
+    severity: Severity,
+    evidence: Mapping[str, Any],
+    *,
+    labels: Mapping[str, str] | None = None,
+    slo: Slo | None = None,
+    annotations: Mapping[str, str] | None = None,
+    external_url: str | None = None,
+    **rest: Any,
+) -> Case:
+    target = {"instance": "host:8000", "engine": "0"} | dict(labels or {})
+    key = TargetKey(target["instance"], target["engine"])
+    finding = Finding(
+        rule=alert,
+        target=Target(key=key, labels=target, pool=target.get("pool")),
+        minute=AT - timedelta(minutes=1),
+        evidence=evidence,
+        since=BEGAN,
+        **rest,
+    )
+    incident = Incident(
+        id="3f9c1a7be204",
+        key=f'{alert}{{engine="{key.engine}",instance="{key.instance}"}}',
+        rule=alert,
+        alert=alert,
+        severity=severity,
+        target=target,
+        state="firing",
+        started_at=BEGAN,
+        firing_at=AT,
+        last_true_at=AT,
+    )
+    return Case(finding, incident, slo, annotations or {}, external_url)
+
+
+COST = {
+    "batch_assembly_wait_10m_seconds": 1.6553,
+    "ttft_10m_seconds": 1.7018,
+    "queue_share_of_ttft_10m_ratio": 0.9727,
+    "limit_binding_share_10m_ratio": 0.958,
+    "observed_10m_seconds": 600.0,
+}
+
+CAP_EVIDENCE: dict[str, Any] = COST | {
+    "duration_seconds": 60.0,
+    "scrapes": 12.0,
+    "requests_per_second": 9.2,
+    "running_requests": 7.83,
+    "effective_batch_size": 7.9,
+    "requests_per_forward_pass": 7.78,
+    "waiting_requests": 28.4,
+    "waiting_capacity_requests": 28.4,
+    "waiting_deferred_requests": 0.0,
+    "kv_cache_usage_ratio": 0.042,
+    "preemptions_per_second": 0.0,
+    "prompt_tokens_mean": 131.2,
+    "generation_tokens_mean": 126.9,
+    "finished_requests": 552.0,
+    "generation_tokens_per_second": 1167.0,
+    "max_num_seqs": 8.0,
+    "max_num_seqs_inferred": True,
+    "binding_limit": "max_num_seqs",
+    "binding_margin_ratio": 0.0,
+    "restarted": False,
+}
+
+CAP_LIMITS = (
+    Limit("max_num_seqs", 8.0, 7.83, 0.0, True, "inferred"),
+    Limit("max_num_batched_tokens", None, 7.83, None, None, "max_num_batched_tokens unknown"),
+    Limit("kv_cache", 186.0, 7.83, 0.958, False, None),
+)
+
+
+def cap_path(binding: str = "max_num_seqs") -> tuple[Step, ...]:
+    return (
+        Step(
+            "throughput",
+            "Throughput drops, more than demand explains?",
+            "yes",
+            {
+                "limit_binding_share_10m_ratio": 0.958,
+                "batch_assembly_wait_10m_seconds": 1.6553,
+                "queue_share_of_ttft_10m_ratio": 0.9727,
+            },
+        ),
+        Step(
+            "slower",
+            "Is the engine itself slower at equal load?",
+            "not asked",
+            {"speed_at_equal_load_ratio": None},
+            "speed at equal load is not collected by this release",
+        ),
+        Step(
+            "batch_below_demand",
+            "Is the batch below what the waiting demand would fill?",
+            "yes",
+            {"waiting_capacity_requests": 28.4, "running_requests": 7.83},
+        ),
+        Step(
+            "prompts_up",
+            "Prompt tokens up?",
+            "unknown",
+            {"prompt_tokens_mean_ratio": None},
+            NO_REFERENCE,
+        ),
+        Step("which_limit", "Which limit binds?", "yes", {"binding_limit": binding}),
+    )
+
+
+CAP = case(
+    "BatchLimitBinding",
+    "page",
+    CAP_EVIDENCE,
+    reasons={"prompt_tokens_mean_ratio": NO_REFERENCE, "slo_missed": NO_SLO},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="concurrency_cap_binding",
+        path=cap_path(),
+        limits=CAP_LIMITS,
+        meaning="requests wait because max_num_seqs is reached",
+    ),
+    recommendation=Recommendation(
+        action="change",
+        knob="max_num_seqs",
+        from_value=8.0,
+        from_provenance="inferred",
+        to_value=40.0,
+        reason="36 requests were running or waiting while it bound; 40 is the next capture size",
+        price=("KV use 4.2 → about 21 %", "a restart"),
+        undo="set max_num_seqs back to 8 and restart",
+        wrong_if="requests still wait over 1 s with max_num_seqs 40 and KV under 85 %",
+    ),
+    annotations={"runbook_url": "https://wiki.example.net/vllm/batch-limit"},
+    external_url="https://driftwatch.example.net/",
+)
+
+BUDGET_EVIDENCE = CAP_EVIDENCE | {
+    "running_requests": 68.0,
+    "max_num_seqs": 256.0,
+    "max_num_seqs_inferred": False,
+    "max_num_batched_tokens": 512.0,
+    "tokens_per_forward_pass": 512.0,
+    "batch_utilization": 1.0,
+    "kv_cache_usage_ratio": 0.21,
+    "waiting_requests": 28.0,
+    "prompt_tokens_mean": 1200.0,
+    "prompt_tokens_mean_ratio": 2.34,
+    "generation_tokens_mean_ratio": 1.02,
+    "finished_requests": 87000.0,
+    "requests_per_second_ratio": 1.01,
+    "slo_missed": True,
+    "ttft_in_target_10m_ratio": 0.013,
+    "tpot_in_target_10m_ratio": 1.0,
+    "binding_limit": "max_num_batched_tokens",
+}
+
+BUDGET = case(
+    "BatchLimitBinding",
+    "page",
+    BUDGET_EVIDENCE,
+    labels={"pool": "rag-8b", "model_name": "meta-llama/Llama-3.1-8B"},
+    slo=SLO,
+    reference={
+        "kind": "tuned_for",
+        "from": None,
+        "to": None,
+        "values": {"prompt_tokens_mean": 512.0, "generation_tokens_mean": 211.0},
+    },
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="token_budget_binding",
+        cause="prompts",
+        path=(
+            *cap_path("max_num_batched_tokens")[:3],
+            Step(
+                "prompts_up",
+                "Prompt tokens up?",
+                "yes",
+                {"prompt_tokens_mean_ratio": 2.34, "prompt_tokens_mean": 1200.0},
+            ),
+            Step("budget_full", "Token budget full?", "yes", {"batch_utilization": 1.0}),
+        ),
+        limits=(
+            Limit("max_num_batched_tokens", 68.0, 68.0, 0.0, True),
+            Limit("max_num_seqs", 256.0, 68.0, 0.734, False),
+            Limit("kv_cache", 335.0, 68.0, 0.797, False),
+        ),
+    ),
+    recommendation=Recommendation(
+        action="change",
+        knob="max_num_batched_tokens",
+        from_value=512.0,
+        from_provenance="config",
+        to_value=2048.0,
+        reason="a step's token budget is full while requests wait",
+        price=("longer steps: ITL rises", "a restart"),
+        undo="512",
+        wrong_if="over 5 % still miss TTFT at this demand",
+    ),
+)
+
+KV = case(
+    "BatchLimitBinding",
+    "page",
+    CAP_EVIDENCE
+    | {"kv_cache_usage_ratio": 0.93, "preemptions_per_second": 0.83, "binding_limit": "kv_cache"},
+    labels={"engine": "1"},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="kv_pressure",
+        path=cap_path("kv_cache"),
+        limits=(Limit("kv_cache", 7.9, 7.83, 0.01, True),),
+        advice="Do not change a knob; add a replica or shed load",
+    ),
+    recommendation=Recommendation(
+        action="none", reason="the KV cache is full: a higher max_num_seqs only preempts more"
+    ),
+)
+
+UNDETERMINED = case(
+    "BatchLimitBinding",
+    "page",
+    CAP_EVIDENCE | {"max_num_seqs": None, "binding_limit": None},
+    reasons={"binding_limit": "max_num_seqs is unknown", "max_num_seqs": "not in any metric"},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="undetermined",
+        path=(
+            *cap_path()[:3],
+            Step(
+                "which_limit",
+                "Which limit binds?",
+                "unknown",
+                {"binding_limit": None},
+                "max_num_seqs is unknown",
+            ),
+        ),
+        limits=(Limit("max_num_seqs", None, 7.83, None, None, "not in any metric"),),
+        missing=("binding_limit",),
+    ),
+)
+
+STUCK = case(
+    "EngineStuck",
+    "page",
+    {"seconds_since_last_token": 185.0, "running_requests": 8.0, "waiting_requests": 4.0},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="engine_stuck",
+        path=(
+            Step(
+                "stuck",
+                "Requests present and no token?",
+                "yes",
+                {"seconds_since_last_token": 185.0, "running_requests": 8.0},
+            ),
+        ),
+        advice="Do not change a knob; drain it and restart the engine",
+    ),
+    recommendation=Recommendation(action="none", reason="no setting makes a stuck engine go on"),
+)
+
+DEFERRED_EVIDENCE = {
+    "waiting_deferred_requests": 5.0,
+    "waiting_deferred_share_10m_ratio": 0.8,
+    "running_requests": 3.0,
+    "waiting_requests": 5.0,
+    "ttft_10m_seconds": 2.2,
+}
+DEFERRED_TICKET = case("DeferredAdmission", "ticket", DEFERRED_EVIDENCE)
+DEFERRED_PAGE = case(
+    "DeferredAdmission",
+    "page",
+    DEFERRED_EVIDENCE | {"slo_missed": True, "ttft_in_target_10m_ratio": 0.4},
+    slo=SLO,
+)
+
+COVERAGE = case(
+    "CoverageLost",
+    "ticket",
+    {
+        "coverage_missing_seconds": 960.0,
+        "coverage_missing_inputs": "queue_seconds, ttft_seconds, waiting_capacity_requests",
+        "running_requests": None,
+    },
+    reasons={"running_requests": "the scrape failed: connection refused"},
+)
+
+DRIFT = case(
+    "LengthDrift",
+    "notice",
+    {
+        "prompt_tokens_mean_2m_ratio": 2.31,
+        "prompt_tokens_mean_ratio": 2.34,
+        "prompt_tokens_mean": 1200.0,
+        "generation_tokens_mean_2m_ratio": 0.98,
+        "generation_tokens_mean": 207.0,
+        "finished_requests_2m": 1640.0,
+        "requests_per_second_ratio": 1.0,
+        "binding_limit": "none",
+        "slo_missed": False,
+    },
+    labels={"instance": "", "pool": "rag-8b"},
+    reference={"kind": "baseline", "values": {"prompt_tokens_mean": 512.0}},
+    diagnosis=Diagnosis(tree="batch-size-drift", leaf="drifted_within_limits", path=()),
+)
+DRIFT = replace(DRIFT, incident=replace(DRIFT.incident, started_at=BEGAN.replace(minute=41)))
+
+SLOW = case(
+    "ReplicaSlow",
+    "page",
+    {"speed_at_equal_load_ratio": 0.81, "running_requests": 16.4, "waiting_requests": 0.0},
+    annotations={"summary": "19 % slower at equal load"},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="replica_slow",
+        path=(),
+        advice="Do not change a knob; drain it",
+    ),
+)
+
+CASES: dict[str, Case] = {
+    "cap": CAP,
+    "budget": BUDGET,
+    "kv": KV,
+    "undetermined": UNDETERMINED,
+    "stuck": STUCK,
+    "deferred_ticket": DEFERRED_TICKET,
+    "deferred_page": DEFERRED_PAGE,
+    "coverage": COVERAGE,
+    "drift": DRIFT,
+    "slow": SLOW,
+}
