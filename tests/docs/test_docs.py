@@ -169,6 +169,62 @@ def test_decisions_are_numbered_and_complete() -> None:
         assert {"Question", "Decision", "Why", "Price"} <= set(text), path.name
 
 
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_rule_file_is_documented() -> None:
+    from driftwatch.rulebook.rules import KEYS
+    from driftwatch.rulebook.trees import LEAF_KEYS, NODE_KEYS
+
+    names = [f"rule: {key}" for key in KEYS]
+    names += [f"tree file: {key}" for key in ("tree", "start", "nodes", "leaves")]
+    names += [f"node: {key}" for key in NODE_KEYS] + [f"leaf: {key}" for key in LEAF_KEYS]
+    assert undocumented(iter(names), "rules.md") == []
+
+
+def test_every_word_that_a_field_takes_is_in_the_docs() -> None:
+    from driftwatch.diagnose.tree import LeafKind
+    from driftwatch.model import Severity
+    from driftwatch.rulebook.trees import CAUSES
+
+    found = sections(DOCS / "rules.md")
+    for section, words in {
+        "rule: severity": get_args(Severity),
+        "leaf: kind": get_args(LeafKind),
+        "node: cause_on_yes": CAUSES,
+    }.items():
+        assert [word for word in words if f"`{word}`" not in found[section]] == []
+
+
+def test_the_example_of_a_rule_file_is_one(tmp_path: Path) -> None:
+    from driftwatch.rulebook.book import load_rulebook
+
+    text = (DOCS / "rules.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(groups:.*?)```", text, flags=re.S)
+    file = tmp_path / "rules.yaml"
+    file.write_text(example)
+    assert [rule.alert for rule in load_rulebook([file]).rules] == ["QueueLong"]
+
+
+def test_every_shipped_alert_and_leaf_is_in_the_runbook() -> None:
+    from driftwatch.rulebook.book import load_rulebook
+
+    book = load_rulebook()
+    names = {rule.alert for rule in book.rules}
+    names |= {leaf for tree in book.trees.values() for leaf in tree.leaves} | {"undetermined"}
+    assert len(names) > 10
+    assert undocumented(iter(sorted(names)), "incidents.md") == []
+
+
+def test_the_runbook_names_the_severities_that_ship() -> None:
+    from driftwatch.rulebook.book import load_rulebook
+
+    found = sections(DOCS / "incidents.md")
+    for rule in load_rulebook().rules:
+        text = found[rule.alert].lower()
+        assert (f"**{rule.severity}" in text) or (not rule.enabled and "**off" in text), rule.id
+
+
 # -- settings ------------------------------------------------------------------------------------
 
 
