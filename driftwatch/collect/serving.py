@@ -1,0 +1,349 @@
+"""What a vLLM server was started with, and where that was read.
+
+vLLM exports none of its scheduler settings in a metric, so they are put together from what is at
+hand: driftwatch's own configuration, the server's log, its arguments, ``/server_info``. A setting
+that no source names stays None; a default of vLLM is never assumed, because it depends on the
+release, the device and the other settings.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from driftwatch.errors import UsageError
+from driftwatch.model import Provenance, Serving, Setting
+
+FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Serving))
+
+# vLLM's own argument → our field; the rest have the same name in both
+_ARGUMENTS: Mapping[str, str] = {
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "max_num_active_seqs": "max_num_active_seqs",
+    "max_model_len": "max_model_len",
+    "block_size": "kv_block_tokens",
+    "api_server_count": "api_server_count",
+}
+_SHORT_FLAGS: Mapping[str, str] = {"-asc": "api_server_count"}
+
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+_START = re.compile(r"vLLM API server version|█\s+version \d|non-default args: ")
+_NON_DEFAULT = re.compile(r"non-default args: (\{.*)")
+_LOG_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Using max model len ([\d,]+)"), "max_model_len"),
+    (
+        re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=([\d,]+)"),
+        "max_num_batched_tokens",
+    ),
+)
+_KV_SIZE = re.compile(r"\b[A-Z]PU KV cache size: ([\d,]+) tokens")
+
+
+def human_int(text: str) -> int:
+    """A number as vLLM's command line takes it: ``8192``, ``8k`` = 8,000, ``8K`` = 8,192.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    text = text.strip()
+    match = _HUMAN.fullmatch(text)
+    if match is None:
+        return int(text)
+    number, suffix = match.groups()
+    if suffix in _DECIMAL:
+        return int(float(number) * _DECIMAL[suffix])
+    return int(number) * _BINARY[suffix]  # 1.5K is refused, as by vLLM
+
+
+def _positive(value: object) -> float | None:
+    """A setting's value, or None where it says "unset" (None, "None", "auto", -1)."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = human_int(value)
+        except ValueError:
+            return None
+    if isinstance(value, (int, float)) and 0 < value < float("inf"):
+        return float(value)
+    return None
+
+
+def from_startup_log(text: str, *, path: str) -> Serving:
+    """The last server start in a log.
+
+    Lines that name no setting are skipped, a cut-off or unreadable ``non-default args`` line too.
+    Several KV cache sizes of one start (one per engine) give the smallest.
+
+    Args:
+        text: the log, whole or from its first lines.
+        path: its name, for the provenance ``path:line``.
+
+    Raises:
+        UsageError: there is neither a server start nor a setting in it.
+    """
+    lines = text.splitlines()
+    starts = [n for n, line in enumerate(lines) if _START.search(line)]
+    first = starts[-1] if starts else 0
+    found: dict[str, Setting] = {}
+    kv_sizes: list[tuple[int, int]] = []
+    for number, line in enumerate(lines[first:], start=first + 1):
+        where = f"{path}:{number}"
+        if match := _NON_DEFAULT.search(line):
+            for argument, value in _python_items(match[1]).items():
+                size = _positive(value)
+                if argument in _ARGUMENTS and size is not None:
+                    found[_ARGUMENTS[argument]] = Setting(size, "startup log", where)
+        for pattern, field in _LOG_LINES:
+            # these are the values in force, after vLLM adjusted what it was given
+            if (match := pattern.search(line)) and (size := _grouped(match[1])):
+                found[field] = Setting(float(size), "startup log", where)
+        if (match := _KV_SIZE.search(line)) and (size := _grouped(match[1])):
+            kv_sizes.append((size, number))
+    if kv_sizes:
+        size, number = min(kv_sizes)
+        note = f", the smallest of {len(kv_sizes)}" if len(kv_sizes) > 1 else ""
+        found["kv_cache_tokens"] = Setting(float(size), "startup log", f"{path}:{number}{note}")
+    if not found and not starts:
+        raise UsageError(
+            f"{path}: no start of a vLLM server in this log",
+            help_text="give the log from its first lines; look for 'non-default args'",
+        )
+    return Serving(**found)
+
+
+def _grouped(text: str) -> int:
+    """``262,144`` → 262144; 0 where there is no digit."""
+    digits = text.replace(",", "")
+    return int(digits) if digits else 0
+
+
+def _python_items(text: str) -> Mapping[str, Any]:
+    """The top level of a printed Python dict.
+
+    Values such as ``<Enum: 1>`` or ``SomeConfig(...)`` are no literals; then only the integers
+    that stand at the top level are taken.
+    """
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return _top_level_integers(text)
+    return value if isinstance(value, dict) else {}
+
+
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}]|: -?\d+(?=[,}])")
+
+
+def _top_level_integers(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    depth, key = 0, ""
+    for token in _TOKEN.findall(text):
+        if token in "([{":
+            depth += 1
+        elif token in ")]}":
+            depth -= 1
+        elif depth == 1 and token.startswith(": "):
+            found.setdefault(key, int(token[2:]))
+        elif depth == 1:
+            key = token[1:-1]
+    return found
+
+
+def from_arguments(args: Sequence[str]) -> Serving:
+    """A vLLM command line, or the arguments of a container.
+
+    Flags we do not know are skipped with whatever follows them; the last of two equal flags
+    counts, as in vLLM. A script behind ``sh -c`` is split as the shell would. A value that only
+    the shell or Kubernetes knows (``$SEQS``, ``$(SEQS)``) and ``auto`` or -1 are unknown.
+
+    Args:
+        args: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
+
+    Raises:
+        UsageError: one of the flags we read has no value, or one that is no number.
+    """
+    words = _words(args)
+    found: dict[str, Setting] = {}
+    for position, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        field = _ARGUMENTS.get(name) or _SHORT_FLAGS.get(flag)
+        if field is None:
+            continue
+        if not equals:
+            if position + 1 >= len(words):
+                raise UsageError(f"{flag} has no value")
+            value = words[position + 1]
+        value = value.strip()
+        if "$" in value or value in {"auto", "-1"}:
+            found.pop(field, None)  # it overrides an earlier one with something unknown
+            continue
+        try:
+            size = human_int(value)
+        except ValueError:
+            raise UsageError(f"{flag} {value!r} is not a number that vLLM would take") from None
+        if size <= 0:
+            raise UsageError(f"{flag} {value!r} must be above 0")
+        found[field] = Setting(float(size), "arguments", flag)
+    return Serving(**found)
+
+
+def _words(args: Sequence[str]) -> list[str]:
+    words: list[str] = []
+    for position, word in enumerate(args):
+        script = position > 0 and re.fullmatch(r"-[a-z]*c", args[position - 1])
+        if script and any(ch.isspace() for ch in word):
+            try:
+                words += shlex.split(word)
+            except ValueError:  # an open quote: the shell would refuse it too
+                words += word.split()
+        else:
+            words.append(word)
+    return words
+
+
+_SERVER_INFO: tuple[tuple[str, str, str], ...] = (
+    ("scheduler_config", "max_num_seqs", "max_num_seqs"),
+    ("scheduler_config", "max_num_batched_tokens", "max_num_batched_tokens"),
+    ("scheduler_config", "max_num_active_seqs", "max_num_active_seqs"),
+    ("model_config", "max_model_len", "max_model_len"),
+    ("cache_config", "kv_cache_size_tokens", "kv_cache_tokens"),
+    ("cache_config", "block_size", "kv_block_tokens"),
+    ("parallel_config", "_api_process_count", "api_server_count"),
+)
+
+
+def from_server_info(obj: Mapping[str, Any]) -> Serving:
+    """The answer of ``GET /server_info``, with ``config_format=json`` or ``text``.
+
+    The text form holds no scheduler settings, only the model length.
+
+    Raises:
+        UsageError: it is no such answer.
+    """
+    config = obj.get("vllm_config")
+    found: dict[str, Setting] = {}
+    if isinstance(config, str):
+        if match := re.search(r"\bmax_seq_len=(\d+)", config):
+            found["max_model_len"] = Setting(float(match[1]), "server_info", "max_seq_len")
+        return Serving(**found)
+    if not isinstance(config, Mapping):
+        raise UsageError("this is no answer of /server_info: it has no vllm_config")
+    for section, key, field in _SERVER_INFO:
+        part = config.get(section)
+        value = _positive(part.get(key)) if isinstance(part, Mapping) else None
+        if value is not None:
+            found[field] = Setting(value, "server_info", f"{section}.{key}")
+    cache = config.get("cache_config")
+    if "kv_cache_tokens" not in found and isinstance(cache, Mapping):
+        found |= _kv_from_blocks(cache, "server_info", "cache_config.")
+    return Serving(**found)
+
+
+def from_cache_config(labels_json: str) -> Serving:
+    """The labels of ``vllm:cache_config_info`` (the scrape table's ``cache_config``).
+
+    Args:
+        labels_json: a JSON object of strings; the string "None" is unknown.
+
+    Raises:
+        UsageError: it is no JSON object.
+    """
+    try:
+        labels = json.loads(labels_json)
+    except ValueError:
+        labels = None
+    if not isinstance(labels, dict):
+        raise UsageError("cache_config is not a JSON object of labels")
+    found: dict[str, Setting] = {}
+    size = _positive(labels.get("kv_cache_size_tokens"))
+    if size is not None:
+        found["kv_cache_tokens"] = Setting(size, "metrics", "kv_cache_size_tokens")
+    else:
+        found |= _kv_from_blocks(labels, "metrics", "")
+    block = _positive(labels.get("block_size"))
+    if block is not None:
+        found["kv_block_tokens"] = Setting(block, "metrics", "block_size")
+    return Serving(**found)
+
+
+def _kv_from_blocks(
+    cache: Mapping[str, Any], provenance: Provenance, prefix: str
+) -> dict[str, Setting]:
+    blocks, block = _positive(cache.get("num_gpu_blocks")), _positive(cache.get("block_size"))
+    if blocks is None or block is None:
+        return {}
+    detail = f"{prefix}num_gpu_blocks × {prefix}block_size"
+    return {"kv_cache_tokens": Setting(blocks * block, provenance, detail)}
+
+
+def from_config(
+    mapping: Mapping[str, Any], *, provenance: Provenance = "config", detail: str = ""
+) -> Serving:
+    """Settings that a person declared, by our names (``max_num_seqs``, ``kv_cache_tokens``, …).
+
+    Args:
+        mapping: name → number, or text such as ``8k``; None is unknown.
+        provenance: ``config``, or ``command line``.
+        detail: file:line, or the flag.
+
+    Raises:
+        UsageError: an unknown name, or a value that is no number above 0.
+    """
+    found: dict[str, Setting] = {}
+    for name, value in mapping.items():
+        if name not in FIELDS:
+            close = difflib.get_close_matches(str(name), FIELDS, n=1)
+            raise UsageError(
+                f"{name!r} is no serving setting",
+                help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join(FIELDS)}",
+            )
+        if value is None:
+            continue
+        size = _positive(value)
+        if size is None:
+            raise UsageError(f"{name}: {value!r} is not a number above 0")
+        found[name] = Setting(size, provenance, detail or name)
+    return Serving(**found)
+
+
+def merge(*sources: Serving) -> Serving:
+    """Field by field the first source that knows it; the caller gives them in order of trust."""
+    return Serving(
+        **{
+            name: next(
+                (value for source in sources if (value := getattr(source, name)) is not None), None
+            )
+            for name in FIELDS
+        }
+    )
+
+
+def contradictions(*sources: Serving) -> tuple[str, ...]:
+    """One sentence for each field that two sources give different values for.
+
+    The first source of each field is the one :func:`merge` takes.
+    """
+    found: list[str] = []
+    for name in FIELDS:
+        settings = [value for source in sources if (value := getattr(source, name)) is not None]
+        others = [other for other in settings[1:] if other.value != settings[0].value]
+        if others:
+            said = ", ".join(_said(other) for other in others)
+            found.append(f"{name} is {_said(settings[0])}, but {said}")
+    return tuple(found)
+
+
+def _said(setting: Setting) -> str:
+    where = f"{setting.provenance}, {setting.detail}" if setting.detail else setting.provenance
+    return f"{setting.value:.15g} ({where})"

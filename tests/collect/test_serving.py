@@ -1,0 +1,233 @@
+"""Where the serving configuration is read, on the real log and the real /server_info answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftwatch.collect.serving import (
+    FIELDS,
+    contradictions,
+    from_arguments,
+    from_cache_config,
+    from_config,
+    from_server_info,
+    from_startup_log,
+    human_int,
+    merge,
+)
+from driftwatch.errors import UsageError
+from driftwatch.model import Serving, Setting
+
+
+def values(serving: Serving) -> dict[str, float]:
+    return {n: s.value for n in FIELDS if (s := getattr(serving, n)) is not None}
+
+
+@pytest.fixture
+def log(shared_data: Path) -> str:
+    return (shared_data / "vllm-0.32/server_startup_log.txt").read_text()
+
+
+def test_real_startup_log(log: str) -> None:
+    serving = from_startup_log(log, path="vllm.log")
+    assert values(serving) == {
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 1024,
+        "max_model_len": 8192,
+        "kv_cache_tokens": 262144,
+    }
+    assert serving.max_num_seqs == Setting(64, "startup log", "vllm.log:8")
+    assert serving.max_num_batched_tokens is not None
+    line = int(serving.max_num_batched_tokens.detail.rpartition(":")[2])
+    assert "Chunked prefill is enabled" in log.splitlines()[line - 1]
+
+
+def test_the_last_start_in_a_log_wins(log: str) -> None:
+    second = log.replace("'max_num_seqs': 64", "'max_num_seqs': 8").replace("262,144", "5,120")
+    serving = from_startup_log(log + second, path="x")
+    assert values(serving)["max_num_seqs"] == 8
+    assert values(serving)["kv_cache_tokens"] == 5120
+    assert serving.max_num_seqs is not None
+    assert serving.max_num_seqs.detail == f"x:{len(log.splitlines()) + 8}"
+
+
+def test_a_setting_of_an_earlier_start_does_not_leak_into_the_last(log: str) -> None:
+    second = log.replace(", 'max_num_seqs': 64", "")
+    assert from_startup_log(log + second, path="x").max_num_seqs is None
+    # a start that was cut off after its banner: nothing is known of it
+    banner = "\n".join(log.splitlines()[:4])
+    assert values(from_startup_log(log + banner, path="x")) == {}
+
+
+def test_several_engines_give_the_smallest_cache(log: str) -> None:
+    more = log + "INFO [kv_cache_utils.py:1] GPU KV cache size: 131,072 tokens\n"
+    kv = from_startup_log(more, path="x").kv_cache_tokens
+    assert kv is not None
+    assert kv.value == 131072
+    assert kv.detail.endswith("the smallest of 2")
+
+
+def test_arguments_that_are_no_python_literals() -> None:
+    line = (
+        "non-default args: {'model': 'm', 'hf_overrides': <function f at 0x1>, "
+        "'compilation_config': Config(level=3, sizes=[1, 2], {'max_num_seqs': 5}), "
+        "'title': 'max_num_seqs: 7', 'max_num_seqs': 12, 'block_size': 16}"
+    )
+    assert values(from_startup_log(line, path="x")) == {"max_num_seqs": 12, "kv_block_tokens": 16}
+
+
+@pytest.mark.parametrize("line", ["non-default args: {'max_num_seqs': ", "non-default args: {"])
+def test_a_cut_off_line_is_ignored(line: str) -> None:
+    assert from_startup_log(line, path="x") == Serving()
+
+
+def test_a_text_that_is_no_vllm_log() -> None:
+    with pytest.raises(UsageError, match=r"nginx.log: no start of a vLLM server"):
+        from_startup_log('127.0.0.1 - "GET /health" 200', path="nginx.log")
+
+
+@given(st.text())
+def test_no_log_crashes(text: str) -> None:
+    for candidate in (text, "non-default args: {" + text):
+        try:
+            from_startup_log(candidate, path="x")
+        except UsageError as error:
+            assert error.message.startswith("x: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("1.5k", 1500), ("1m", 10**6), ("2M", 2 << 20)],
+)
+def test_human_numbers(text: str, number: int) -> None:
+    assert human_int(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "1.5K", "8 k", "8kk", "0x10", "eight"])
+def test_what_is_no_human_number(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        human_int(text)
+
+
+def test_arguments_in_every_spelling() -> None:
+    serving = from_arguments(
+        ["vllm", "serve", "m", "--max-num-seqs", "8", "--max_model_len=8K"]
+        + ["--max-num-batched-tokens", "2k", "--api-server-count=2", "--block-size", "32"]
+        + ["--kv-transfer-config", '{"max_num_seqs": 99, "--max-num-seqs": 98}', "--trust"]
+    )
+    assert values(serving) == {
+        "max_num_seqs": 8,
+        "max_model_len": 8192,
+        "max_num_batched_tokens": 2000,
+        "api_server_count": 2,
+        "kv_block_tokens": 32,
+    }
+    assert serving.max_num_seqs == Setting(8, "arguments", "--max-num-seqs")
+
+
+def test_the_last_of_two_flags_counts() -> None:
+    assert values(from_arguments(["--max-num-seqs", "8", "--max-num-seqs=16"])) == {
+        "max_num_seqs": 16
+    }
+
+
+def test_a_shell_script_of_a_container() -> None:
+    words = ["/bin/sh", "-ec", "exec vllm serve 'a b' --max-num-seqs 24 \\\n --max-model-len 4k"]
+    assert values(from_arguments(words)) == {"max_num_seqs": 24, "max_model_len": 4000}
+
+
+@pytest.mark.parametrize("value", ["$SEQS", "$(SEQS)", "${SEQS:-8}", "auto", "-1"])
+def test_a_value_that_cannot_be_known_is_unknown(value: str) -> None:
+    assert from_arguments(["--max-model-len", "8", "--max-model-len", value]) == Serving()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--max-num-seqs"], "--max-num-seqs has no value"),
+        (["--max-num-seqs", "many"], "--max-num-seqs 'many' is not a number"),
+        (["--max-num-seqs=0"], "must be above 0"),
+        (["--max-model-len", "1.5K"], "is not a number that vLLM would take"),
+    ],
+)
+def test_bad_arguments_are_named(args: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_arguments(args)
+
+
+def test_server_info_as_json(shared_data: Path) -> None:
+    path = shared_data / "vllm-0.32/server_info_config_json.json"
+    serving = from_server_info(json.loads(path.read_text()))
+    assert values(serving) == {
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 1024,
+        "max_model_len": 8192,
+        "kv_cache_tokens": 262144,
+        "kv_block_tokens": 128,
+        "api_server_count": 1,
+    }
+    assert serving.max_num_seqs == Setting(64, "server_info", "scheduler_config.max_num_seqs")
+
+
+def test_server_info_as_text_has_no_scheduler_numbers(shared_data: Path) -> None:
+    path = shared_data / "vllm-0.32/server_info_config_text.json"
+    assert values(from_server_info(json.loads(path.read_text()))) == {"max_model_len": 8192}
+
+
+@pytest.mark.parametrize("answer", [{}, {"detail": "Not Found"}, {"vllm_config": [1]}])
+def test_what_is_no_server_info(answer: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="no answer of /server_info"):
+        from_server_info(answer)
+
+
+def test_cache_config_labels() -> None:
+    labels = {"kv_cache_size_tokens": "262144", "num_gpu_blocks": "9", "block_size": "32"}
+    serving = from_cache_config(json.dumps(labels))
+    assert values(serving) == {"kv_cache_tokens": 262144, "kv_block_tokens": 32}
+    labels["kv_cache_size_tokens"] = "None"
+    serving = from_cache_config(json.dumps(labels))
+    assert serving.kv_cache_tokens == Setting(288, "metrics", "num_gpu_blocks × block_size")
+    labels["num_gpu_blocks"] = "None"
+    assert values(from_cache_config(json.dumps(labels))) == {"kv_block_tokens": 32}
+    assert from_cache_config("{}") == Serving()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '"x"'])
+def test_cache_config_that_is_no_object(text: str) -> None:
+    with pytest.raises(UsageError, match="cache_config"):
+        from_cache_config(text)
+
+
+def test_declared_settings() -> None:
+    serving = from_config({"max_num_seqs": 8, "max_model_len": "8K", "kv_cache_tokens": None})
+    assert values(serving) == {"max_num_seqs": 8, "max_model_len": 8192}
+    line = from_config({"max_num_seqs": 8}, provenance="command line", detail="--max-num-seqs")
+    assert line.max_num_seqs == Setting(8, "command line", "--max-num-seqs")
+
+
+def test_declared_settings_that_are_wrong() -> None:
+    with pytest.raises(UsageError, match="'max_num_seq' is no serving setting") as caught:
+        from_config({"max_num_seq": 8})
+    assert caught.value.help_text == "did you mean max_num_seqs?"
+    for bad in (0, -8, "x", float("nan"), float("inf"), True, [8]):
+        with pytest.raises(UsageError, match="max_num_seqs: .* is not a number above 0"):
+            from_config({"max_num_seqs": bad})
+
+
+def test_the_first_source_wins_and_contradictions_are_told(log: str) -> None:
+    config = from_config({"max_num_seqs": 8})
+    started = from_startup_log(log, path="vllm.log")
+    merged = merge(config, started)
+    assert merged.max_num_seqs == Setting(8, "config", "max_num_seqs")
+    assert merged.max_num_batched_tokens == started.max_num_batched_tokens
+    assert contradictions(config, started) == (
+        "max_num_seqs is 8 (config, max_num_seqs), but 64 (startup log, vllm.log:8)",
+    )
+    assert contradictions(started, merge(started)) == ()
+    assert merge() == Serving()
+    assert contradictions() == ()
