@@ -1,0 +1,75 @@
+"""What the docs tell a reader to type exists: make targets, scripts, verbs and their options."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from driftwatch.cli.main import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"driftwatch ([a-z]+)((?: [^\s`|;#)]+)*)")
+
+
+def typed(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Verb and words of every command in a code span or block of a page."""
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.S)
+    prose = re.sub(r"```\w*\n.*?```", "", text, flags=re.S)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    for code in spans + lines:
+        match = COMMAND.match(code.removeprefix("$ "))
+        if match:
+            yield match[1], match[2].split()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_shown_is_one(path: Path) -> None:
+    wrong = []
+    for verb, words in typed(path):
+        if verb not in VERBS:
+            wrong.append(verb)
+            continue
+        command: click.Command = importlib.import_module(f"driftwatch.cli.{verb}").command
+        if isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words[0]]
+        known = {
+            option
+            for parameter in command.params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        wrong += [
+            f"{verb} {word}" for word in words if re.match(r"--?[a-z]", word) and word not in known
+        ]
+    assert wrong == []
+
+
+def test_commands_are_found_in_text_and_blocks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    block = "```\n$ driftwatch run -c x.yaml  # go\n```\n"
+    page.write_text(f"Say `driftwatch ack ID --by ana`.\n\n{block}")
+    assert list(typed(page)) == [("ack", ["ID", "--by", "ana"]), ("run", ["-c", "x.yaml"])]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_target_and_script_shown_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.M))
+    asked = set(re.findall(r"^    make ([a-z]+)|`make ([a-z]+)", text, flags=re.M))
+    assert {first or second for first, second in asked} <= targets
+    scripts = set(re.findall(r"`(scripts/[a-z-]+)", text))
+    assert {name for name in scripts if not (ROOT / name).is_file()} == set()
+
+
+def test_the_readme_shows_both_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"^    make demo$", text, flags=re.M)
+    assert re.search(r"^    make test$", text, flags=re.M)
