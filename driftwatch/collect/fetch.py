@@ -259,7 +259,8 @@ def _why(error: BaseException, bounds: Bounds) -> str:
         if isinstance(e, OSError) and e.strerror:
             return e.strerror[0].lower() + e.strerror[1:]
     innermost = chain[-1]
-    return f"{type(innermost).__name__}: {str(innermost)[:160]}"
+    said = " ".join(str(innermost).split())
+    return f"{type(innermost).__name__}: {said[:160]}"
 
 
 def _got(error: IncompleteRead) -> int:

@@ -128,7 +128,10 @@ def read_line(line: bytes) -> Line | str | None:
         shown = text if len(text) <= 80 else text[:80] + "…"
         return f"not a sample: {shown!r}"
     (sample,) = samples
-    value = float(sample.value)
+    try:
+        value = float(sample.value)
+    except OverflowError:  # a whole number of hundreds of digits
+        value = math.inf if sample.value > 0 else -math.inf
     head, _, tail = line.rpartition(b" ")
     plain = sample.timestamp is None and bool(head) and same(number(tail), value)
     text = head.decode("utf-8").strip() if plain else text

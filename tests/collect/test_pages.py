@@ -1,0 +1,451 @@
+"""Live scrapes of a loopback server that behaves, and of one that does not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.exposition import STATS_DISABLED
+from driftwatch.collect.fetch import Bounds, Endpoint
+from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
+from driftwatch.errors import UsageError
+from driftwatch.model import TargetKey
+
+T0 = datetime(2026, 1, 2, tzinfo=UTC)
+# one bound is short and the others are far away, so that a busy machine changes no answer
+PATIENT = Bounds(connect_seconds=20, read_seconds=20, total_seconds=60)
+SHORT_READ = Bounds(connect_seconds=20, read_seconds=0.4, total_seconds=60)
+SHORT_TOTAL = Bounds(connect_seconds=20, read_seconds=20, total_seconds=0.6)
+PAGE = b'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
+
+Behaviour = Callable[[socket.socket, str], None]
+
+
+@contextmanager
+def serving(behave: Behaviour) -> Iterator[str]:
+    """A raw server on loopback; ``behave`` gets each connection and the path that was asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    # a closed listener does not wake a blocked accept everywhere
+    listener.settimeout(0.05)
+    stop = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def talk(connection: socket.socket) -> None:
+        with connection:
+            try:
+                asked = b""
+                while b"\r\n\r\n" not in asked and (piece := connection.recv(65536)):
+                    asked += piece
+                if asked:
+                    behave(connection, asked.split(b" ")[1].decode())
+            except OSError:
+                pass  # the client went away: what several of these tests want
+
+    def accept() -> None:
+        while not stop.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            connection.settimeout(5)
+            threads.append(threading.Thread(target=talk, args=(connection,), daemon=True))
+            threads[-1].start()
+
+    acceptor = threading.Thread(target=accept, daemon=True)
+    acceptor.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stop.set()
+        acceptor.join(10)
+        for thread in threads:
+            thread.join(10)
+        listener.close()
+        assert not any(thread.is_alive() for thread in (acceptor, *threads))
+
+
+def answer(body: bytes = PAGE, status: str = "200 OK", *headers: str, cut: int = 0) -> Behaviour:
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+    whole = "\r\n".join([*head, "", ""]).encode() + body
+
+    def behave(connection: socket.socket, _: str) -> None:
+        connection.sendall(whole[: len(whole) - cut])
+
+    return behave
+
+
+def scraped(source: PagesSource) -> Collected:
+    return source.collect(T0, T0 + timedelta(seconds=15))
+
+
+def reason_of(behave: Behaviour, bounds: Bounds = PATIENT) -> str:
+    """The reason in the one failed row that such a server brings."""
+    with serving(behave) as address:
+        source = PagesSource([address], ManualClock(T0), bounds)
+        try:
+            collected = scraped(source)
+        finally:
+            source.close()
+        (row,) = collected.scrapes.to_dicts()
+        assert {k for k, v in row.items() if v is not None} == {
+            "instance",
+            "engine",
+            "time",
+            "ok",
+            "reason",
+        }
+        assert (row["instance"], row["ok"], row["time"]) == (address, False, T0)
+        assert collected.problems == ()
+        assert set(collected.targets) == {TargetKey(address, "0")}
+        return str(row["reason"])
+
+
+def test_a_real_page(shared_data: Path) -> None:
+    body = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
+    with serving(answer(body)) as address:
+        source = PagesSource({f"http://{address}/metrics": {"pool": "chat"}}, ManualClock(T0))
+        for _ in range(2):
+            collected = scraped(source)
+            frame = collected.scrapes
+            assert dict(frame.schema) == dict(SCRAPE_SCHEMA)
+            assert frame["engine"].to_list() == ["0", "1"]
+            assert frame["iteration_tokens_count"].to_list() == [402.0, 402.0]
+            assert frame["time"].to_list() == [T0, T0]
+            assert collected.targets[TargetKey(address, "1")].labels == {
+                "pool": "chat",
+                "instance": address,
+                "engine": "1",
+                "model_name": "tiny-llama",
+            }
+        source.close()
+
+
+def test_a_server_that_stops_keeps_its_engines(shared_data: Path) -> None:
+    body = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
+    clock = ManualClock(T0)
+    with serving(answer(body)) as address:
+        source = PagesSource([address], clock, PATIENT)
+        assert scraped(source).scrapes["ok"].to_list() == [True, True]
+    clock.advance(timedelta(seconds=15))
+    collected = scraped(source)
+    source.close()
+    rows = collected.scrapes.select("engine", "time", "ok", "reason").rows()
+    later = T0 + timedelta(seconds=15)
+    assert rows == [
+        ("0", later, False, "connection refused"),
+        ("1", later, False, "connection refused"),
+    ]
+    assert len(collected.targets) == 2
+
+
+def test_many_servers_at_once_in_a_fixed_order() -> None:
+    with serving(answer()) as good, serving(answer(b"", "503 Busy")) as bad:
+        ports = [good, bad]
+        urls = {
+            f"http://{a}/metrics?n={i}": {"instance": f"h{i}:1"} for i, a in enumerate(ports * 9)
+        }
+        source = PagesSource(urls, ManualClock(T0), workers=4)
+        first, second = scraped(source), scraped(source)
+        source.close()
+    assert first.scrapes.equals(second.scrapes)
+    assert first.scrapes["instance"].to_list() == sorted(f"h{i}:1" for i in range(18))
+    assert first.scrapes["ok"].sum() == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("{}", "/metrics"),
+        ("http://{}", "/metrics"),
+        ("http://{}/", "/metrics"),
+        ("http://{}/vllm/metrics?x=1", "/vllm/metrics?x=1"),
+    ],
+)
+def test_the_address_that_is_asked(given: str, asked: str) -> None:
+    paths: list[str] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        paths.append(path)
+        answer()(connection, path)
+
+    with serving(behave) as address:
+        source = PagesSource([given.format(address)])
+        assert scraped(source).scrapes["ok"].to_list() == [True]
+        source.close()
+    assert paths == [asked]
+
+
+def test_the_environment_sends_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with serving(answer()) as address:
+        source = PagesSource([address])
+        assert scraped(source).scrapes["ok"].to_list() == [True]
+        source.close()
+
+
+@pytest.mark.parametrize(
+    ("behave", "reason"),
+    [
+        (answer(b"", "401 Unauthorized"), "answers 401 Unauthorized"),
+        (answer(b"busy", "503 Whatever"), "answers 503 Service Unavailable"),
+        (answer(b"", "204 No Content"), "answers 204 No Content"),
+        (
+            answer(b"", "302 Found", "Location: http://127.0.0.1:9/"),
+            "answers 302, a redirect to http://127.0.0.1:9/, which is not followed",
+        ),
+        (
+            answer(b"<html>\n", "200 OK", "Content-Type: text/html; charset=utf-8"),
+            "HTML, not a metrics page (Content-Type text/html; charset=utf-8)",
+        ),
+        (
+            answer(b"<html>\n", "200 OK", "Content-Type: text/plain"),
+            "HTML, not a metrics page: it starts with '<html>\\n'",
+        ),
+        (
+            answer(b"\x1f\x8b", "200 OK", "Content-Encoding: gzip"),
+            "answers with Content-Encoding gzip, which was not asked for",
+        ),
+        (answer(b""), "empty page (0 bytes)"),
+        (answer(b"up 1\n"), STATS_DISABLED),
+        (answer(PAGE * 10, cut=30), f"answer cut off after {len(PAGE) * 10 - 30} bytes"),
+        (answer(PAGE[:-1]), f"page cut off at byte {len(PAGE) - 1}, line 1"),
+        (lambda c, _: None, "connection closed without an answer"),
+        (lambda c, _: c.sendall(b"SSH-2.0-x\r\n"), "BadStatusLine: SSH-2.0-x"),
+    ],
+)
+def test_an_answer_that_is_no_page(behave: Behaviour, reason: str) -> None:
+    assert reason_of(behave) == reason
+
+
+def test_no_tls_where_it_was_asked() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    source = PagesSource(
+        [f"https://127.0.0.1:{listener.getsockname()[1]}"], ManualClock(T0), PATIENT
+    )
+    (reason,) = scraped(source).scrapes["reason"].to_list()
+    source.close()
+    thread.join(10)
+    listener.close()
+    assert reason.startswith("TLS: ")
+
+
+def forever(connection: socket.socket, start: bytes, piece: bytes, pause: float) -> None:
+    connection.sendall(start)
+    while True:
+        connection.sendall(piece)
+        time.sleep(pause)
+
+
+def silent(connection: socket.socket, _: str) -> None:
+    connection.recv(1)  # until the client goes
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("behave", "reason"),
+    [
+        (lambda c, _: forever(c, HEAD + b"\r\n", b"u", 0.05), "no complete answer within 0.6 s"),
+        (
+            lambda c, _: forever(c, HEAD + b"Content-Length: 999\r\n\r\n", b"u", 0.05),
+            "no complete answer within 0.6 s",
+        ),
+        (
+            lambda c, _: forever(c, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0", 0.05),
+            "no complete answer within 0.6 s",
+        ),
+        (
+            lambda c, _: forever(c, HEAD + b"X-Slow: ", b"u", 0.05),
+            "no complete answer within 0.6 s",
+        ),
+        (lambda c, _: forever(c, b"", b"H", 0.05), "no complete answer within 0.6 s"),
+    ],
+    ids=["drip", "drip-length", "drip-chunk", "drip-header", "drip-status"],
+)
+def test_a_slow_server_is_given_up(behave: Behaviour, reason: str) -> None:
+    assert reason_of(behave, SHORT_TOTAL) == reason
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    assert reason_of(silent, SHORT_READ) == "no answer for 0.4 s"
+
+
+def test_a_slow_tls_handshake_is_given_up() -> None:
+    # the first bytes of a record of 16 KB that never gets complete
+    listener = socket.create_server(("127.0.0.1", 0))
+    gone = threading.Event()
+
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            try:
+                forever(connection, b"\x16\x03\x03\x3f\xff", b"\x02", 0.05)
+            except OSError:
+                gone.set()
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    source = PagesSource(
+        [f"https://127.0.0.1:{listener.getsockname()[1]}"], ManualClock(T0), SHORT_TOTAL
+    )
+    collected = scraped(source)
+    source.close()
+    assert gone.wait(10)
+    listener.close()
+    assert collected.scrapes["reason"].to_list() == ["no complete answer within 0.6 s"]
+
+
+def test_a_slow_server_does_not_hold_up_the_others() -> None:
+    with serving(silent) as slow, serving(answer()) as quick:
+        source = PagesSource([slow, quick], ManualClock(T0), Bounds(20, 2, 60))
+        rows = scraped(source).scrapes.select("instance", "ok").rows()
+        assert sorted(rows) == sorted([(slow, False), (quick, True)])
+        # and it is asked again, on a new connection
+        rows = scraped(source).scrapes.select("instance", "ok").rows()
+        assert sorted(rows) == sorted([(slow, False), (quick, True)])
+        source.close()
+
+
+MEGABYTES = 100 * 2**20
+
+
+def test_a_page_of_100_mb_is_refused_with_its_size() -> None:
+    def behave(connection: socket.socket, _: str) -> None:
+        connection.sendall(HEAD + f"Content-Length: {MEGABYTES}\r\n\r\n".encode())
+        connection.sendall(PAGE * 1000)
+
+    assert reason_of(behave) == f"page refused: {MEGABYTES} bytes, more than {32 * 2**20}"
+
+
+def test_a_page_of_100_mb_without_a_length_takes_bounded_memory() -> None:
+    piece = PAGE * 20_000
+    sent = []
+
+    def behave(connection: socket.socket, _: str) -> None:
+        connection.sendall(HEAD + b"\r\n")
+        for _i in range(MEGABYTES // len(piece)):
+            connection.sendall(piece)
+            sent.append(len(piece))
+
+    tracemalloc.start()
+    try:
+        bounds = Bounds(total_seconds=60, body_bytes=4 * 2**20)
+        assert reason_of(behave, bounds) == f"page refused: larger than {4 * 2**20} bytes"
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20
+    assert sum(sent) < MEGABYTES // 2
+
+
+# --- beside the page
+
+
+def test_version_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        asked.append(path)
+        answer(b'{"version":"0.32.0"}')(connection, path)
+
+    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
+        source = PagesSource([f"http://{address}/v/metrics", none])
+        for _ in range(2):
+            assert source.version() == {address: "0.32.0", none: None}
+        assert asked == ["/v/version"]
+        source.close()
+
+
+def test_a_server_that_was_not_reached_is_asked_again() -> None:
+    broken = [True]
+
+    def behave(connection: socket.socket, path: str) -> None:
+        if not broken[0]:
+            answer(b'{"version":"0.32.0"}')(connection, path)
+
+    with serving(behave) as address:
+        source = PagesSource([address])
+        assert source.version() == {address: None}
+        broken[0] = False
+        assert source.version() == {address: "0.32.0"}
+        source.close()
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[1]", b'{"version": 3}', b"\xff", b""])
+def test_version_in_another_form_is_unknown(body: bytes) -> None:
+    with serving(answer(body)) as address:
+        source = PagesSource([address])
+        assert source.version() == {address: None}
+        source.close()
+
+
+def test_server_info(shared_data: Path) -> None:
+    body = (shared_data / "vllm-0.32" / "server_info_config_json.json").read_bytes()
+    asked: list[str] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        asked.append(path)
+        answer(body)(connection, path)
+
+    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
+        source = PagesSource([address, none])
+        found = source.server_info()
+        source.close()
+    assert found[none] is None
+    info = found[address]
+    assert info is not None
+    assert info["vllm_config"]["scheduler_config"]["max_num_seqs"] > 0
+    assert asked == ["/server_info?config_format=json"]
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "instance"),
+    [
+        ("gpu-1", "gpu-1:80"),
+        ("gpu-1:8000", "gpu-1:8000"),
+        ("https://gpu-1", "gpu-1:443"),
+        ("http://[::1]:8000/metrics", "[::1]:8000"),
+        ("http://user:secret@gpu-1:8000/metrics", "gpu-1:8000"),
+    ],
+)
+def test_the_name_of_an_instance(url: str, instance: str) -> None:
+    assert Endpoint(url, PATIENT).instance == instance
+
+
+@pytest.mark.parametrize("url", ["ftp://a:1", "http://", "http://a:99999", "http://[::1", ""])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UsageError):
+        PagesSource([url])
+
+
+def test_two_addresses_of_one_name() -> None:
+    with pytest.raises(UsageError, match="already an address with the instance name 'a:1'"):
+        PagesSource(["a:1", "http://a:1/other"])
+    with pytest.raises(UsageError, match="no address"):
+        PagesSource([])

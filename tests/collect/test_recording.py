@@ -1,0 +1,307 @@
+"""Recordings: the real ones, and every way a file can be bad."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from driftwatch.collect.recording import HOW_TO_RECORD, RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.errors import RecordingError
+from driftwatch.model import TargetKey
+
+T = 1_700_000_000.0
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(T + seconds, UTC)
+
+
+def page(running: float, engine: str = "0") -> str:
+    return f'vllm:num_requests_running{{engine="{engine}",model_name="m"}} {running}\n'
+
+
+def scrape(seconds: float, running: float = 1, **fields: Any) -> str:
+    return json.dumps({"t": T + seconds, "status": 200, "body": page(running)} | fields)
+
+
+def write(tmp_path: Path, *lines: str | bytes) -> Path:
+    path = tmp_path / "scrapes.jsonl"
+    path.write_bytes(b"".join(x if isinstance(x, bytes) else x.encode() + b"\n" for x in lines))
+    return path
+
+
+def everything(path: Path) -> Collected:
+    source = RecordingSource(path)
+    return source.collect(*source.span())
+
+
+def running(collected: Collected) -> list[float | None]:
+    return collected.scrapes["running_requests"].to_list()
+
+
+# --- real recordings
+
+
+def test_run_main(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_main", instance="a:1")
+    collected = source.collect(*source.span())
+    frame = collected.scrapes
+    assert collected.problems == ()
+    assert frame["ok"].all()
+    assert frame["time"].is_sorted()
+    assert set(collected.targets) == {TargetKey("a:1", "0")}
+    assert collected.targets["a:1", "0"].labels == {  # type: ignore[index]
+        "instance": "a:1",
+        "engine": "0",
+        "model_name": "tiny-llama",
+    }
+    with gzip.open(shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz") as file:
+        lines = [json.loads(line) for line in file]
+    assert len(frame) == len(lines)
+    for row, line in zip(frame.iter_rows(named=True), lines, strict=True):
+        assert abs(row["time"].timestamp() - line["t"]) < 1e-5
+        (tokens,) = (
+            float(text.split()[-1])
+            for text in line["body"].splitlines()
+            if text.startswith("vllm:generation_tokens_total{")
+        )
+        assert row["generation_tokens_total"] == tokens
+
+
+def test_run_cap_has_rows_for_the_scrapes_that_failed(shared_data: Path) -> None:
+    collected = everything(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
+    failed = collected.scrapes.filter(~pl.col("ok"))
+    assert len(collected.scrapes) == 351
+    assert len(failed) == 7
+    assert failed["engine"].unique().to_list() == ["0"]
+    assert failed["generation_tokens_total"].null_count() == 7
+    assert all("ConnectionRefused" in reason for reason in failed["reason"])
+    assert collected.problems == ()
+    # the counters start again
+    tokens = collected.scrapes["generation_tokens_total"].drop_nulls()
+    assert (tokens.diff().drop_nulls() < 0).sum() == 1
+
+
+def test_intervals_are_half_open_and_add_up(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    first, end = source.span()
+    whole = source.collect(first, end).scrapes
+    assert whole["time"].max() == end - timedelta(microseconds=1)
+    middle = whole["time"][100]
+    parts = [source.collect(first, middle).scrapes, source.collect(middle, end).scrapes]
+    assert [len(part) for part in parts] == [100, 251]
+    assert pl.concat(parts).equals(whole)
+    assert source.collect(end, end + timedelta(days=1)).scrapes.is_empty()
+
+
+def test_the_file_is_read_once(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(0), scrape(5))
+    calls: list[tuple[int, int]] = []
+    source = RecordingSource(path, progress=lambda done, size: calls.append((done, size)))
+    first, end = source.span()
+    size = path.stat().st_size
+    assert calls[-1] == (size, size)
+    seen = len(calls)
+    path.unlink()
+    assert len(source.collect(first, end).scrapes) == 2
+    assert len(calls) == seen
+    source.close()
+    with pytest.raises(RecordingError, match="No such file"):
+        source.span()
+
+
+def test_packed_or_not_by_content_whatever_the_name(tmp_path: Path) -> None:
+    text = (scrape(0) + "\n" + scrape(5) + "\n").encode()
+    for name, body in [("a.jsonl", gzip.compress(text)), ("b.gz", text)]:
+        (tmp_path / name).write_bytes(body)
+        assert running(everything(tmp_path / name)) == [1.0, 1.0]
+
+
+# --- lines
+
+
+def test_several_servers_share_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(0, 1, instance="b:1"), scrape(0, 2, instance="a:1"), scrape(1, 3))
+    collected = everything(path)
+    assert collected.scrapes["instance"].to_list() == ["a:1", "b:1", "host:8000"]
+    assert running(collected) == [2.0, 1.0, 3.0]
+    assert [key.instance for key in collected.targets] == ["a:1", "b:1", "host:8000"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"t": 1, "stat', "not JSON: "),
+        (b'{"t": 1, "body": "\xff"}\n', "not JSON: "),
+        ("[1, 2]", "not a JSON object"),
+        (json.dumps({"status": 200, "body": "up 1\n"}), "no t (unix seconds)"),
+        (scrape(0, t="now"), "t is not unix seconds: 'now'"),
+        (scrape(0, t=True), "t is not unix seconds: True"),
+        (scrape(0, t=1e300), "t is not unix seconds: 1e+300"),
+        (scrape(2, body=None), "no body"),
+        (scrape(2, body=7), "body is not a string"),
+        (scrape(2, status=[200]), "status is neither a number nor a word: [200]"),
+    ],
+)
+def test_a_broken_line_is_named_and_the_rest_is_kept(
+    tmp_path: Path, line: str | bytes, why: str
+) -> None:
+    path = write(tmp_path, scrape(0, 1), line, "", scrape(5, 2))
+    collected = everything(path)
+    assert running(collected) == [1.0, 2.0]
+    (problem,) = collected.problems
+    assert problem.where == f"{path}:2"
+    assert problem.reason.startswith(why)
+    # it belongs to the time of the line before it
+    assert problem.time == at(0)
+    assert RecordingSource(path).collect(at(1), at(9)).problems == ()
+
+
+def test_many_broken_lines_are_counted(tmp_path: Path) -> None:
+    collected = everything(write(tmp_path, *["x"] * 50, scrape(0)))
+    assert len(collected.problems) == 21
+    assert any(p.reason == "and 30 more lines from here on" for p in collected.problems)
+
+
+def test_lines_are_sorted_by_time(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(10, 3), scrape(0, 1), scrape(5, 2))
+    assert running(everything(path)) == [1.0, 2.0, 3.0]
+    assert RecordingSource(path).span() == (at(0), at(10) + timedelta(microseconds=1))
+
+
+def test_the_same_scrape_twice_is_kept_once(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(0, 1), scrape(0, 1), scrape(0, 1, phase="x"), scrape(5, 2))
+    collected = everything(path)
+    assert running(collected) == [1.0, 2.0]
+    assert collected.problems == ()
+
+
+def test_of_two_scrapes_of_one_time_the_first_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(0, 1), scrape(0, 2), scrape(0, 3, instance="b:1"))
+    collected = everything(path)
+    assert running(collected) == [3.0, 1.0]
+    (problem,) = collected.problems
+    assert problem.where == f"{path}:2"
+    assert (
+        problem.reason == f"another scrape of host:8000 at {at(0).isoformat()}: the first is kept"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"status": "exc", "body": "Refused(\n  111)"}, "no answer: Refused( 111)"),
+        ({"status": "exc", "body": None}, "no answer: exc"),
+        ({"status": "timeout", "body": ""}, "no answer: timeout"),
+        ({"status": 503, "body": "busy"}, "answered 503"),
+        ({"body": ""}, "empty page (0 bytes)"),
+        ({"body": page(1)[:-1]}, "page cut off at byte 54, line 1"),
+    ],
+)
+def test_a_failed_scrape_is_a_row_for_each_engine(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    both = page(1, "0") + page(2, "1")
+    path = write(tmp_path, scrape(0, body=both), scrape(5, **fields), scrape(10, body=both))
+    collected = everything(path)
+    assert collected.problems == ()
+    failed = collected.scrapes.filter(~pl.col("ok"))
+    assert failed.select("engine", "time", "reason").rows() == [
+        ("0", at(5), reason),
+        ("1", at(5), reason),
+    ]
+    assert len(collected.scrapes) == 6
+
+
+def test_status_may_be_absent_or_text(tmp_path: Path) -> None:
+    line = json.dumps({"t": T, "body": page(4)})
+    assert running(everything(write(tmp_path, line, scrape(5, 3, status="200")))) == [4.0, 3.0]
+
+
+def test_a_problem_of_a_page_has_its_time(tmp_path: Path) -> None:
+    path = write(tmp_path, scrape(0), scrape(5, body=page(float("nan"))), scrape(10))
+    collected = everything(path)
+    assert running(collected) == [1.0, None, 1.0]
+    (problem,) = collected.problems
+    assert (problem.where, problem.time) == ("host:8000", at(5))
+    assert problem.reason.endswith("is NaN")
+
+
+def test_more_scrapes_than_are_held_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, *(scrape(i, i) for i in range(1100)))
+    assert running(everything(path)) == [float(i) for i in range(1100)]
+
+
+@pytest.mark.parametrize("lost", [1, 100, 3000])
+def test_a_packed_file_that_ends_early_keeps_what_is_there(
+    tmp_path: Path, shared_data: Path, lost: int
+) -> None:
+    real = shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz"
+    path = tmp_path / "scrapes.jsonl.gz"
+    path.write_bytes(real.read_bytes()[:-lost])
+    whole, collected = everything(real).scrapes, everything(tmp_path)
+    (problem,) = collected.problems
+    assert "the gzip data ends or breaks here" in problem.reason
+    n = len(collected.scrapes)
+    assert n > 100
+    assert problem.where == f"{path}:{n + 1}"
+    assert collected.scrapes.equals(whole.head(n))
+
+
+def test_a_packed_file_broken_in_the_middle_keeps_what_is_before(
+    tmp_path: Path, shared_data: Path
+) -> None:
+    body = bytearray((shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz").read_bytes())
+    middle = len(body) // 2
+    body[middle : middle + 4000] = b"\x00" * 4000
+    path = tmp_path / "scrapes.jsonl.gz"
+    path.write_bytes(body)
+    collected = everything(path)
+    assert 10 < len(collected.scrapes) < 145
+    assert any("the gzip data ends or breaks here" in p.reason for p in collected.problems)
+
+
+# --- no recording at all
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("", ":1: not a recording: the file is empty"),
+        ("# HELP up x\nup 1\n", ":1: not a recording: not JSON: "),
+        ('\n{"queries": {}}\n', ":2: not a recording: no t (unix seconds)"),
+    ],
+)
+def test_a_file_that_is_no_recording(tmp_path: Path, body: str, why: str) -> None:
+    path = write(tmp_path, body.encode())
+    with pytest.raises(RecordingError) as raised:
+        everything(path)
+    assert raised.value.message.startswith(f"{path}{why}")
+    assert raised.value.help_text == HOW_TO_RECORD
+    assert "curl" in HOW_TO_RECORD
+
+
+def test_a_raw_page_is_no_recording(shared_data: Path) -> None:
+    with pytest.raises(RecordingError, match=r"metrics_after_load\.txt:1: not a recording"):
+        RecordingSource(shared_data / "vllm-0.32" / "metrics_after_load.txt").span()
+
+
+def test_an_answer_of_the_api_is_no_recording(shared_data: Path) -> None:
+    with pytest.raises(RecordingError, match="not a recording: no t"):
+        RecordingSource(
+            shared_data / "vllm-0.32" / "restart" / "query_range_restart.json.gz"
+        ).span()
+
+
+def test_a_folder_without_a_recording_and_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"holds no scrapes\.jsonl\.gz or scrapes\.jsonl"):
+        RecordingSource(tmp_path).span()
+    with pytest.raises(RecordingError, match=r"none\.gz: No such file"):
+        RecordingSource(tmp_path / "none.gz").span()
