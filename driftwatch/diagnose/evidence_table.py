@@ -222,6 +222,11 @@ def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
+    """Key, pool, window and the evidence columns: the published table, nothing internal."""
+    return rows.select([*_KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
+
+
 def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
     dtypes: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -74,7 +74,9 @@ def _follow(
     leaf: Leaf = tree.leaves[place]
     if leaf.kind in ("change", "none") and cause is None and _lengths_known(values):
         cause = "demand"
-    return Diagnosis(tree.name, leaf.name, tuple(path), cause, limits, advice=leaf.advice)
+    return Diagnosis(
+        tree.name, leaf.name, tuple(path), cause, limits, advice=leaf.advice, meaning=leaf.meaning
+    )
 
 
 def _lengths_known(values: Mapping[str, Any]) -> bool:

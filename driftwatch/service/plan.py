@@ -64,6 +64,7 @@ class Plan:
         trees: by name.
         pools: configured pools; the first that matches wins.
         pool_by: labels that name the pool of a target which no configured pool matches.
+        default_serving: settings of targets that no configured pool matches.
         external_url: where links of pages point to, None = command lines only.
     """
 
@@ -71,6 +72,7 @@ class Plan:
     trees: Mapping[str, Tree]
     pools: tuple[Pool, ...] = ()
     pool_by: tuple[str, ...] = ("namespace", "model_name")
+    default_serving: Serving = field(default_factory=Serving)
     external_url: str | None = None
 
     @property
@@ -95,7 +97,7 @@ class Plan:
             if pool.holds(target):
                 return pool
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
-        return Pool("/".join(named) or "default")
+        return Pool("/".join(named) or "default", serving=self.default_serving)
 
     def assign(self, targets: Mapping[TargetKey, Target]) -> dict[TargetKey, Target]:
         """Targets with their pools, in key order."""

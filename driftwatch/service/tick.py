@@ -22,7 +22,7 @@ from driftwatch.collect.schema import (
 )
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Incident, Slo, Target, TargetKey, Transition
 from driftwatch.notify.incidents import Observation, RuleTiming, advance, identity
 from driftwatch.notify.page import build_page
 from driftwatch.rulebook.rules import Rule
@@ -275,8 +275,19 @@ def _with_pages(
             transition.at,
             rule_annotations=rule.annotations if rule else {},
             external_url=plan.external_url,
+            slo=_slo_of(incident, state, plan),
         )
         if transition.event == "firing":
             pages[incident.id] = page
         told.append(replace(transition, incident=replace(incident, page=page)))
     return tuple(told)
+
+
+def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
+    """The latency targets of the incident's pool; None where none are configured."""
+    key = TargetKey(incident.target["instance"], incident.target["engine"])
+    target = state.targets.get(key)
+    if target is None:
+        return None
+    slo = plan.pool_of(target).slo
+    return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None

@@ -1,0 +1,221 @@
+"""Options that several verbs share, and how their texts are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from driftwatch.durations import parse_duration
+from driftwatch.errors import UsageError
+from driftwatch.model import Serving, Setting
+
+if TYPE_CHECKING:
+    from driftwatch.collect.schema import SourceProblem
+    from driftwatch.service.plan import Plan
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Time(click.ParamType):
+    """An ISO 8601 time (UTC unless it says otherwise) or unix seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to an aware datetime."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_time(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time: write 2026-11-18T02:56Z or unix seconds", param, ctx)
+
+
+class Span(click.ParamType):
+    """Two times with two dots between: FROM..TO."""
+
+    name = "from..to"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to a window."""
+        from driftwatch.service.explain import Window
+
+        if isinstance(value, Window):
+            return value
+        first, dots, last = str(value).partition("..")
+        try:
+            window = Window(parse_time(first), parse_time(last))
+        except ValueError:
+            dots = ""
+        if not dots:
+            self.fail(
+                f"{value!r} is no FROM..TO, e.g. 2026-11-18T02:00Z..2026-11-18T03:00Z", param, ctx
+            )
+        if window.start >= window.end:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return window
+
+
+class Duration(click.ParamType):
+    """A Prometheus duration: 90s, 10m, 1h30m."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to a positive timedelta."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            seconds = parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail("a window must be longer than 0", param, ctx)
+        return timedelta(seconds=seconds)
+
+
+def parse_time(text: str) -> datetime:
+    """ISO 8601 or unix seconds → aware UTC.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return datetime.fromtimestamp(float(text), UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def serving_options(command: Command) -> Command:
+    """Settings of the server that no metric shows."""
+    for option in reversed(
+        (
+            click.option(
+                "-c",
+                "--config",
+                type=click.Path(path_type=Path, dir_okay=False),
+                help="Pools, SLOs and rules of this driftwatch.yaml.",
+            ),
+            click.option(
+                "--max-num-seqs", type=click.IntRange(min=1), help="vLLM's --max-num-seqs."
+            ),
+            click.option(
+                "--max-num-batched-tokens",
+                type=click.IntRange(min=1),
+                help="vLLM's --max-num-batched-tokens.",
+            ),
+            click.option(
+                "--startup-log",
+                type=click.Path(path_type=Path, dir_okay=False),
+                help="vLLM's start-up log, to read both from.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def plan_from(
+    config: Path | None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    startup_log: Path | None = None,
+) -> Plan:
+    """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
+
+    What the command line says of a server wins over the file.
+
+    Raises:
+        ConfigError: the configuration or a rule file has problems.
+        UsageError: the start-up log cannot be read, or B < S.
+    """
+    from driftwatch.service import configured
+
+    plan = configured.plan_of_rules(()) if config is None else configured.plan_of(config)
+    said = Serving(
+        max_num_seqs=_said(max_num_seqs), max_num_batched_tokens=_said(max_num_batched_tokens)
+    )
+    found = [said]
+    if startup_log is not None:
+        from driftwatch.collect.serving import from_startup_log
+
+        try:
+            text = startup_log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"{startup_log}: {error.strerror}") from error
+        found.append(from_startup_log(text, path=str(startup_log)))
+    return override(plan, found)
+
+
+def _said(value: int | None) -> Setting | None:
+    return None if value is None else Setting(float(value), "command line")
+
+
+def override(plan: Plan, found: Sequence[Serving]) -> Plan:
+    """The plan with what the command line says of every server."""
+    from driftwatch.collect.serving import merge
+
+    said = merge(*found)
+    if said == Serving():
+        return plan
+    seqs, budget = said.max_num_seqs, said.max_num_batched_tokens
+    if seqs is not None and budget is not None and budget.value < seqs.value:
+        raise UsageError(
+            f"max_num_batched_tokens {budget.value:.0f} is below max_num_seqs {seqs.value:.0f}: "
+            "vLLM refuses to start so"
+        )
+    pools = tuple(replace(p, serving=merge(said, p.serving)) for p in plan.pools)
+    return replace(plan, pools=pools, default_serving=merge(said, plan.default_serving))
+
+
+def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:
+    """What could not be read, on stderr; the rest is counted."""
+    for problem in problems[:limit]:
+        click.echo(f"warning: {problem.where}: {problem.reason}", err=True)
+    if len(problems) > limit:
+        click.echo(f"warning: and {len(problems) - limit} more", err=True)
+
+
+class Progress:
+    """Progress on stderr: a bar after one second, piped a line each 30 seconds."""
+
+    def __init__(self, label: str) -> None:
+        import time
+
+        self._label = label
+        self._clock = time.monotonic
+        self._began = self._last = self._clock()
+        self._shown = False
+
+    def __call__(self, done: float, total: float) -> None:
+        """Say how far it is."""
+        now = self._clock()
+        tty = sys.stderr.isatty()
+        if now - self._began < 1 or now - self._last < (0.1 if tty else 30) or total <= 0:
+            return
+        self._last = now
+        share = min(1.0, done / total)
+        left = (now - self._began) * (1 - share) / share if share > 0 else 0.0
+        if tty:
+            width = 30
+            filled = int(width * share)
+            bar = "#" * filled + "." * (width - filled)
+            click.echo(
+                f"\r{self._label} [{bar}] {share:4.0%} {left:.0f} s left ", nl=False, err=True
+            )
+            self._shown = True
+        else:
+            click.echo(f"{self._label}: {share:.0%}, {left:.0f} s left", err=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._shown:
+            click.echo("\r" + " " * 78 + "\r", nl=False, err=True)

@@ -1,0 +1,198 @@
+"""``driftwatch replay``: history through the whole pipeline, at its own times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import (
+    Progress,
+    Span,
+    Time,
+    plan_from,
+    print_problems,
+    serving_options,
+)
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.collect.schema import Source, SourceProblem
+    from driftwatch.service.explain import Window
+    from driftwatch.service.state import Outcome
+
+
+@click.command(name="replay")
+@click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
+@click.option("--prometheus", metavar="URL", help="Read history from a Prometheus API instead.")
+@click.option(
+    "--match",
+    "selector",
+    multiple=True,
+    metavar="LABEL=VALUE",
+    help="With --prometheus: only series with this label value.",
+)
+@click.option(
+    "--step",
+    "step_seconds",
+    type=click.FloatRange(min=1),
+    default=15.0,
+    show_default=True,
+    help="With --prometheus: scrape interval in seconds.",
+)
+@click.option("--from", "since", type=Time(), help="Start (needed with --prometheus).")
+@click.option("--to", "until", type=Time(), help="End (needed with --prometheus).")
+@click.option("--baseline", type=Span(), help="Window whose lengths and rates are the reference.")
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.parquet",
+    help="Write the evidence table, a row per target and minute.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Pages as JSON lines.")
+@serving_options
+def command(
+    recordings: tuple[Path, ...],
+    prometheus: str | None,
+    selector: tuple[str, ...],
+    step_seconds: float,
+    since: datetime | None,
+    until: datetime | None,
+    baseline: Window | None,
+    evidence: Path | None,
+    as_json: bool,
+    **serving: Any,
+) -> None:
+    """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
+
+    Pages go to stdout as they would have been sent, oldest first; nothing is delivered and no
+    database is touched. Exit code 0: the history was read; 1: parts of it could not be.
+    """
+    from driftwatch.service.replay import replay
+
+    plan = plan_from(**serving)
+    progress = Progress("reading")
+    sources = sources_from(recordings, prometheus, selector, step_seconds, progress)
+    span = _span(sources, since, until)
+    rows: list[pl.DataFrame] = []
+    problems: list[SourceProblem] = []
+    told = 0
+    try:
+        for outcome in replay(sources, span, plan, baseline=baseline):
+            problems += outcome.problems
+            if evidence is not None and not outcome.rows.is_empty():
+                rows.append(outcome.rows)
+            told += _print_pages(outcome, as_json)
+    finally:
+        progress.close()
+        for source in sources:
+            source.close()
+    print_problems(problems)
+    if evidence is not None:
+        write_evidence(rows, evidence)
+    if not told and not as_json:
+        click.echo(
+            f"no page between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%H:%M:%S} UTC", err=True
+        )
+    click.get_current_context().exit(1 if problems else 0)
+
+
+def sources_from(
+    recordings: Sequence[Path],
+    prometheus: str | None,
+    selector: Sequence[str],
+    step_seconds: float,
+    progress: Progress,
+) -> list[Source]:
+    """Recordings, or one Prometheus.
+
+    Raises:
+        UsageError: neither or both are given, or a --match is not LABEL=VALUE.
+    """
+    if bool(recordings) == (prometheus is not None):
+        raise UsageError(
+            "give recordings, or --prometheus URL", help_text="driftwatch replay scrapes.jsonl.gz"
+        )
+    if prometheus is not None:
+        from driftwatch.collect.prometheus import PrometheusSource
+
+        return [
+            PrometheusSource(prometheus, selector=_matchers(selector), step_seconds=step_seconds)
+        ]
+    from driftwatch.collect.recording import RecordingSource
+
+    return [
+        RecordingSource(path, instance=_instance(i, len(recordings)), progress=progress)
+        for i, path in enumerate(recordings)
+    ]
+
+
+def _instance(number: int, count: int) -> str:
+    """A name for the server of a recording that names none."""
+    return "host:8000" if count == 1 else f"host-{number + 1}:8000"
+
+
+def _matchers(selector: Sequence[str]) -> Mapping[str, str]:
+    found = {}
+    for text in selector:
+        label, equals, value = text.partition("=")
+        if not equals or not label:
+            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
+        found[label] = value
+    return found
+
+
+def _span(
+    sources: Sequence[Source], since: datetime | None, until: datetime | None
+) -> tuple[datetime, datetime]:
+    """What was asked for, else what the recordings hold."""
+    from driftwatch.collect.recording import RecordingSource
+
+    spans = [s.span() for s in sources if isinstance(s, RecordingSource)]
+    if not spans and (since is None or until is None):
+        raise UsageError("--prometheus needs --from and --to")
+    first = since or min(s[0] for s in spans)
+    last = until or max(s[1] for s in spans)
+    if first >= last:
+        raise UsageError(
+            f"--from {first:%Y-%m-%dT%H:%M:%SZ} is not before --to {last:%Y-%m-%dT%H:%M:%SZ}"
+        )
+    return first, last
+
+
+def _print_pages(outcome: Outcome, as_json: bool) -> int:
+    """Pages of one stretch; how many there were."""
+    from driftwatch.notify.stdout import StdoutSender
+
+    sender = StdoutSender(json=as_json)
+    for transition in outcome.transitions:
+        if transition.incident.page is not None:
+            sender.send(transition.incident.page)
+    return len(outcome.transitions)
+
+
+def write_evidence(rows: Sequence[pl.DataFrame], path: Path) -> None:
+    """The evidence table as Parquet (or JSON lines, CSV by suffix), minutes in order."""
+    import polars as pl
+
+    from driftwatch.diagnose.evidence_table import evidence_only
+
+    table = pl.concat(rows) if rows else pl.DataFrame()
+    if not table.is_empty():
+        table = evidence_only(table).sort("start", "instance", "engine")
+    try:
+        if path.suffix == ".parquet":
+            table.write_parquet(path, compression="zstd", statistics=False)
+        elif path.suffix in (".jsonl", ".ndjson"):
+            table.write_ndjson(path)
+        elif path.suffix == ".csv":
+            table.write_csv(path)
+        else:
+            raise UsageError(f"{path}: give a name that ends in .parquet, .jsonl or .csv")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error

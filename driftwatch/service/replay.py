@@ -1,0 +1,62 @@
+"""History through the whole pipeline, at its own times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import Source
+from driftwatch.service.explain import Window, measured_reference
+from driftwatch.service.plan import Plan
+from driftwatch.service.state import Outcome, State
+from driftwatch.service.tick import tick
+
+# As much as is evaluated in one go; the result does not depend on it (a test holds it to that).
+STRIDE = timedelta(hours=1)
+
+
+def replay(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    *,
+    baseline: Window | None = None,
+    stride: timedelta = STRIDE,
+    progress: Callable[[datetime], None] | None = None,
+) -> Iterator[Outcome]:
+    """Outcomes of every whole minute in the span, in order.
+
+    Args:
+        sources: recordings or Prometheus APIs that hold the span.
+        span: from, to.
+        plan: rules, trees, pools.
+        baseline: window whose lengths and rates are the reference.
+        stride: how much is collected and evaluated at once.
+        progress: told how far it has come.
+
+    Raises:
+        UsageError: the baseline holds no two scrapes.
+    """
+    start, end = span
+    state = State(collected_until={source.name: start for source in sources})
+    if baseline is not None:
+        state = replace(state, reference=_reference(sources, baseline, plan))
+    now = start
+    while now < end:
+        now = min(now + stride, end)
+        edge = now + timedelta(seconds=max(s.settle_seconds for s in sources))
+        state, outcome = tick(sources, state, edge, plan)
+        if progress is not None:
+            progress(now)
+        yield outcome
+
+
+def _reference(sources: Sequence[Source], baseline: Window, plan: Plan) -> pl.DataFrame:
+    """What the baseline window measured, read from the sources themselves."""
+    collected = [s.collect(baseline.start, baseline.end + timedelta(seconds=1)) for s in sources]
+    targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
+    scrapes = pl.concat(c.scrapes for c in collected)
+    return measured_reference(scrapes, baseline, targets, plan)
