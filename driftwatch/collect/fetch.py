@@ -6,6 +6,7 @@ answer ends it from outside with :meth:`Endpoint.abort` when its deadline has pa
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -64,6 +65,11 @@ class Answer:
     reason: str | None
 
 
+def without_secrets(url: str) -> str:
+    """An address as messages show it: no user, password or query."""
+    return re.sub(r"//[^/?#]*@", "//…@", url.partition("?")[0])
+
+
 class Endpoint:
     """One server: its address and the connection to it. One GET at a time.
 
@@ -80,10 +86,10 @@ class Endpoint:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise UsageError(f"{url!r} is not an address: {error}") from None
+            raise UsageError(f"{without_secrets(url)!r} is not an address: {error}") from None
         if parts.scheme not in _PORTS or not host:
             raise UsageError(
-                f"{url!r} is not an http or https address",
+                f"{without_secrets(url)!r} is not an http or https address",
                 help_text="give host:port or http://host:port/metrics",
             )
         path = "/metrics" if parts.path in ("", "/") else parts.path

@@ -15,7 +15,7 @@ import orjson
 
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.fetch import Answer, Bounds, Endpoint
+from driftwatch.collect.fetch import Answer, Bounds, Endpoint, without_secrets
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
 from driftwatch.model import Target, TargetKey
@@ -48,6 +48,7 @@ class PagesSource:
         workers: int = 32,
     ) -> None:
         self.name = "pages"
+        self.settle_seconds = 0.0
         self._clock = clock or SystemClock()
         self._bounds = bounds or Bounds()
         self._parser = PageParser()
@@ -61,7 +62,8 @@ class PagesSource:
             instance = labels.get("instance", endpoint.instance)
             if instance in self._endpoints:
                 raise UsageError(
-                    f"{url!r}: there is already an address with the instance name {instance!r}",
+                    f"{without_secrets(url)!r}: there is already an address with the instance "
+                    f"name {instance!r}",
                     help_text="give one of them a label instance",
                 )
             self._endpoints[instance] = endpoint

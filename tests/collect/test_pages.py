@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -329,6 +330,32 @@ def test_a_slow_server_does_not_hold_up_the_others() -> None:
         source.close()
 
 
+def test_a_name_that_is_not_resolved_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a look-up cannot be ended from outside; only the resolver is replaced here
+    resolved = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        resolved.wait(60)
+        return look_up(*args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with serving(answer()) as address:
+        source = PagesSource([address], ManualClock(T0), Bounds(20, 20, 0.3))
+        try:
+            for reason in (
+                "no answer within 0.3 s, not even an address",
+                "the GET before this one has not ended yet",
+            ):
+                assert scraped(source).scrapes["reason"].to_list() == [reason]
+        finally:
+            resolved.set()
+        under_way = source._under_way[address]
+        assert under_way.result(60).reason == "no complete answer within 0.3 s"
+        assert scraped(source).scrapes["ok"].to_list() == [True]
+        source.close()
+
+
 MEGABYTES = 100 * 2**20
 
 
@@ -442,6 +469,14 @@ def test_the_name_of_an_instance(url: str, instance: str) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(UsageError):
         PagesSource([url])
+
+
+def test_messages_hold_no_secrets() -> None:
+    for url in ("ftp://u:secret@a:1/", "http://u:secret@a:99999/?token=secret"):
+        with pytest.raises(UsageError) as raised:
+            PagesSource([url])
+        assert "secret" not in raised.value.message
+        assert "…@a" in raised.value.message
 
 
 def test_two_addresses_of_one_name() -> None:
