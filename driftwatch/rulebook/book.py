@@ -105,7 +105,7 @@ def _check_names(
     """Trees and receivers that rules name exist; shipped trees are added where they are named."""
     ours: Mapping[str, Tree] | None = None
     for one in read:
-        name = one.rule.tree
+        name = one.tree
         if name is not None and name not in trees:
             ours = _shipped_trees() if ours is None else ours
             if name in ours:
@@ -113,7 +113,7 @@ def _check_names(
             else:
                 help_text = near(name, {*trees, *ours})
                 one.fields.problem("tree", "unknown-tree", f"there is no tree {name}", help_text)
-        for receiver in one.rule.receivers:
+        for receiver in one.receivers:
             if receivers is not None and receiver not in receivers:
                 message = f"there is no receiver {receiver} in the configuration"
                 help_text = near(receiver, receivers)

@@ -93,14 +93,23 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ReadRule:
-    """A rule with the file and fields it came from, until the whole book is known."""
+    """What could be read of a rule, with its fields, until the whole book is known.
 
-    rule: Rule
+    Attributes:
+        fields: where problems are noted.
+        tree: tree it names.
+        receivers: receivers it names.
+        rule: None where it has problems of its own.
+    """
+
     fields: Fields
+    tree: str | None
+    receivers: tuple[str, ...]
+    rule: Rule | None = None
 
 
 def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
-    """Rules of one file; what is wrong is noted in ``file``, and such a rule is left out."""
+    """Rules of one file; what is wrong is noted in ``file``."""
     top = Fields(file, root, "a rule file", root.place)
     top.allow(("groups",), {"rules": "rules stand in groups: - name: …, rules: […]"})
     groups = top.get("groups", required=True)
@@ -158,7 +167,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
     annotations = fields.texts("annotations")
     receivers = fields.names("receivers")
     if alert is None or when is None or severity is None:
-        return None
+        return ReadRule(fields, tree, receivers)
     rule = Rule(
         id=alert,
         alert=alert,
@@ -176,7 +185,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         path=file.path,
         line=place.line,
     )
-    return ReadRule(rule, fields)
+    return ReadRule(fields, tree, receivers, rule)
 
 
 def count_rules(root: Entries) -> int:
@@ -191,10 +200,11 @@ def count_rules(root: Entries) -> int:
 
 def with_ids(read: tuple[ReadRule, ...]) -> tuple[Rule, ...]:
     """The rules with their identities; two that cannot be told apart are a problem."""
-    plain = Counter(_identity(r.rule, severity=False) for r in read)
+    plain = Counter(_identity(r.rule, severity=False) for r in read if r.rule is not None)
     found: dict[str, Rule] = {}
     for one in read:
-        rule = one.rule
+        if (rule := one.rule) is None:
+            continue
         needs_severity = plain[_identity(rule, severity=False)] > 1
         rule_id = _identity(rule, severity=needs_severity)
         if rule_id in found:
