@@ -34,6 +34,22 @@ def test_it_is_what_the_script_makes(shared_data: Path, tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_it_gives_the_same_pages_as_the_full_one(shared_data: Path) -> None:
+    """What was left out is not read: the pages are equal to the byte."""
+    full = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
+    code = "from driftwatch.cli.main import main; main()"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, "replay", recording, "--json"],
+            capture_output=True,
+            check=True,
+        ).stdout
+        for recording in (full, SHORT)
+    ]
+    assert said[0] == said[1]
+    assert said[0].count(b"\n") >= 2
+
+
 def test_a_changed_recording_is_noticed(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
     other = tmp_path / "other.gz"
