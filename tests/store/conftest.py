@@ -1,0 +1,28 @@
+"""Databases for these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_cases import committer
+
+from driftwatch.store import Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "driftwatch.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def commit(store: Store) -> Callable[..., None]:
+    """A tick with whatever is given."""
+    return committer(store)

@@ -1,0 +1,70 @@
+"""Values and a tick for the store's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import scrape_frame
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.plan import PlannedDelivery
+from driftwatch.store import Store
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def committer(store: Store) -> Callable[..., None]:
+    """A tick on this store with whatever is given."""
+
+    def tick(
+        *incidents: Incident,
+        happened: tuple[Transition, ...] = (),
+        deliveries: tuple[PlannedDelivery, ...] = (),
+        scrapes: pl.DataFrame | None = None,
+        memory: dict[str, bytes] | None = None,
+    ) -> None:
+        store.commit_tick(
+            incidents=incidents,
+            transitions=happened,
+            deliveries=deliveries,
+            scrapes=scrapes,
+            since=NOW,
+            until=NOW + timedelta(minutes=1),
+            memory=memory or {},
+        )
+
+    return tick
+
+
+def pending(digit: str = "a", key: str | None = None) -> Incident:
+    return Incident(
+        id=digit * 12,
+        key=key or f"X{{instance={digit}}}",
+        rule="X",
+        alert="Alert",
+        severity="page",
+        target={"instance": f"{digit}:8000", "engine": "0"},
+        state="pending",
+        started_at=NOW,
+        last_true_at=NOW + timedelta(minutes=1),
+        true_seconds=60.0,
+    )
+
+
+def rows(count: int, start: datetime = NOW, instance: str = "host:8000") -> pl.DataFrame:
+    return scrape_frame(
+        [
+            {
+                "instance": instance,
+                "engine": "0",
+                "time": start + timedelta(seconds=15 * n),
+                "ok": True,
+                "running_requests": float(n),
+                "ttft_seconds_buckets": [1.0, 2.0, float(n)],
+                "ttft_seconds_edges": [0.1, 1.0, float("inf")],
+            }
+            for n in range(count)
+        ]
+    )

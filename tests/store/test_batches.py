@@ -1,0 +1,124 @@
+"""Scrapes, memory and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from store_cases import NOW, pending, rows
+
+from driftwatch.collect.schema import SCRAPE_SCHEMA, empty_scrapes
+from driftwatch.model import Transition
+from driftwatch.notify.plan import PlannedDelivery
+from driftwatch.notify.silence import parse_matchers
+from driftwatch.store import Store
+from driftwatch.store.frames import PARQUET_FROM_ROWS, decode, encode
+
+Commit = Callable[..., None]
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, PARQUET_FROM_ROWS - 1, PARQUET_FROM_ROWS, 1000])
+def test_a_frame_comes_back_as_it_was(count: int) -> None:
+    frame = rows(count)
+    assert encode(frame) == encode(frame)
+    assert_frame_equal(decode(encode(frame)), frame)
+
+
+def test_both_forms_are_told_apart_and_small() -> None:
+    few, many = encode(rows(4)), encode(rows(PARQUET_FROM_ROWS))
+    assert many[:4] == b"PAR1" != few[:4]
+    assert len(few) < 6_000
+
+
+@pytest.mark.parametrize("count", [3, PARQUET_FROM_ROWS])
+def test_an_older_or_newer_schema_is_read_as_todays(count: int) -> None:
+    older = rows(count).drop("running_requests", "ttft_seconds_buckets")
+    stored = encode(older.with_columns(pl.lit(1.0).alias("a_column_of_tomorrow")))
+    found = decode(stored)
+    assert dict(found.schema) == dict(SCRAPE_SCHEMA)
+    assert found["running_requests"].null_count() == count
+    assert_frame_equal(found.select(older.columns), older)
+
+
+def test_scrapes_come_back_half_open_and_sorted(store: Store, commit: Commit) -> None:
+    commit(scrapes=rows(4, NOW + MINUTE, "b"))
+    commit(scrapes=rows(4, NOW, "b"))
+    commit(scrapes=rows(4, NOW, "a"))
+    found = store.scrapes(NOW, NOW + MINUTE)
+    assert_frame_equal(found, pl.concat([rows(4, NOW, "a"), rows(4, NOW, "b")]))
+    edge = store.scrapes(NOW + timedelta(seconds=15), NOW + timedelta(seconds=30))
+    assert edge["time"].to_list() == [NOW + timedelta(seconds=15)] * 2
+    assert dict(edge.schema) == dict(SCRAPE_SCHEMA)
+
+
+def test_nothing_there_is_an_empty_table(store: Store, commit: Commit) -> None:
+    commit(scrapes=None)
+    commit(scrapes=empty_scrapes())
+    found = store.scrapes(NOW, NOW + MINUTE)
+    assert found.is_empty()
+    assert dict(found.schema) == dict(SCRAPE_SCHEMA)
+
+
+def test_a_tick_that_ran_again_adds_no_row_twice(store: Store, commit: Commit) -> None:
+    commit(scrapes=rows(4))
+    later = rows(4).with_columns(pl.lit(7.0).alias("running_requests"))
+    commit(scrapes=later)
+    assert_frame_equal(store.scrapes(NOW, NOW + MINUTE), later)
+
+
+def test_rows_outside_the_ticks_interval_are_found(store: Store, commit: Commit) -> None:
+    """A live page carries the time when it answered, which may be past the interval's end."""
+    commit(scrapes=rows(20, NOW - MINUTE))
+    assert store.scrapes(NOW - MINUTE, NOW).height == 4
+    assert store.scrapes(NOW + 3 * MINUTE, NOW + 9 * MINUTE).height == 4
+
+
+def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
+    commit(memory={"a": b"1", "b": b"\x00\xff"})
+    commit(memory={"a": b"2", "c": b""})
+    assert store.memory() == {"a": b"2", "b": b"\x00\xff", "c": b""}
+
+
+def test_prune_drops_old_scrapes_only(store: Store, commit: Commit) -> None:
+    gone = replace(pending(), state="resolved", firing_at=NOW, resolved_at=NOW - timedelta(days=9))
+    commit(gone, scrapes=rows(4))
+    commit(scrapes=rows(4, NOW + timedelta(hours=1)))
+    assert store.prune(NOW + timedelta(minutes=2)) == 1
+    assert store.scrapes(NOW - MINUTE, NOW + timedelta(days=1)).height == 4
+    assert store.incidents() == [gone]
+
+
+def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
+    store: Store, commit: Commit
+) -> None:
+    fired = {
+        digit: replace(pending(digit), state="firing", firing_at=NOW, page={}) for digit in "abc"
+    }
+    pages = [
+        PlannedDelivery(fired[digit].id, "firing", "oncall", "first", {}, NOW) for digit in "ab"
+    ]
+    commit(*fired.values(), deliveries=tuple(pages))
+    done = [
+        Transition(replace(fired[digit], state="resolved", resolved_at=NOW), "resolved", NOW)
+        for digit in "ab"
+    ]
+    commit(fired["c"], happened=tuple(done))
+    first = store.due_deliveries(NOW)[0]
+    assert first.incident_id == fired["a"].id
+    store.mark_sent(first.id, NOW)
+    store.add_silence(parse_matchers(["a=b"]), until=NOW, by="A", at=NOW - MINUTE, comment="")
+    kept = store.add_silence(
+        parse_matchers(["a=b"]), until=NOW + 9 * MINUTE, by="A", at=NOW, comment=""
+    )
+    store.prune(NOW, incidents_before=NOW)
+    assert len(store.incidents()) == 3  # resolved at that time, not before it
+    store.prune(NOW, incidents_before=NOW + MINUTE)
+    assert {i.id[0] for i in store.incidents()} == {"b", "c"}
+    assert store.deliveries(fired["a"].id) == []
+    assert store.undelivered_count() == 1
+    assert store.silences() == [kept]

@@ -1,0 +1,309 @@
+"""Opening, migrating, and every way in which a database does not serve."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, event, inspect
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
+from store_cases import NOW, committer, pending, rows
+
+from driftwatch.errors import StoreError
+from driftwatch.shipped import shipped
+from driftwatch.store import Store
+from driftwatch.store.migrate import upgrade_file, versions_of
+from driftwatch.store.sqlite import named_failures, open_engine, reading
+from driftwatch.store.tables import SCHEMA_REVISION, metadata
+
+Commit = Callable[..., None]
+
+
+def failure(path: Path | str, **options: object) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        Store.open(path, **options)  # type: ignore[arg-type]
+    assert caught.value.help_text
+    return caught.value
+
+
+# the schema
+
+
+def constraints(engine: Engine) -> dict[str, object]:
+    found = inspect(engine)
+    return {
+        name: (
+            sorted((c["name"], c["sqltext"]) for c in found.get_check_constraints(name)),
+            sorted(c["name"] or "" for c in found.get_unique_constraints(name)),
+            sorted(c["name"] or "" for c in found.get_foreign_keys(name)),
+            [c["options"] for c in found.get_foreign_keys(name)],
+            found.get_pk_constraint(name),
+            sorted(
+                (
+                    i["name"] or "",
+                    i["column_names"],
+                    i["unique"],
+                    str(i.get("dialect_options", {}).get("sqlite_where")),
+                )
+                for i in found.get_indexes(name)
+            ),
+            [(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(name)],
+        )
+        for name in found.get_table_names()
+        if name != "alembic_version"
+    }
+
+
+def test_the_tables_are_what_all_migrations_make(path: Path, tmp_path: Path) -> None:
+    Store.open(path).close()
+    migrated = open_engine(path)
+    with reading(migrated) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+    declared = open_engine(tmp_path / "declared.db")
+    metadata.create_all(declared)
+    assert constraints(migrated) == constraints(declared)
+    migrated.dispose()
+    declared.dispose()
+
+
+def test_the_revision_in_the_code_is_the_newest_migration() -> None:
+    heads = ScriptDirectory(str(shipped("migrations"))).get_heads()
+    assert heads == [SCHEMA_REVISION]
+
+
+def test_the_tables_can_be_made_in_postgresql() -> None:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    for table in metadata.sorted_tables:
+        assert f"CREATE TABLE {table.name}" in str(CreateTable(table).compile(dialect=dialect))
+        for index in table.indexes:
+            assert str(index.name) in str(CreateIndex(index).compile(dialect=dialect))
+
+
+def test_it_is_set_up_to_survive_a_power_cut(store: Store) -> None:
+    with reading(store._engine) as connection:
+        found = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+# migrating
+
+
+def test_opening_makes_the_file_and_opening_again_keeps_it(path: Path) -> None:
+    with Store.open(path) as store:
+        committer(store)(pending())
+    with Store.open(f"sqlite:///{path}") as store:
+        assert list(store.open_incidents().values()) == [pending()]
+
+
+def test_upgrade_says_from_where_to_where(path: Path) -> None:
+    assert upgrade_file(path) == (None, SCHEMA_REVISION)
+    assert upgrade_file(path) == (SCHEMA_REVISION, SCHEMA_REVISION)
+    found, writer = versions_of(path)
+    assert found == SCHEMA_REVISION
+    assert writer
+
+
+def test_an_empty_file_is_an_empty_database(path: Path) -> None:
+    path.touch()
+    error = failure(path, migrate=False)
+    assert error.code == "older-schema"
+    assert "driftwatch db upgrade" in (error.help_text or "")
+    Store.open(path).close()
+    Store.open(path, migrate=False).close()
+
+
+@pytest.mark.parametrize("folder", ["100% sure", "two words", "übung"])
+def test_migrating_in_a_folder_with_an_odd_name(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    with Store.open(tmp_path / folder / "a?b#c.db") as store:
+        assert store.open_incidents() == {}
+    assert (tmp_path / folder / "a?b#c.db").is_file()
+
+
+def test_a_failed_migration_leaves_the_database_as_it_was(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps run in one transaction: the good one before the bad one is taken back too."""
+    Store.open(path).close()
+    scripts = tmp_path / "migrations"
+    (scripts / "versions").mkdir(parents=True)
+    for name in ("env.py", "versions/0001_first_schema.py"):
+        (scripts / name).write_text((shipped("migrations") / name).read_text())
+    step = (
+        "import sqlalchemy as sa\nfrom alembic import op\n"
+        "revision = {0!r}\ndown_revision = {1!r}\n"
+        "def upgrade():\n    op.create_table('t{0}', sa.Column('a', sa.Integer()))\n{2}"
+    )
+    (scripts / "versions" / "0002_good.py").write_text(step.format("0002", "0001", ""))
+    (scripts / "versions" / "0003_bad.py").write_text(
+        step.format("0003", "0002", "    op.execute('SELECT * FROM nowhere')\n")
+    )
+    monkeypatch.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
+    monkeypatch.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0003")
+    with pytest.raises(StoreError, match="nowhere"):
+        upgrade_file(path)
+    assert versions_of(path)[0] == "0001"
+    with sqlite3.connect(path) as raw:
+        names = {row[0] for row in raw.execute("SELECT name FROM sqlite_master")}
+    raw.close()
+    assert "t0002" not in names
+    assert "incidents" in names
+
+
+def test_two_processes_may_open_a_new_database_at_once(path: Path) -> None:
+    code = "import sys; from driftwatch.store import Store; Store.open(sys.argv[1]).close()"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    said = [process.communicate()[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    Store.open(path, migrate=False).close()
+
+
+# what does not serve
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    error = failure(tmp_path / "no" / "a.db")
+    assert error.code == "missing"
+    assert "mkdir -p" in (error.help_text or "")
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_missing_file_is_not_made_for_who_only_reads(path: Path) -> None:
+    error = failure(path, migrate=False)
+    assert error.code == "missing"
+    assert str(path) in error.message
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_newer_schema(path: Path) -> None:
+    Store.open(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+        raw.execute("UPDATE meta SET value = '7.1' WHERE name = 'upgraded_by'")
+    raw.close()
+    for migrate in (True, False):
+        error = failure(path, migrate=migrate)
+        assert error.code == "newer-schema"
+        assert "9999" in error.message
+        assert "driftwatch 7.1" in error.message
+    assert versions_of(path) == ("9999", "7.1")
+
+
+def test_a_database_of_somebody_else_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE customers (name TEXT)")
+    raw.close()
+    before = path.read_bytes()
+    for migrate in (True, False):
+        error = failure(path, migrate=migrate)
+        assert error.code == "foreign"
+        assert "customers" in error.message
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_database(path: Path) -> None:
+    path.write_bytes(b"sources: [{prometheus: http://prometheus:9090}]\n" * 100)
+    before = path.read_bytes()
+    assert failure(path).code == "corrupt"
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_database(path: Path) -> None:
+    with Store.open(path) as store:
+        committer(store)(*(pending(digit) for digit in "0123456789abcdef"), scrapes=rows(200))
+    raw = bytearray(path.read_bytes())
+    page = 4096
+    for number in range(1, len(raw) // page):
+        raw[number * page : number * page + 100] = b"\xff" * 100
+    path.write_bytes(raw)
+    with pytest.raises(StoreError) as caught, Store.open(path, migrate=False) as store:
+        store.open_incidents()
+    assert caught.value.code == "corrupt"
+
+
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    assert failure(tmp_path).code == "unusable"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hunter2@host/db", "mysql://x", ":memory:", "sqlite:///", ""]
+)
+def test_other_kinds_are_named_and_no_password_is_shown(url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)
+    assert caught.value.code == "unsupported"
+    assert "hunter2" not in caught.value.message
+
+
+def test_locked(path: Path) -> None:
+    with Store.open(path, busy_seconds=0.05) as store:
+        committer(store)(pending())
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError) as caught:
+            committer(store)()
+        assert caught.value.code == "locked"
+        assert list(store.open_incidents().values()) == [pending()]  # reading goes on
+        other.execute("ROLLBACK")
+        other.close()
+        committer(store)()
+        assert store.open_incidents() == {}
+
+
+def test_full(path: Path) -> None:
+    with Store.open(path) as store:
+        committer(store)(pending())
+
+        @event.listens_for(store._engine, "begin")
+        def _small(connection: object) -> None:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
+
+        with pytest.raises(StoreError) as caught:
+            committer(store)(replace(pending("b"), alert="x" * 100_000), memory={"m": b"1"})
+        assert caught.value.code == "full"
+        assert list(store.open_incidents().values()) == [pending()]
+        assert store.memory() == {}
+
+
+def test_read_only(path: Path) -> None:
+    Store.open(path).close()
+    raw = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    with pytest.raises(StoreError) as caught, named_failures(path):
+        raw.execute("DELETE FROM incidents")
+    raw.close()
+    assert caught.value.code == "read-only"
+
+
+def test_a_process_that_dies_before_its_commit_leaves_nothing(path: Path) -> None:
+    with Store.open(path) as store:
+        committer(store)(pending())
+    code = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from store_cases import pending, rows, committer
+from driftwatch.store import Store, batches, store as module
+module._remember = lambda *_: os._exit(9)  # the last step before the commit
+committer(Store.open(sys.argv[1]))(pending("b"), scrapes=rows(50), memory={"m": b"1"})
+"""
+    here = str(Path(__file__).parent)
+    died = subprocess.run([sys.executable, "-c", code, str(path), here], check=False)
+    assert died.returncode == 9
+    with Store.open(path) as store:
+        assert list(store.open_incidents().values()) == [pending()]
+        assert store.scrapes(NOW, NOW.replace(year=2027)).is_empty()

@@ -1,0 +1,194 @@
+"""The outbox: at least once, in order, never silently lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from store_cases import NOW, pending
+
+from driftwatch.errors import StoreError
+from driftwatch.model import Event, Incident, Transition
+from driftwatch.notify.plan import PlannedDelivery, plan_deliveries
+from driftwatch.notify.silence import parse_matchers
+from driftwatch.store import Store
+
+Commit = Callable[..., None]
+SOON = NOW + timedelta(minutes=1)
+FIRING = replace(pending(), state="firing", firing_at=NOW, page={"n": 1})
+RESOLVED = replace(FIRING, state="resolved", resolved_at=SOON)
+
+
+def planned(event: Event = "firing", receiver: str = "oncall") -> PlannedDelivery:
+    reason = "first" if event == "firing" else "resolved"
+    return PlannedDelivery("a" * 12, event, receiver, reason, {"event": event, "x": "×"}, NOW)
+
+
+def test_a_planned_delivery_is_due_and_comes_back_as_it_was(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = store.due_deliveries(NOW)
+    assert (due.incident_id, due.event, due.receiver) == ("a" * 12, "firing", "oncall")
+    assert (due.reason, due.payload, due.planned_at) == (
+        "first",
+        {"event": "firing", "x": "×"},
+        NOW,
+    )
+    assert (due.status, due.attempts, due.last_error, due.sent_at) == ("pending", 0, None, None)
+    assert store.due_deliveries(NOW - timedelta(seconds=1)) == []
+    assert store.undelivered_count() == 1
+
+
+def test_planned_twice_is_sent_once(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(), planned()))
+    (first,) = store.due_deliveries(NOW)
+    assert store.mark_sent(first.id, SOON)
+    commit(FIRING, deliveries=(planned(),))
+    assert store.due_deliveries(SOON) == []
+    assert [d.status for d in store.deliveries("a" * 12)] == ["sent"]
+
+
+def test_sent_is_sent(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = store.due_deliveries(NOW)
+    assert store.mark_sent(due.id, SOON) is True
+    assert store.mark_sent(due.id, SOON) is False
+    assert store.mark_failed(due.id, SOON, "late", None) is False
+    (found,) = store.deliveries("a" * 12)
+    assert (found.status, found.attempts, found.sent_at) == ("sent", 1, SOON)
+    assert store.undelivered_count() == 0
+
+
+def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = store.due_deliveries(NOW)
+    assert store.mark_failed(due.id, NOW, "503", SOON)
+    assert store.due_deliveries(SOON - timedelta(seconds=1)) == []
+    (again,) = store.due_deliveries(SOON)
+    assert (again.attempts, again.last_error, again.last_attempt_at) == (1, "503", NOW)
+    assert store.undelivered_count() == 1
+    assert store.mark_failed(again.id, SOON, "404", None)
+    assert store.due_deliveries(SOON + timedelta(days=9)) == []
+    (dead,) = store.deliveries("a" * 12)
+    assert (dead.status, dead.attempts, dead.last_error) == ("dead", 2, "404")
+    assert store.undelivered_count() == 1
+
+
+def test_a_success_clears_the_error(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = store.due_deliveries(NOW)
+    store.mark_failed(due.id, NOW, "503", NOW)
+    store.mark_sent(due.id, SOON)
+    (found,) = store.deliveries("a" * 12)
+    assert (found.attempts, found.last_error) == (2, None)
+
+
+def test_a_resolve_waits_for_its_firing_page(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(), planned(receiver="log")))
+    commit(
+        happened=(Transition(RESOLVED, "resolved", SOON),),
+        deliveries=(planned("resolved"), planned("resolved", "log")),
+    )
+    due = store.due_deliveries(SOON)
+    assert [(d.event, d.receiver) for d in due] == [("firing", "oncall"), ("firing", "log")]
+    store.mark_sent(due[1].id, SOON)
+    store.mark_failed(due[0].id, SOON, "503", SOON + timedelta(hours=1))
+    # one slow receiver does not hold up the other
+    assert [(d.event, d.receiver) for d in store.due_deliveries(SOON)] == [("resolved", "log")]
+
+
+def test_a_resolve_of_a_page_that_was_given_up_is_taken_back(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
+    (due,) = store.due_deliveries(SOON)
+    store.mark_failed(due.id, SOON, "gone", None)
+    assert store.due_deliveries(SOON) == []
+    assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [("firing", "dead")]
+    assert store.undelivered_count() == 1
+
+
+def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = store.due_deliveries(SOON)
+    store.mark_sent(due.id, SOON)
+    commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
+    (due,) = store.due_deliveries(SOON)
+    store.mark_failed(due.id, SOON, "gone", None)
+    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
+
+
+def test_who_was_notified(store: Store, commit: Commit) -> None:
+    names = ("sent", "waiting", "dead")
+    commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
+    by_name = {d.receiver: d for d in store.due_deliveries(NOW)}
+    store.mark_sent(by_name["sent"].id, NOW)
+    store.mark_failed(by_name["dead"].id, NOW, "404", None)
+    assert store.notified() == {("a" * 12, "sent"), ("a" * 12, "waiting")}
+
+
+def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
+    store: Store, commit: Commit
+) -> None:
+    with pytest.raises(StoreError):
+        commit(replace(pending("b")), deliveries=(planned(),), memory={"m": b"1"})
+    assert store.open_incidents() == {}
+    assert store.memory() == {}
+
+
+def test_a_page_with_nan_is_refused_and_the_tick_is_kept_out_whole(
+    store: Store, commit: Commit
+) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        commit(FIRING, deliveries=(replace(planned(), payload={"x": float("nan")}),))
+    assert store.open_incidents() == {}
+
+
+def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: Path) -> None:
+    """Plan, commit, end the process, plan again: the promise needs nothing but the database."""
+
+    def tick(*happened: Transition, minutes: int) -> None:
+        now = NOW + timedelta(minutes=minutes)
+        with Store.open(path) as store:
+            known: dict[str, Incident] = {
+                **store.open_incidents(),
+                **{t.incident.key: t.incident for t in happened},
+            }
+            plan = plan_deliveries(
+                happened,
+                [("oncall", ("page",))],
+                store.silences(now),
+                now,
+                open_incidents=known,
+                notified=store.notified(),
+            )
+            store.commit_tick(
+                incidents=plan.open_incidents.values(),
+                transitions=plan.transitions,
+                deliveries=plan.deliveries,
+                scrapes=None,
+                since=now,
+                until=now,
+                memory={},
+            )
+
+    with Store.open(path) as store:
+        silence = store.add_silence(
+            parse_matchers(["alert=Alert"]),
+            until=NOW + timedelta(hours=1),
+            by="Ana",
+            at=NOW,
+            comment="",
+        )
+    tick(Transition(FIRING, "firing", SOON), minutes=1)
+    tick(minutes=59)
+    with Store.open(path) as store:
+        assert store.due_deliveries(NOW + timedelta(hours=9)) == []
+        assert store.incident("a").silenced_by == silence.id
+    tick(minutes=60)
+    tick(minutes=61)
+    with Store.open(path) as store:
+        (due,) = store.due_deliveries(NOW + timedelta(hours=9))
+        assert (due.reason, due.payload) == ("silence ended", FIRING.page)
+        assert store.incident("a").silenced_by is None

@@ -1,0 +1,72 @@
+"""One ticking process per database."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_cases import committer, pending
+
+from driftwatch.errors import StoreError
+from driftwatch.store import Store
+from driftwatch.store.lock import lock_path
+
+HOLDER = """
+import sys
+from driftwatch.store import Store
+with Store.open(sys.argv[1]) as store, store.tick_lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def hold(path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_process_is_told_who_holds_it(store: Store, path: Path) -> None:
+    with hold(path) as other:
+        with pytest.raises(StoreError) as caught, store.tick_lock():
+            pass
+        assert caught.value.code == "in-use"
+        assert f"process {other.pid}" in caught.value.message
+        # commands work beside it
+        committer(store)(pending())
+        assert store.open_incidents()
+        other.communicate()
+    with store.tick_lock():
+        pass
+
+
+def test_it_is_free_again_when_its_holder_is_killed(store: Store, path: Path) -> None:
+    with hold(path) as other:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait()
+        with store.tick_lock():
+            assert lock_path(path).read_text() == f"{os.getpid()}\n"
+
+
+def test_another_name_of_the_same_database_is_no_way_around(store: Store, path: Path) -> None:
+    link = path.parent / "link.db"
+    link.symlink_to(path)
+    with Store.open(link) as other, store.tick_lock():
+        with pytest.raises(StoreError) as caught, other.tick_lock():
+            pass
+        assert caught.value.code == "in-use"
+
+
+def test_two_databases_in_one_folder_do_not_meet(store: Store, path: Path) -> None:
+    with Store.open(path.with_name("other.db")) as other, store.tick_lock(), other.tick_lock():
+        assert lock_path(other.path) != lock_path(store.path)
