@@ -66,6 +66,7 @@ class RecordingSource:
         self._parser = PageParser()
         self._read: ParsedPage | None = None
         self.name = f"recording {self._given}"
+        self.settle_seconds = 0.0
 
     def span(self) -> tuple[datetime, datetime]:
         """First scrape and just after the last: ``collect(*span())`` is all of it.
