@@ -128,19 +128,19 @@ def _from_store(
     plan: Plan,
 ) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime]:
     """Stored scrapes around the window (and the baseline), and the targets in them."""
-    from driftwatch.service.stored import open_store, stored_targets
+    from driftwatch.service.stored import newest, open_store, stored_targets
 
     with open_store(db, config) as store:
-        newest = store.newest_scrape()
-        if newest is None:
+        last = newest(store)
+        if last is None:
             raise UsageError(
                 "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
             )
-        end = at or newest
+        end = at or last
         # what an inferred max_num_seqs was learnt from may lie well before the window
         first = min(end - length - timedelta(hours=1), datetime.max.replace(tzinfo=UTC))
         if baseline is not None:
             first = min(first, baseline.start)
-        scrapes = store.scrapes(first, max(end, newest) + timedelta(seconds=1))
+        scrapes = store.scrapes(first, max(end, last) + timedelta(seconds=1))
         targets = plan.assign(stored_targets(store))
     return scrapes, targets, end

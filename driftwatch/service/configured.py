@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from driftwatch.clock import Clock
+from driftwatch.collect.schema import Source
+from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
+from driftwatch.errors import UsageError
+from driftwatch.model import Serving, Slo
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.plan import Plan
+from driftwatch.service.plan import Plan, Pool, TunedFor
+
+if TYPE_CHECKING:
+    from driftwatch.settings import PoolSettings, ServingSettings, Settings
+
+_SETTINGS_OF_VLLM = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_num_active_seqs",
+    "max_model_len",
+    "kv_cache_tokens",
+    "api_server_count",
+)
 
 
 def plan_of_rules(paths: Sequence[Path]) -> Plan:
@@ -17,3 +35,119 @@ def plan_of_rules(paths: Sequence[Path]) -> Plan:
     """
     book = load_rulebook(paths)
     return Plan(book.rules, book.trees)
+
+
+def plan_of(config: Path) -> Plan:
+    """The plan of a configuration file.
+
+    Raises:
+        ConfigError: the configuration, or a rule or tree file, has problems.
+        UsageError: a start-up log cannot be read.
+    """
+    from driftwatch.settings import load_settings
+
+    return plan_of_settings(load_settings(config))
+
+
+def plan_of_settings(settings: Settings) -> Plan:
+    """The plan of a loaded configuration; errors as :func:`plan_of`."""
+    book = load_rulebook(settings.rules)
+    return Plan(
+        rules=book.rules,
+        trees=book.trees,
+        pools=tuple(_pool(pool) for pool in settings.pools),
+        pool_by=settings.pool_by,
+        external_url=settings.external_url,
+    )
+
+
+def _pool(pool: PoolSettings) -> Pool:
+    slo, tuned = pool.slo, pool.tuned_for
+    return Pool(
+        name=pool.name,
+        match=pool.match,
+        serving=_serving(pool.serving),
+        slo=Slo() if slo is None else Slo(slo.ttft_seconds, slo.tpot_seconds, slo.share),
+        tuned_for=TunedFor()
+        if tuned is None
+        else TunedFor(tuned.prompt_tokens, tuned.generation_tokens),
+        gpus_per_replica=pool.gpus_per_replica,
+    )
+
+
+def _serving(said: ServingSettings) -> Serving:
+    """What the file says, then the vLLM arguments, then the start-up log."""
+    found = [
+        from_config(
+            {
+                name: value
+                for name in _SETTINGS_OF_VLLM
+                if (value := getattr(said, name)) is not None
+            }
+        )
+    ]
+    if said.arguments is not None:
+        words = said.arguments.split() if isinstance(said.arguments, str) else said.arguments
+        found.append(from_arguments(list(words)))
+    if said.startup_log is not None:
+        try:
+            text = said.startup_log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"{said.startup_log}: {error.strerror}") from error
+        found.append(from_startup_log(text, path=str(said.startup_log)))
+    return merge(*found)
+
+
+def sources_of(settings: Settings, clock: Clock) -> list[Source]:
+    """The sources of a configuration, in its order.
+
+    Raises:
+        ConfigError: a secret file cannot be read.
+        UsageError: there is no source, or two servers have the same instance name.
+    """
+    from driftwatch import settings as kinds
+
+    sources: list[Source] = []
+    pages: dict[str, dict[str, str]] = {}
+    for number, source in enumerate(settings.sources):
+        if isinstance(source, kinds.PrometheusSource):
+            sources.append(_prometheus(source, settings, number))
+        elif isinstance(source, kinds.PagesSource):
+            pages |= {url: dict(source.labels) for url in source.pages}
+        else:
+            from driftwatch.collect.recording import RecordingSource
+
+            sources.append(RecordingSource(source.recording))
+    if pages:
+        from driftwatch.collect.fetch import Bounds
+        from driftwatch.collect.pages import PagesSource
+
+        bounds = Bounds(
+            connect_seconds=settings.connect_timeout,
+            read_seconds=settings.read_timeout,
+            total_seconds=settings.connect_timeout + settings.read_timeout,
+        )
+        sources.append(PagesSource(pages, clock=clock, bounds=bounds))
+    if not sources:
+        raise UsageError(
+            "the configuration has no source",
+            help_text="sources: [{pages: [http://host:8000/metrics]}]",
+        )
+    return sources
+
+
+def _prometheus(source: object, settings: Settings, number: int) -> Source:
+    from driftwatch.collect.prometheus import PrometheusSource
+    from driftwatch.settings import PrometheusSource as Said
+
+    assert isinstance(source, Said)  # noqa: S101 - the caller has looked
+    auth = source.basic_auth
+    return PrometheusSource(
+        source.prometheus,
+        selector={},
+        step_seconds=source.step,
+        timeout_seconds=settings.read_timeout,
+        name=f"prometheus {number}",
+        bearer_token=source.read_bearer_token(),
+        basic_auth=None if auth is None else (auth.username, auth.read_password()),
+    )

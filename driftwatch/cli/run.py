@@ -1,0 +1,83 @@
+"""``driftwatch run``: watch as a service, with a configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="run")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("driftwatch.yaml"),
+    show_default=True,
+    help="The configuration.",
+)
+@click.option("--once", is_flag=True, help="One tick and its deliveries, then stop.")
+def command(config: Path, once: bool) -> None:
+    """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
+
+    Serves its own /metrics, /-/healthy and /-/ready on `listen`. One process at a time may watch
+    with one database.
+    """
+    from datetime import timedelta
+
+    from driftwatch.cli.logs import configure_logs, until_signal
+    from driftwatch.clock import SystemClock
+    from driftwatch.notify.senders import build_senders
+    from driftwatch.service.configured import plan_of_settings, sources_of
+    from driftwatch.service.endpoint import Endpoint
+    from driftwatch.service.run import Receiver, Service
+    from driftwatch.settings import load_settings
+    from driftwatch.store.store import Store
+
+    settings = load_settings(config)
+    plan = plan_of_settings(settings)
+    log = configure_logs()
+    clock = SystemClock()
+    senders = build_senders(settings.receivers)
+    receivers = [Receiver(r.name, r.severities, senders[r.name]) for r in settings.receivers]
+    if not receivers:
+        log.warning("no receivers: nobody is told; see `driftwatch incidents`")
+    with Store.open(settings.database) as store, store.tick_lock():
+        service = Service(
+            sources_of(settings, clock),
+            plan,
+            store,
+            receivers,
+            clock,
+            interval_seconds=settings.interval,
+            retention=timedelta(seconds=settings.retention),
+        )
+        if once:
+            try:
+                service.tick_once()
+                service.deliver_once()
+            finally:
+                service.stop()
+            return
+        endpoint = Endpoint(
+            settings.listen_address,
+            service.metrics.registry,
+            service.why_unhealthy,
+            service.why_not_ready,
+        )
+        try:
+            service.start()
+            host, port = endpoint.address
+            log.info(
+                "watching",
+                rules=len(plan.enabled),
+                sources=len(settings.sources),
+                database=str(settings.database),
+                metrics=f"http://{host}:{port}/metrics",
+            )
+            until_signal()
+            log.info("stopping")
+        finally:
+            service.stop()
+            endpoint.close()
+    log.info("stopped")

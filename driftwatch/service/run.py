@@ -1,0 +1,246 @@
+"""The service: ticks on a schedule, commits what they decide, delivers, answers probes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from driftwatch.clock import Clock
+from driftwatch.collect.schema import Source
+from driftwatch.model import Severity
+from driftwatch.notify.delivery import Sender
+from driftwatch.notify.plan import plan_deliveries
+from driftwatch.service.deliver import deliver_due
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.plan import Plan
+from driftwatch.service.state import Outcome
+from driftwatch.service.stored import memory_of, state_from
+from driftwatch.service.tick import tick
+from driftwatch.store.store import Store
+
+_DELIVER_SECONDS = 2.0
+_PRUNE_SECONDS = 3600.0
+# Resolved incidents are kept as long as the longest look back that reports take.
+_INCIDENTS_KEPT = timedelta(days=400)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A receiver as the planner sees it.
+
+    Attributes:
+        name: as rules and commands call it.
+        severities: what it takes.
+        sender: how it is told.
+    """
+
+    name: str
+    severities: Collection[Severity]
+    sender: Sender
+
+
+class Service:
+    """One watching process.
+
+    Args:
+        sources: where scrapes come from.
+        plan: rules, trees, pools.
+        store: what survives a restart.
+        receivers: who is told.
+        clock: what time it is.
+        interval_seconds: between two ticks.
+        retention: how long scrapes are kept.
+        on_outcome: told of every tick's outcome (``watch`` prints it).
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        plan: Plan,
+        store: Store,
+        receivers: Sequence[Receiver],
+        clock: Clock,
+        *,
+        interval_seconds: float = 15.0,
+        retention: timedelta = timedelta(hours=48),
+        on_outcome: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self.metrics = OwnMetrics()
+        self._sources = sources
+        self._plan = plan
+        self._store = store
+        self._receivers = receivers
+        self._senders: Mapping[str, Sender] = {r.name: r.sender for r in receivers}
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._retention = retention
+        self._on_outcome = on_outcome
+        self._log = structlog.get_logger()
+        self._state = state_from(store, clock.now())
+        self._attempted = time.monotonic()
+        self._completed: float | None = None
+        self._last_error: str | None = None
+        self._stopping = threading.Event()
+        self._scheduler = _scheduler()
+
+    def tick_once(self) -> Outcome:
+        """One tick now: collect, decide, commit. What it decided is in the store or not at all."""
+        self._attempted = began = time.monotonic()
+        now = self._clock.now()
+        before = self._state
+        state, outcome = tick(self._sources, before, now, self._plan)
+        planned = plan_deliveries(
+            outcome.transitions,
+            [(r.name, r.severities) for r in self._receivers],
+            self._store.silences(now),
+            now,
+            open_incidents=state.incidents,
+            notified=self._store.notified(),
+        )
+        state = replace(state, incidents=planned.open_incidents)
+        self._store.commit_tick(
+            incidents=state.incidents.values(),
+            transitions=planned.transitions,
+            deliveries=planned.deliveries,
+            scrapes=outcome.scrapes if len(outcome.scrapes) else None,
+            since=min(before.collected_until.values(), default=now),
+            until=now,
+            memory=memory_of(state),
+        )
+        self._state = state
+        self._completed = time.monotonic()
+        self._last_error = None
+        self._note(outcome, self._completed - began, now)
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
+        return outcome
+
+    def deliver_once(self) -> None:
+        """Send what is due."""
+        for receiver, result, reason in deliver_due(self._store, self._senders, self._clock.now()):
+            self.metrics.deliveries.labels(receiver, result).inc()
+            log = self._log.info if result == "sent" else self._log.warning
+            log("page " + result, receiver=receiver, **({"reason": reason} if reason else {}))
+        self.metrics.undelivered.set(self._store.undelivered_count())
+
+    def prune(self) -> None:
+        """Forget scrapes past their retention and incidents past a year."""
+        now = self._clock.now()
+        self._store.prune(now - self._retention, incidents_before=now - _INCIDENTS_KEPT)
+
+    def start(self) -> None:
+        """Tick, deliver and prune on a schedule until :meth:`stop`."""
+        add = self._scheduler.add_job
+        first = datetime.now(UTC)
+        add(
+            self.tick_once,
+            "interval",
+            seconds=self._interval_seconds,
+            id="tick",
+            next_run_time=first,
+        )
+        add(
+            self.deliver_once,
+            "interval",
+            seconds=_DELIVER_SECONDS,
+            id="deliver",
+            executor="deliver",
+        )
+        add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
+        self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        self._scheduler.start()
+        threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Finish the tick under way, then stop."""
+        self._stopping.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+        for source in self._sources:
+            source.close()
+
+    def why_unhealthy(self) -> str | None:
+        """Why the process should be restarted; None = it should not."""
+        silent = time.monotonic() - self._attempted
+        if silent > max(5 * self._interval_seconds, 60.0):
+            return f"no tick was begun for {silent:.0f} s"
+        return None
+
+    def why_not_ready(self) -> str | None:
+        """Why it is not watching; None = the last tick is complete and fresh."""
+        if self._completed is None:
+            return self._last_error or "no tick is complete yet"
+        stale = time.monotonic() - self._completed
+        if stale > max(3 * self._interval_seconds, 30.0):
+            return f"no complete tick for {stale:.0f} s: {self._last_error or 'still running'}"
+        return None
+
+    def _failed(self, event: JobExecutionEvent) -> None:
+        """A job raised, or was missed: said in the log and the metrics, tried again next time."""
+        error = getattr(event, "exception", None)
+        result = "failed" if error is not None else "skipped"
+        if event.job_id == "tick":
+            self.metrics.ticks.labels(result).inc()
+            self._last_error = str(error) if error is not None else "the tick was missed"
+        self._log.error(f"{event.job_id} {result}", reason=str(error) if error else "missed")
+
+    def _watch_clock(self) -> None:
+        """Re-arm the ticker after the wall clock stepped back: APScheduler waits on it."""
+        while not self._stopping.wait(self._interval_seconds / 2):
+            if time.monotonic() - self._attempted > 2 * self._interval_seconds:
+                job = self._scheduler.get_job("tick")
+                if job is not None and job.next_run_time is not None:
+                    ahead = (job.next_run_time - datetime.now(UTC)).total_seconds()
+                    if ahead > self._interval_seconds:
+                        self._log.warning("wall clock stepped back", seconds=round(ahead))
+                        for one in self._scheduler.get_jobs():
+                            one.modify(next_run_time=datetime.now(UTC))
+
+    def _note(self, outcome: Outcome, seconds: float, now: datetime) -> None:
+        """Metrics and log lines of one complete tick."""
+        metrics, state = self.metrics, self._state
+        metrics.ticks.labels("complete").inc()
+        metrics.tick_seconds.observe(seconds)
+        metrics.last_tick.set(now.timestamp())
+        if state.evaluated_until is not None:
+            metrics.evaluated_until.set(state.evaluated_until.timestamp())
+        metrics.targets.set(len(state.targets))
+        good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
+        metrics.scrapes.labels("ok").inc(good)
+        metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
+        metrics.problems.inc(len(outcome.problems))
+        metrics.incidents.clear()
+        for incident in state.incidents.values():
+            metrics.incidents.labels(incident.severity, incident.state).inc()
+        if len(outcome.rows):
+            latest = outcome.rows["end"] == outcome.rows["end"].max()
+            for rule in outcome.verdicts.columns:
+                unknown = outcome.verdicts[rule].filter(latest).null_count()
+                metrics.unknown.labels(rule).set(unknown)
+        for problem in outcome.problems:
+            self._log.warning("source", where=problem.where, reason=problem.reason)
+        for transition in outcome.transitions:
+            page = transition.incident.page or {}
+            self._log.info(
+                transition.event,
+                id=transition.incident.id,
+                rule=transition.incident.rule,
+                summary=page.get("summary"),
+            )
+
+
+def _scheduler() -> BackgroundScheduler:
+    """In-process ticker only: memory job store, one instance of each job, late ones run once."""
+    return BackgroundScheduler(
+        timezone=UTC,
+        executors={"default": ThreadPoolExecutor(2), "deliver": ThreadPoolExecutor(1)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
+    )

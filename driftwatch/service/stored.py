@@ -1,0 +1,119 @@
+"""The tick's state in the store: what a restart must not forget."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import polars as pl
+
+from driftwatch.diagnose.evidence_table import Carried
+from driftwatch.model import Target, TargetKey
+from driftwatch.service.state import HISTORY, State
+from driftwatch.store.store import Store
+
+_STATE = "tick"
+_FRAMES = ("plateau", "alive", "seen")
+DEFAULT_DATABASE = Path("driftwatch.db")
+
+
+def open_store(db: Path | None, config: Path | None, *, migrate: bool = False) -> Store:
+    """The store that the command line means: --db, else the configuration's, else driftwatch.db.
+
+    Raises:
+        StoreError: it is not there, or cannot be used.
+        ConfigError: the configuration has problems.
+    """
+    if db is None and config is not None:
+        from driftwatch.settings import load_settings
+
+        db = load_settings(config).database
+    return Store.open(db or DEFAULT_DATABASE, migrate=migrate)
+
+
+def memory_of(state: State) -> dict[str, bytes]:
+    """What the next process must know besides incidents and scrapes."""
+    carried = state.carried
+    document = {
+        "evaluated_until": _text(state.evaluated_until),
+        "carried_until": _text(carried.until),
+        "collected_until": {name: _text(at) for name, at in state.collected_until.items()},
+        "targets": [
+            {"instance": t.key.instance, "engine": t.key.engine, "labels": dict(t.labels)}
+            for _, t in sorted(state.targets.items())
+        ],
+    }
+    frames = {f"tick.{name}": _packed(getattr(carried, name)) for name in _FRAMES}
+    return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
+
+
+def state_from(store: Store, now: datetime) -> State:
+    """The state that the last process left; a fresh one in an empty store.
+
+    Scrapes that are too old to be of use are left where they are.
+    """
+    memory = store.memory()
+    incidents = store.open_incidents()
+    if _STATE not in memory:
+        return State(incidents=incidents)
+    document = orjson.loads(memory[_STATE])
+    evaluated = _time(document["evaluated_until"])
+    since = min(evaluated or now, now) - HISTORY
+    frames = {name: _unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
+    return State(
+        scrapes=store.scrapes(since, now + timedelta(minutes=1)),
+        collected_until={
+            name: at
+            for name, text in document["collected_until"].items()
+            if (at := _time(text)) is not None
+        },
+        evaluated_until=evaluated,
+        carried=Carried(until=_time(document["carried_until"]), **frames),
+        incidents=incidents,
+        targets=_targets(document),
+    )
+
+
+def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
+    """Targets as of the last tick; none in an empty store."""
+    memory = store.memory()
+    return _targets(orjson.loads(memory[_STATE])) if _STATE in memory else {}
+
+
+def newest(store: Store) -> datetime | None:
+    """Up to where scrapes were collected; None in an empty store."""
+    memory = store.memory()
+    if _STATE not in memory:
+        return None
+    times = [_time(t) for t in orjson.loads(memory[_STATE])["collected_until"].values()]
+    return max((t for t in times if t is not None), default=None)
+
+
+def _targets(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey, Target]:
+    found = {}
+    for row in document["targets"]:
+        key = TargetKey(str(row["instance"]), str(row["engine"]))
+        labels = row["labels"]
+        found[key] = Target(key, labels if isinstance(labels, dict) else {})
+    return found
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _packed(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _unpacked(data: bytes) -> pl.DataFrame:
+    return pl.read_ipc(io.BytesIO(data))
