@@ -16,7 +16,7 @@ from driftwatch.clock import SystemClock
 if TYPE_CHECKING:
     from driftwatch.model import Incident
 
-HEADER = ("ID", "STATE", "SEVERITY", "SINCE", "TARGET", "ALERT")
+HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 
 
 @click.command()
@@ -104,7 +104,7 @@ def short_row(incident: Incident, now: datetime) -> tuple[str, ...]:
         incident.id[:8],
         state_word(incident),
         incident.severity,
-        short_time(incident.started_at, now),
+        short_time(incident.started_at, now).removesuffix(" UTC"),
         target_text(incident.target),
         incident.alert,
     )

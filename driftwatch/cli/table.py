@@ -25,19 +25,16 @@ def encodable(text: str) -> str:
 def render(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, mark: str = "…"
 ) -> list[str]:
-    """Aligned lines of at most ``width`` columns; the last column gives way, then the one before.
+    """Aligned lines of at most ``width`` columns; the widest column gives way first.
 
-    A column is cut down to its header's width, not further.
+    A column is cut down to its header's width or eight characters, not further.
     """
     table = [list(header), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(header))]
-    excess = sum(widths) + 2 * (len(widths) - 1) - width
-    for i in reversed(range(len(widths))):
-        if excess <= 0:
-            break
-        cut = min(excess, max(0, widths[i] - max(len(header[i]), 8)))
-        widths[i] -= cut
-        excess -= cut
+    floors = [min(size, max(len(name), 8)) for size, name in zip(widths, header, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != floors:
+        widest = max(range(len(widths)), key=lambda i: (widths[i] > floors[i], widths[i], i))
+        widths[widest] -= 1
     return [
         "  ".join(_fit(cell, size, mark) for cell, size in zip(line, widths, strict=True)).rstrip()
         for line in table
