@@ -41,6 +41,7 @@ _START = re.compile(r"vLLM API server version|█\s+version \d|non-default args:
 _NON_DEFAULT = re.compile(r"non-default args: (\{.*)")
 _LOG_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Using max model len ([\d,]+)"), "max_model_len"),
+    (re.compile(r"Auto-fit max_model_len: reduced from [\d,]+ to ([\d,]+)"), "max_model_len"),
     (
         re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=([\d,]+)"),
         "max_num_batched_tokens",
@@ -141,21 +142,21 @@ def _python_items(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}]|: -?\d+(?=[,}])")
+_PIECE = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}]|: -?\d+(?=[,}])")
 
 
 def _top_level_integers(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     depth, key = 0, ""
-    for token in _TOKEN.findall(text):
-        if token in "([{":
+    for piece in _PIECE.findall(text):
+        if piece in "([{":
             depth += 1
-        elif token in ")]}":
+        elif piece in ")]}":
             depth -= 1
-        elif depth == 1 and token.startswith(": "):
-            found.setdefault(key, int(token[2:]))
+        elif depth == 1 and piece.startswith(": "):
+            found.setdefault(key, int(piece[2:]))
         elif depth == 1:
-            key = token[1:-1]
+            key = piece[1:-1]
     return found
 
 

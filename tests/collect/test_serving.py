@@ -110,15 +110,17 @@ def test_human_numbers(text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "k", "1.5K", "8 k", "8kk", "0x10", "eight"])
 def test_what_is_no_human_number(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         human_int(text)
 
 
 def test_arguments_in_every_spelling() -> None:
     serving = from_arguments(
-        ["vllm", "serve", "m", "--max-num-seqs", "8", "--max_model_len=8K"]
-        + ["--max-num-batched-tokens", "2k", "--api-server-count=2", "--block-size", "32"]
-        + ["--kv-transfer-config", '{"max_num_seqs": 99, "--max-num-seqs": 98}', "--trust"]
+        [
+            *("vllm", "serve", "m", "--max-num-seqs", "8", "--max_model_len=8K"),
+            *("--max-num-batched-tokens", "2k", "--api-server-count=2", "--block-size", "32"),
+            *("--kv-transfer-config", '{"max_num_seqs": 99, "--max-num-seqs": 98}', "--trust"),
+        ]
     )
     assert values(serving) == {
         "max_num_seqs": 8,
@@ -215,7 +217,7 @@ def test_declared_settings_that_are_wrong() -> None:
         from_config({"max_num_seq": 8})
     assert caught.value.help_text == "did you mean max_num_seqs?"
     for bad in (0, -8, "x", float("nan"), float("inf"), True, [8]):
-        with pytest.raises(UsageError, match="max_num_seqs: .* is not a number above 0"):
+        with pytest.raises(UsageError, match=r"max_num_seqs: .* is not a number above 0"):
             from_config({"max_num_seqs": bad})
 
 

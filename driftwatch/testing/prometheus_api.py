@@ -1,0 +1,188 @@
+"""A stand-in for a Prometheus API: recorded answers, evaluated on any grid, and faults on demand.
+
+It knows the two forms that driftwatch asks: a selector, and ``timestamp(selector)``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Literal
+from urllib.parse import parse_qs
+
+from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+
+MAX_POINTS = 11_000  # per series, as in Prometheus
+LOOKBACK_SECONDS = 300.0
+
+_JSON = {"Content-Type": "application/json"}
+_SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<inside>.*)\})?", re.DOTALL)
+_MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\\n]|\\.)*)"(,|$)', re.DOTALL)
+_ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series.
+
+    Attributes:
+        labels: with ``__name__``.
+        points: (unix seconds, value as text), in order of time.
+        lookback_seconds: how long a point is seen; answers of a range query already looked back
+            when they were recorded, so theirs is their step.
+    """
+
+    labels: Mapping[str, str]
+    points: Sequence[tuple[float, str]]
+    lookback_seconds: float = LOOKBACK_SECONDS
+
+
+def recorded(answers: Mapping[str, Any], step_seconds: float) -> list[Series]:
+    """Recorded answers of the query_range API → their series; derived ones are left out."""
+    return [
+        Series(one["metric"], [(at, value) for at, value in one["values"]], step_seconds * 0.99)
+        for answer in answers.values()
+        for one in answer["data"]["result"]
+        if "__name__" in one["metric"]
+    ]
+
+
+class PrometheusApi(LoopbackServer):
+    """Answers ``/api/v1/query_range``.
+
+    Args:
+        series: what it holds.
+        times: whether ``timestamp()`` answers; some compatible servers have none.
+        authorization: the header it wants, None: no credentials asked.
+
+    Attributes:
+        asked: parameters of each query, in order.
+        faults: (part of a query's text, what to answer then); the first that fits counts.
+        warnings: sent with every good answer.
+        posts: whether it takes POST.
+        drip: send an endless answer, byte by byte.
+    """
+
+    def __init__(
+        self, series: Iterable[Series], *, times: bool = True, authorization: str | None = None
+    ) -> None:
+        super().__init__()
+        self._series = list(series)
+        self._times = times
+        self._authorization = authorization
+        self.asked: list[dict[str, str]] = []
+        self.faults: list[tuple[str, Answer]] = []
+        self.warnings: list[str] = []
+        self.posts = True
+        self.drip: Literal["", "headers", "body"] = ""
+
+    def judge(self, request: Request) -> Answer:
+        """The answer to one query."""
+        path, _, text = request.path.partition("?")
+        if request.method == "POST":
+            if not self.posts:
+                return Answer(405, "Method Not Allowed")
+            text = request.body.decode()
+        if path != "/api/v1/query_range":
+            return Answer(404, "404 page not found")
+        if self._authorization is not None:
+            if request.headers.get("authorization") != self._authorization:
+                return Answer(401, "Unauthorized")
+        asked = {name: values[0] for name, values in parse_qs(text).items()}
+        self.asked.append(asked)
+        for part, answer in self.faults:
+            if part in asked["query"]:
+                return answer
+        return self._evaluate(asked)
+
+    def _evaluate(self, asked: Mapping[str, str]) -> Answer:
+        start, end, step = (Decimal(asked[name]) for name in ("start", "end", "step"))
+        points = int((end - start) / step) + 1
+        if points > MAX_POINTS:
+            return refused(
+                "exceeded maximum resolution of 11,000 points per timeseries. "
+                "Try decreasing the query resolution (?step=XX)"
+            )
+        grid = [float(start + step * i) for i in range(points)]
+        text = asked["query"]
+        times = text.startswith("timestamp(") and text.endswith(")")
+        text = text.removeprefix("timestamp(").removesuffix(")") if times else text
+        match = _SELECTOR.fullmatch(text)
+        wanted = None if match is None else _matchers(match["name"], match["inside"])
+        if wanted is None:
+            return refused(f"invalid parameter 'query': parse error: {text}")
+        result = []
+        for series in self._series:
+            if all(fits.fullmatch(series.labels.get(name, "")) for name, fits in wanted):
+                if times and not self._times:
+                    continue
+                values = _on(grid, series, times)
+                if values:
+                    drop = {"__name__"} if times else set()
+                    labels = {k: v for k, v in series.labels.items() if k not in drop}
+                    result.append({"metric": labels, "values": values})
+        answer: dict[str, Any] = {"status": "success"}
+        answer["data"] = {"resultType": "matrix", "result": result}
+        if self.warnings:
+            answer["warnings"] = self.warnings
+        return Answer(200, json.dumps(answer), _JSON)
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        if not self.drip:
+            # a client that gave up has closed its end
+            with suppress(ConnectionError):
+                super()._serve(handler)
+            return
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        handler.close_connection = True
+        with suppress(ConnectionError):
+            if self.drip == "body":
+                handler.send_response(200)
+                handler.send_header("Content-Length", "100000")
+                handler.end_headers()
+            else:
+                handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not self._closing.wait(0.01):
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+
+
+def refused(message: str, status: int = 400, kind: str = "bad_data") -> Answer:
+    """An error as Prometheus words it."""
+    body = {"status": "error", "errorType": kind, "error": message}
+    return Answer(status, json.dumps(body), _JSON)
+
+
+def _matchers(name: str | None, inside: str | None) -> list[tuple[str, re.Pattern[str]]] | None:
+    """Label → pattern, None where it does not parse."""
+    found = [] if name is None else [("__name__", re.compile(re.escape(name)))]
+    at, inside = 0, inside or ""
+    while at < len(inside):
+        match = _MATCHER.match(inside, at)
+        if match is None:
+            return None
+        label, kind, quoted, _ = match.groups()
+        if any(c not in _ESCAPES for c in re.findall(r"\\(.)", quoted, re.DOTALL)):
+            return None
+        value = re.sub(r"\\(.)", lambda m: _ESCAPES[m[1]], quoted, flags=re.DOTALL)
+        found.append((label, re.compile(value if kind == "=~" else re.escape(value))))
+        at = match.end()
+    return found or None
+
+
+def _on(grid: Sequence[float], series: Series, times: bool) -> list[list[Any]]:
+    """The newest point at each time of the grid, if it is not too old."""
+    found: list[list[Any]] = []
+    moments = [at for at, _ in series.points]
+    for now in grid:
+        index = bisect_right(moments, now) - 1
+        if index >= 0 and now - moments[index] < series.lookback_seconds:
+            at, value = series.points[index]
+            found.append([now, repr(at) if times else value])
+    return found
