@@ -63,10 +63,10 @@ def parse_condition(
             ``empty``, ``too-long``, ``too-many-terms``, ``too-deep``, ``syntax``,
             ``not-allowed``, ``unknown-column``, ``type``, ``number``.
     """
-    tokens = read_tokens(text, known)
     lenient = frozenset(false_when_unknown)
     builder = _Builder(text, known, lenient)
     try:
+        tokens = read_tokens(text, known)
         statements = Dialect.get_or_raise(None).parser().parse(tokens, text)
         expression = builder.truth(_only(statements))
     except (SqlglotError, RecursionError, ValueError) as error:

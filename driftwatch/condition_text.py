@@ -30,6 +30,7 @@ ALLOWED = (
 )
 _SMALLER = "split it into two rules, or ask for a column that says it"
 _INSTEAD = {
+    ".": "write 0.5 for .5; columns have no table before them",
     "!": "write NOT",
     "&&": "write AND",
     "||": "write OR",
@@ -41,7 +42,7 @@ _INSTEAD = {
     "notnull": "write IS NOT NULL",
     "select": "a condition reads one evidence row and nothing else",
 }
-_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?")
 
 _OPERANDS = {
     TokenType.NUMBER,

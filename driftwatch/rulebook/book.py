@@ -117,7 +117,9 @@ def _check_names(
             if receivers is not None and receiver not in receivers:
                 message = f"there is no receiver {receiver} in the configuration"
                 help_text = near(receiver, receivers)
-                one.fields.problem("receivers", "unknown-receiver", message, help_text)
+                one.fields.problem(
+                    "receivers", "unknown-receiver", message, help_text, inner=receiver
+                )
 
 
 def _shipped_trees() -> dict[str, Tree]:

@@ -68,10 +68,28 @@ class Fields:
             self.file.add(place, "missing-key", f"{self.what} has no {name}")
         return None
 
-    def problem(self, name: str, code: str, message: str, help_text: str | None = None) -> None:
-        """Note a problem at the value of a key (at its owner where there is none)."""
+    def problem(
+        self,
+        name: str,
+        code: str,
+        message: str,
+        help_text: str | None = None,
+        *,
+        inner: str | None = None,
+    ) -> None:
+        """Note a problem at the value of a key (at its owner where there is none).
+
+        ``inner`` is the item or key inside the value that is meant.
+        """
         found = self.node.entries.get(name)
-        self.file.add(found[1].place if found else self.place, code, message, help_text)
+        place = found[1].place if found else self.place
+        value = found[1] if found else None
+        if isinstance(value, Entries) and inner in value.entries:
+            place = value.entries[inner][0]
+        elif isinstance(value, Items):
+            items = (i.place for i in value.items if isinstance(i, Scalar) and i.value == inner)
+            place = next(items, place)
+        self.file.add(place, code, message, help_text)
 
     def text(self, name: str, *, required: bool = False) -> str | None:
         """A text value."""

@@ -161,7 +161,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
     for name in labels:
         if name in _RESERVED or not _NAME.fullmatch(name):
             hint = "severity: is a key of the rule" if name == "severity" else None
-            fields.problem("labels", "value", f"{name} cannot be a label", hint)
+            fields.problem("labels", "value", f"{name} cannot be a label", hint, inner=name)
     for_seconds, keep_firing_for = fields.seconds("for"), fields.seconds("keep_firing_for")
     tree = fields.text("tree")
     annotations = fields.texts("annotations")

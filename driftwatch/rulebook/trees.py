@@ -88,13 +88,15 @@ def _read_node(name: str, fields: Fields) -> Node | None:
     when = fields.condition("when")
     for column in show:
         if column not in BY_NAME:
-            fields.problem("show", "unknown-column", column, near(column, BY_NAME))
+            hint = near(column, BY_NAME)
+            fields.problem("show", "unknown-column", column, hint, inner=column)
     if question is None or when is None or yes is None or no is None:
         return None
     for column in not_asked:
         if column not in when.columns:
             message = f"not_asked names {column}, which the condition does not read"
-            fields.problem("not_asked", "unknown-column", message, near(column, when.columns))
+            hint = near(column, when.columns)
+            fields.problem("not_asked", "unknown-column", message, hint, inner=column)
     lenient = fields.condition("when", false_when_unknown=not_asked)
     if lenient is None:
         return None
