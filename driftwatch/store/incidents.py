@@ -11,10 +11,14 @@ from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, s
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Transition
-from driftwatch.store.rows import ACKNOWLEDGEMENT, INCIDENT_COLUMNS, incident_of, incident_row
+from driftwatch.store.rows import (
+    ACKNOWLEDGEMENT,
+    INCIDENT_COLUMNS,
+    chunks,
+    incident_of,
+    incident_row,
+)
 from driftwatch.store.tables import incidents, transitions
-
-_SOME = 500  # ids in one IN (...)
 
 
 def read_open(connection: Connection) -> dict[str, Incident]:
@@ -99,7 +103,7 @@ def write(
         )
     }
     gone = [id_ for id_, state in stored.items() if state == "pending" and id_ not in last]
-    for ids in _chunks(sorted(gone)):
+    for ids in chunks(sorted(gone)):
         connection.execute(delete(incidents).where(incidents.c.id.in_(ids)))
     resolved = _resolved_among(connection, [id_ for id_ in last if id_ not in stored])
     # what resolves goes first: one key has one open row at a time
@@ -126,7 +130,7 @@ def write(
 
 def _note(connection: Connection, happened: Sequence[Transition]) -> None:
     rows = {(t.incident.id, t.event): t.at for t in happened}
-    for ids in _chunks(sorted({id_ for id_, _ in rows})):
+    for ids in chunks(sorted({id_ for id_, _ in rows})):
         query = select(transitions.c.incident_id, transitions.c.event)
         for known in connection.execute(query.where(transitions.c.incident_id.in_(ids))):
             rows.pop((known.incident_id, known.event), None)
@@ -139,12 +143,8 @@ def _note(connection: Connection, happened: Sequence[Transition]) -> None:
 
 def _resolved_among(connection: Connection, candidates: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    for ids in _chunks(candidates):
+    for ids in chunks(candidates):
         found.update(
             connection.execute(select(incidents.c.id).where(incidents.c.id.in_(ids))).scalars()
         )
     return found
-
-
-def _chunks(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (ids[start : start + _SOME] for start in range(0, len(ids), _SOME))

@@ -8,20 +8,21 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from driftwatch.notify.plan import Delivery, PlannedDelivery
-from driftwatch.store.rows import delivery_of, delivery_row
+from driftwatch.store.rows import chunks, delivery_of, delivery_row
 from driftwatch.store.tables import deliveries, incidents
 
 
 def write(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
     """Add planned deliveries; one that is there already stays as it is."""
+    rows: dict[tuple[str, str, str], PlannedDelivery] = {}
     for delivery in planned:
-        known = select(deliveries.c.id).where(
-            deliveries.c.incident_id == delivery.incident_id,
-            deliveries.c.event == delivery.event,
-            deliveries.c.receiver == delivery.receiver,
-        )
-        if connection.execute(known).first() is None:
-            connection.execute(insert(deliveries), [delivery_row(delivery)])
+        rows.setdefault((delivery.incident_id, delivery.event, delivery.receiver), delivery)
+    for ids in chunks(sorted({incident_id for incident_id, _, _ in rows})):
+        known = select(deliveries.c.incident_id, deliveries.c.event, deliveries.c.receiver)
+        for there in connection.execute(known.where(deliveries.c.incident_id.in_(ids))):
+            rows.pop((there.incident_id, there.event, there.receiver), None)
+    if rows:
+        connection.execute(insert(deliveries), [delivery_row(row) for row in rows.values()])
 
 
 def read_due(connection: Connection, now: datetime) -> list[Delivery]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +16,11 @@ from driftwatch.notify.silence import Matcher, Silence
 # a person's, from the command line: the tick never writes them
 ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by")
 INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
+
+
+def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Ids in groups small enough for one ``IN (...)``."""
+    return (ids[start : start + 500] for start in range(0, len(ids), 500))
 
 
 def to_json(value: object) -> str:

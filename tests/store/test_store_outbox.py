@@ -50,6 +50,17 @@ def test_planned_twice_is_sent_once(store: Store, commit: Commit) -> None:
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent"]
 
 
+def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, commit: Commit) -> None:
+    storm = [replace(FIRING, id=f"{n:012x}", key=f"k{n}") for n in range(1201)]
+    pages = [replace(planned(), incident_id=incident.id) for incident in reversed(storm)]
+    happened = tuple(Transition(incident, "firing", NOW) for incident in storm)
+    for _ in range(2):
+        commit(*storm, happened=happened, deliveries=tuple(pages))
+    due = store.due_deliveries(NOW)
+    assert [d.incident_id for d in due] == [page.incident_id for page in pages]
+    assert store.undelivered_count() == len(storm) == len(store.open_incidents())
+
+
 def test_sent_is_sent(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = store.due_deliveries(NOW)
