@@ -11,8 +11,12 @@ from typing import Any
 import structlog
 
 
-def configure_logs() -> Any:
-    """State changes as one line each on stderr: for people on a terminal, logfmt elsewhere."""
+def configure_logs(*, quiet: bool = False) -> Any:
+    """State changes as one line each on stderr: for people on a terminal, logfmt elsewhere.
+
+    Args:
+        quiet: only errors (``watch`` prints the rest itself).
+    """
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=False)
         if sys.stderr.isatty()
@@ -24,6 +28,9 @@ def configure_logs() -> Any:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.ERROR if quiet else logging.INFO
+        ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     # APScheduler reports through listeners; its own lines would say everything twice
@@ -31,10 +38,9 @@ def configure_logs() -> Any:
     return structlog.get_logger()
 
 
-def until_signal() -> None:
-    """Return at SIGTERM or SIGINT."""
+def until_signal(seconds: float | None = None) -> None:
+    """Return at SIGTERM or SIGINT, or after so many seconds."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    while not stop.wait(1.0):
-        pass
+    stop.wait(seconds)

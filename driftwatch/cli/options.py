@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Time(click.ParamType):
+class Time(click.ParamType[datetime]):
     """An ISO 8601 time (UTC unless it says otherwise) or unix seconds."""
 
     name = "time"
@@ -37,7 +37,7 @@ class Time(click.ParamType):
             self.fail(f"{value!r} is no time: write 2026-11-18T02:56Z or unix seconds", param, ctx)
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[Any]):
     """Two times with two dots between: FROM..TO."""
 
     name = "from..to"
@@ -62,7 +62,7 @@ class Span(click.ParamType):
         return window
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[timedelta]):
     """A Prometheus duration: 90s, 10m, 1h30m."""
 
     name = "duration"

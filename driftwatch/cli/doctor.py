@@ -1,0 +1,136 @@
+"""``driftwatch doctor``: what can fire, what is missing, and the line that fixes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import Span, plan_from, print_problems, serving_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driftwatch.collect.schema import Source, SourceProblem
+    from driftwatch.model import Target, TargetKey
+    from driftwatch.service.checkup import Check, Checkup
+    from driftwatch.service.explain import Window
+
+
+@click.command(name="doctor")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--recording", type=click.Path(path_type=Path), help="Look at a recording.")
+@click.option("--baseline", type=Span(), help="A baseline that will be given.")
+@click.option("--all", "show_all", is_flag=True, help="Show what is fine as well.")
+@click.option("--json", "as_json", is_flag=True)
+@serving_options
+def command(
+    urls: tuple[str, ...],
+    recording: Path | None,
+    baseline: Window | None,
+    show_all: bool,
+    as_json: bool,
+    config: Path | None,
+    **serving: Any,
+) -> None:
+    """Prove every input of every rule, at metrics pages (URL), a recording, or --config.
+
+    Exit code 0: every rule can fire on every target; 1: not, with the reason.
+    """
+    from driftwatch.clock import SystemClock
+    from driftwatch.collect.schema import empty_scrapes
+    from driftwatch.service.checkup import checkup
+
+    plan = plan_from(config, **serving)
+    sources = _sources(urls, recording, config)
+    now = SystemClock().now()
+    frames = [empty_scrapes()]
+    targets: dict[TargetKey, Target] = {}
+    problems: list[SourceProblem] = []
+    for source in sources:
+        since, until = (
+            source.span() if hasattr(source, "span") else (now - timedelta(minutes=5), now)
+        )
+        collected = source.collect(since, until)
+        frames.append(collected.scrapes)
+        targets |= collected.targets
+        problems += collected.problems
+        source.close()
+    import polars as pl
+
+    print_problems(problems)
+    found = checkup(pl.concat(frames), plan.assign(targets), plan, baseline is not None)
+    _print(found, show_all, as_json)
+    click.get_current_context().exit(0 if found.ready else 1)
+
+
+def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -> list[Source]:
+    given = [bool(urls), recording is not None, config is not None and not urls and not recording]
+    if sum(given) != 1:
+        raise UsageError(
+            "give URLs, --recording, or --config",
+            help_text="driftwatch doctor http://host:8000/metrics",
+        )
+    if recording is not None:
+        from driftwatch.collect.recording import RecordingSource
+
+        return [RecordingSource(recording)]
+    if urls:
+        from driftwatch.collect.pages import PagesSource
+
+        return [PagesSource(list(urls))]
+    from driftwatch.clock import SystemClock
+    from driftwatch.service.configured import sources_of
+    from driftwatch.settings import load_settings
+
+    assert config is not None  # noqa: S101 - one of the three is given
+    return sources_of(load_settings(config), SystemClock())
+
+
+def _print(found: Checkup, show_all: bool, as_json: bool) -> None:
+    """Trouble first, verdict last."""
+    if as_json:
+        import json
+
+        document = {
+            "schema_version": 1,
+            "ready": found.ready,
+            "rules": dict(found.rules),
+            "checks": [asdict(check) for check in found.checks],
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    order = {"MISSING": 0, "WARNING": 1, "ok": 2}
+    checks = sorted(found.checks, key=lambda check: order[check.status])
+    wide = max((len(c.where) for c in checks), default=0)
+    fine = [c for c in checks if c.status == "ok"]
+    for check in checks:
+        if check.status != "ok" or show_all:
+            _print_check(check, wide)
+    if not show_all:
+        click.echo(f"ok      {len(fine)} checks (--all)")
+    able = sum(found.rules.values())
+    word = "READY" if found.ready else "NOT READY"
+    click.echo(f"{word}: {able} of {len(found.rules)} rules can fire on every target")
+
+
+def _print_check(check: Check, wide: int) -> None:
+    import textwrap
+
+    click.echo(
+        textwrap.fill(
+            f"{check.status:<8}{check.where:<{wide}}  {check.what}", 80, subsequent_indent=" " * 8
+        )
+    )
+    if check.disables:
+        click.echo(
+            textwrap.fill(
+                f"        disables  {', '.join(check.disables)}", 80, subsequent_indent=" " * 18
+            )
+        )
+    if check.fix:
+        click.echo(f"        fix       {check.fix}")

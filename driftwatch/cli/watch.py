@@ -1,0 +1,154 @@
+"""``driftwatch watch``: watch vLLM /metrics pages now; no configuration needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import Duration, override, plan_from, serving_options
+
+if TYPE_CHECKING:
+    from driftwatch.collect.pages import PagesSource
+    from driftwatch.service.plan import Plan
+    from driftwatch.service.state import Outcome
+
+
+@click.command(name="watch")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option(
+    "--interval", type=Duration(), default="5s", show_default=True, help="Between two scrapes."
+)
+@click.option("--for", "length", type=Duration(), help="Stop after this long.")
+@click.option(
+    "--db",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep scrapes and incidents here (default: nothing is kept).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Pages as JSON lines, minutes on stderr.")
+@serving_options
+def command(
+    urls: tuple[str, ...],
+    interval: timedelta,
+    length: timedelta | None,
+    db: Path | None,
+    as_json: bool,
+    **serving: Any,
+) -> None:
+    """Scrape URL... (http://host:8000/metrics) and print each minute and each page.
+
+    Ends at Ctrl-C.
+    """
+    import tempfile
+
+    from driftwatch.cli.logs import configure_logs, until_signal
+    from driftwatch.clock import SystemClock
+    from driftwatch.collect.pages import PagesSource
+    from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.service.run import Receiver, Service
+    from driftwatch.store.store import Store
+
+    configure_logs(quiet=True)
+    plan = plan_from(**serving)
+    clock = SystemClock()
+    source = PagesSource(urls, clock=clock)
+    plan = _ask_servers(source, plan)
+    screen = _Screen(plan, to_stderr=as_json)
+    receivers = [Receiver("stdout", ("page", "ticket", "notice"), StdoutSender(json=as_json))]
+    with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
+        path = db or Path(folder) / "watch.db"
+        with Store.open(path) as store, store.tick_lock():
+            service = Service(
+                [source],
+                plan,
+                store,
+                receivers,
+                clock,
+                interval_seconds=interval.total_seconds(),
+                on_outcome=screen.show,
+            )
+            service.start()
+            try:
+                until_signal(None if length is None else length.total_seconds())
+            finally:
+                service.stop()
+                service.deliver_once()
+
+
+def _ask_servers(source: PagesSource, plan: Plan) -> Plan:
+    """Version of every server, and its settings where the development endpoint answers."""
+    from driftwatch.collect.serving import from_server_info
+
+    versions = source.version()
+    found = []
+    for instance, info in source.server_info().items():
+        version = versions.get(instance)
+        click.echo(f"{instance}  vLLM {version or 'version unknown'}", err=True)
+        if info is not None:
+            found.append(from_server_info(info))
+    # settings that one server answered are not another one's
+    return override(plan, found) if len(found) == 1 and len(versions) == 1 else plan
+
+
+class _Screen:
+    """Prints what a tick found, once for every minute and target."""
+
+    def __init__(self, plan: Plan, *, to_stderr: bool) -> None:
+        from driftwatch.notify.stdout import needs_ascii
+
+        self._plan = plan
+        self._err = to_stderr
+        self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
+        self._known: set[tuple[str, str]] = set()
+        self._failing: dict[str, str] = {}
+
+    def show(self, outcome: Outcome) -> None:
+        """Failures at once, then the minutes."""
+        for row in outcome.scrapes.iter_rows(named=True):
+            self._failure(row)
+        for row in outcome.rows.iter_rows(named=True):
+            self._minute(row)
+
+    def _say(self, text: str) -> None:
+        from driftwatch.notify.layout import spell
+
+        click.echo(spell(text, self._ascii), err=self._err)
+
+    def _failure(self, row: Mapping[str, Any]) -> None:
+        """A scrape that failed is said when it begins and when it ends."""
+        where = row["instance"]
+        reason = None if row["ok"] else str(row["reason"])
+        if reason != self._failing.get(where):
+            if reason is not None:
+                self._say(f"{where}  NO DATA: {reason}")
+                self._failing[where] = reason
+            else:
+                self._say(f"{where}  answers again")
+                self._failing.pop(where, None)
+
+    def _minute(self, row: Mapping[str, Any]) -> None:
+        from driftwatch.model import TargetKey
+        from driftwatch.notify.minute_line import limit_line, minute_line
+
+        key = TargetKey(row["instance"], row["engine"])
+        if key not in self._known and row["scrapes"]:
+            self._known.add(key)
+            kv = row["kv_cache_tokens"]
+            size = "KV size unknown" if kv is None else f"KV {kv:,.0f} tokens"
+            self._say(f"{key.text}  engine {key.engine}, {size}")
+            unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row[n] is None]
+            if unknown:
+                self._say(f"UNKNOWN    {', '.join(unknown)}: not in /metrics")
+                self._say(
+                    "           give --startup-log FILE or --max-num-seqs N "
+                    "--max-num-batched-tokens N"
+                )
+        name = f"{key.text}  " if len(self._known) > 1 else ""
+        self._say(f"{name}{minute_line(row)}")
+        if row["scrapes"]:
+            self._say("  speed    at equal load: not measured by this release")
+            self._say(f"  limits   {limit_line(row)}")
