@@ -1,0 +1,138 @@
+"""A real server whose sequence cap binds, restarted with a higher one: one page, the right one.
+
+Truth (phases.json): light from minute 0, more than 8 sequences carry from minute 3 to 12, light
+until 14; then a restart with max_num_seqs 64 and the same requests again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from e2e_cases import pages, rewritten
+
+
+@pytest.fixture
+def recording(shared_data: Path) -> Path:
+    return shared_data / "vllm-0.32" / "run_cap"
+
+
+@pytest.fixture
+def told(run: Any, recording: Path) -> list[dict[str, Any]]:
+    return pages(run("replay", recording, "--json"))
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _first_scrape(recording: Path) -> datetime:
+    from driftwatch.collect.recording import RecordingSource
+
+    return RecordingSource(recording).span()[0]
+
+
+def test_one_page_with_nothing_configured(told: list[dict[str, Any]], recording: Path) -> None:
+    assert [(p["event"], p["alert"]) for p in told] == [
+        ("firing", "BatchLimitBinding"),
+        ("resolved", "BatchLimitBinding"),
+    ]
+    firing, resolved = told
+    start = _first_scrape(recording)
+    minutes = (_time(firing["times"]["firing_at"]) - start) / timedelta(minutes=1)
+    assert 10 <= minutes <= 13
+    end = start + timedelta(minutes=29)
+    assert _time(resolved["times"]["resolved_at"]) < end
+    assert firing["incident"]["id"] == resolved["incident"]["id"]
+
+
+def test_the_page_names_the_cap_and_one_change(told: list[dict[str, Any]]) -> None:
+    firing = told[0]
+    assert firing["severity"] == "page"
+    assert firing["diagnosis"]["leaf"] == "concurrency_cap_binding"
+    advice = firing["recommendation"]
+    assert advice["action"] == "change"
+    assert advice["knob"] == "max_num_seqs"
+    assert advice["from"] == 8
+    assert advice["from_provenance"] == "inferred"
+    assert 16 <= advice["to"] <= 64
+    assert advice["undo"] == "--max-num-seqs 8"
+
+
+def test_the_first_line_says_where_how_bad_and_what_to_do(told: list[dict[str, Any]]) -> None:
+    line = told[0]["summary"]
+    assert len(line) <= 120
+    assert re.fullmatch(
+        r"🔴 FIRING host:8000: requests wait \d+(\.\d)? of \d+(\.\d)? s TTFT\. "
+        r"Set max_num_seqs 8 \(inferred\) → \d+",
+        line,
+    ), line
+
+
+def test_a_known_cap_is_not_called_inferred(run: Any, recording: Path) -> None:
+    told = pages(
+        run("replay", recording, "--json", "--max-num-seqs", 8, "--max-num-batched-tokens", 1024)
+    )
+    assert told[0]["recommendation"]["from_provenance"] == "command line"
+    assert "inferred" not in told[0]["summary"]
+    limits = {limit["name"]: limit for limit in told[0]["diagnosis"]["limits"]}
+    assert limits["max_num_seqs"]["binds"] is True
+    assert limits["max_num_seqs"]["margin_ratio"] == 0
+    assert limits["max_num_batched_tokens"]["binds"] is False
+    assert limits["max_num_batched_tokens"]["margin_ratio"] > 0.9
+
+
+def test_phase_times_and_model_name_do_not_matter(
+    run: Any, recording: Path, tmp_path: Path, told: list[dict[str, Any]]
+) -> None:
+    year = 365 * 86_400
+
+    def shifted(line: dict[str, Any]) -> dict[str, Any]:
+        line = {k: v for k, v in line.items() if k not in ("phase", "dur", "client_inflight")}
+        line["t"] += year
+        body = line.get("body") or ""
+        body = body.replace('model_name="tiny-llama"', 'model_name="another/name"')
+        # the server's own clock moved along: start and creation times
+        line["body"] = re.sub(
+            r"^(process_start_time_seconds|[\w:]+_created(?:\{[^}]*\})?) (\S+)$",
+            lambda m: f"{m[1]} {float(m[2]) + year}",
+            body,
+            flags=re.M,
+        )
+        return line
+
+    copy = rewritten(recording / "scrapes.jsonl.gz", tmp_path / "copy.jsonl.gz", shifted)
+    again = pages(run("replay", copy, "--json"))
+    assert len(again) == len(told)
+    for one, other in zip(told, again, strict=True):
+        assert one["diagnosis"] == other["diagnosis"]
+        assert one["recommendation"] == other["recommendation"]
+        assert one["event"] == other["event"]
+        moved = _time(other["times"]["evaluated_at"]) - _time(one["times"]["evaluated_at"])
+        assert moved == timedelta(seconds=year)
+
+
+def test_the_evidence_table_is_written(run: Any, recording: Path, tmp_path: Path) -> None:
+    result = run("replay", recording, "--json", "--evidence", tmp_path / "e.parquet")
+    assert result.exit_code == 0
+    from driftwatch.evidence import COLUMNS
+
+    table = pl.read_parquet(tmp_path / "e.parquet")
+    assert {c.name for c in COLUMNS} <= set(table.columns)
+    assert len(table) == 29
+    finished = (table["requests_per_second"] * table["duration_seconds"]).sum()
+    # the last scrape lies after the last whole minute; everything before it is counted
+    assert 13_000 < finished <= 13_323
+    assert table["restarted"].sum() == 1
+    assert (table["generation_tokens_per_second"].drop_nulls() >= 0).all()
+
+
+def test_output_is_the_same_to_the_byte(run: Any, recording: Path, tmp_path: Path) -> None:
+    first = run("replay", recording, "--json", "--evidence", tmp_path / "a.parquet")
+    second = run("replay", recording, "--json", "--evidence", tmp_path / "b.parquet")
+    assert first.stdout == second.stdout
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
