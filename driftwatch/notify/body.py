@@ -24,10 +24,19 @@ from driftwatch.notify.numbers import (
     knob,
     milliseconds,
     percent,
+    percent_range,
     seconds,
     times,
 )
-from driftwatch.notify.wording import Page, instant, is_as_before, moved, value
+from driftwatch.notify.wording import (
+    Page,
+    full_advice,
+    instant,
+    is_as_before,
+    moved,
+    no_verdict,
+    value,
+)
 
 LINE_LIMIT = 300
 
@@ -76,11 +85,11 @@ def _body(page: Page) -> Iterator[Line]:
     if (text := _missing(page)) is not None:
         yield Line("Missing", text, weight=8)
     advised = page["recommendation"]
+    yield from _meaning(page)
     if advised is None:
         return
-    label = "Why" if advised["action"] == "change" else "No knob"
-    yield Line(label, clean(advised["reason"]), weight=3 if label == "Why" else 7)
     if advised["action"] == "change":
+        yield Line("Why", clean(advised["reason"]), weight=3)
         yield Line("Effect", "not replayed in this release", weight=2)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
@@ -88,6 +97,23 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
     if advised["wrong_if"]:
         yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+
+
+def _meaning(page: Page) -> Iterator[Line]:
+    """Where no knob is changed: what the leaf means, and the advice that line 1 had to cut."""
+    advised, diagnosis = page["recommendation"], page["diagnosis"]
+    if advised is not None and advised["action"] == "change":
+        return
+    meaning = diagnosis["meaning"] if diagnosis is not None else None
+    if meaning and page["severity"] != "notice":
+        yield Line("Means", clean(meaning), weight=5)
+    advice = full_advice(page) or ""
+    if no_verdict(page) is None and page["severity"] != "notice" and advice not in page["summary"]:
+        yield Line("Do", advice, weight=8)
+    if advised is not None and no_verdict(page) is None:
+        reason = clean(advised["reason"])
+        if reason.lower() not in (advice.lower(), (meaning or "").lower()):
+            yield Line("No knob", reason, weight=6)
 
 
 def since_text(page: Page) -> str:
@@ -210,8 +236,8 @@ def _seen(page: Page) -> str | None:
         target = slo.get(f"{stem}_seconds")
         if entry is None or entry["value"] is None or target is None:
             continue
-        least = "at least " if "reason" in entry else ""
-        goals.append(f"{least}{percent(entry['value'])} ({stem.upper()} {write(target)})")
+        met = percent_range(entry["value"], entry.get("upper", entry["value"]))
+        goals.append(f"{met} ({stem.upper()} {write(target)})")
     if goals:
         parts.append(f"in target {', '.join(goals)}")
     if page["alert"] == "EngineStuck":
@@ -246,8 +272,10 @@ def with_reason(name: str, reason: str | None) -> str:
     return f"{name}: {clean(reason)}" if reason else f"{name}: unknown"
 
 
-def evidence_text(column: str, found: Any, reason: str | None = None) -> str:
+def evidence_text(column: str, found: Any, reason: str | None = None, *, before: Any = None) -> str:
     """One evidence value with its short name and unit; unknown is said with its reason.
+
+    With the reference's value ``before``, from → to.
 
     >>> evidence_text("batch_assembly_wait_10m_seconds", 1.655)
     'wait 1.66 s'
@@ -261,6 +289,8 @@ def evidence_text(column: str, found: Any, reason: str | None = None) -> str:
         plain = column if "{}" in name else name
         return f"{plain} unknown" + (f" ({clean(reason)})" if reason else "")
     text = evidence_value(column, found)
+    if before is not None:
+        text = f"{evidence_value(column, before)} → {text}"
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 

@@ -75,7 +75,9 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
             out.append(line)
         line = (indent if out else "") + word.lstrip()
         while columns(line) > width:
+            # at least one character goes out, or a wide one would never fit
             head = fit(line, width)
+            head = head if len(head) > len(indent) else line[: len(indent) + 1]
             out.append(head)
             line = indent + line[len(head) :]
     return [*out, line] if line else out

@@ -63,6 +63,16 @@ def percent(ratio: float) -> str:
     return f"{scaled:,.0f} %"
 
 
+def percent_range(low: float, high: float) -> str:
+    """A share that is known between two bounds; one figure where they print alike.
+
+    >>> percent_range(0.61, 0.987), percent_range(0.987, 0.9871)
+    ('61–99 %', '99 %')
+    """
+    one, other = percent(low), percent(high)
+    return one if one == other else f"{one.removesuffix(' %')}–{other}"
+
+
 def change(ratio: float) -> str:
     """A ratio as a change in percent, for rates.
 

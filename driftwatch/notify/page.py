@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from driftwatch.evidence import BY_NAME, COLUMNS
-from driftwatch.model import Diagnosis, Finding, Incident, Limit, Recommendation, Slo
+from driftwatch.model import Diagnosis, Finding, Incident, Limit, Recommendation, Slo, Step
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.wording import headline
@@ -23,6 +23,7 @@ SCHEMA_VERSION = 1
 SILENCE_FOR = "2h"
 
 _NO_INPUT = "not in the scrapes of the window"
+_INSIDE_BUCKET = "a lower bound: the target lies inside a bucket, see upper"
 _NOT_FINITE = "not a finite number"
 
 
@@ -46,7 +47,7 @@ def build_page(
         at: end of the minute that decided it, aware.
         rule_annotations: the rule's annotations; ``runbook_url`` becomes a link.
         external_url: where people reach this driftwatch, None where they cannot.
-        slo: latency targets of the target's pool, None where none are configured.
+        slo: latency targets of the target's pool; None = those the evidence row carries.
 
     Returns:
         The page, valid against ``docs/page.schema.json``.
@@ -83,7 +84,7 @@ def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> di
         return {"evidence": dict(last.get("evidence") or {}), **found}
     return {
         "evidence": evidence_json(finding, incident.alert),
-        "slo": None if slo is None else _slo(slo),
+        "slo": _slo(slo, finding.evidence),
         "diagnosis": None
         if finding.diagnosis is None
         else diagnosis_json(finding.diagnosis, finding.reasons),
@@ -101,16 +102,20 @@ def evidence_json(finding: Finding, alert: str) -> dict[str, Any]:
     if finding.diagnosis is not None:
         wanted |= set(finding.diagnosis.missing)
     return {
-        column.name: _entry(column.name, finding.evidence.get(column.name), finding.reasons)
-        for column in COLUMNS
-        if column.name in wanted
+        column.name: _entry(column.name, finding) for column in COLUMNS if column.name in wanted
     }
 
 
-def _entry(column: str, raw: Any, reasons: Mapping[str, str]) -> dict[str, Any]:
+def _entry(column: str, finding: Finding) -> dict[str, Any]:
+    raw = finding.evidence.get(column)
     found = plain(raw)
     entry: dict[str, Any] = {"value": found, "unit": BY_NAME[column].unit}
-    reason = reasons.get(column)
+    reason = finding.reasons.get(column)
+    # buckets bound a share whose target lies inside one of them
+    most = plain(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
+    if column.endswith("in_target_10m_ratio") and None not in (found, most) and most > found:
+        entry["upper"] = most
+        reason = reason or _INSIDE_BUCKET
     if found is None and not reason:
         reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
     if reason:
@@ -135,7 +140,7 @@ def diagnosis_json(
                 "question": step.question,
                 "answer": step.answer,
                 "evidence": plain(step.evidence),
-                "reason": step.reason or _unknown_reason(step.evidence, known),
+                "reason": step.reason or _unknown_reason(step, known),
             }
             for step in diagnosis.path
         ],
@@ -144,8 +149,11 @@ def diagnosis_json(
     }
 
 
-def _unknown_reason(evidence: Mapping[str, Any], reasons: Mapping[str, str]) -> str | None:
-    said = [reasons[name] for name, found in evidence.items() if found is None and name in reasons]
+def _unknown_reason(step: Step, reasons: Mapping[str, str]) -> str | None:
+    unknown = [name for name, found in step.evidence.items() if found is None]
+    said = [reasons[name] for name in unknown if name in reasons]
+    if not said and step.answer in ("unknown", "not asked"):
+        said = [f"{', '.join(unknown) or 'its inputs'} unknown"]
     return "; ".join(dict.fromkeys(said)) or None
 
 
@@ -189,7 +197,17 @@ def plain(raw: Any) -> Any:
     return raw if raw is None or isinstance(raw, bool | int | str) else str(raw)
 
 
-def _slo(slo: Slo) -> dict[str, Any]:
+def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The targets as given, or as the evidence row carries them; None without any."""
+    if slo is None:
+        share = evidence.get("slo_share")
+        slo = Slo(
+            evidence.get("slo_ttft_seconds"),
+            evidence.get("slo_tpot_seconds"),
+            Slo().share if share is None else share,
+        )
+    if slo.ttft_seconds is None and slo.tpot_seconds is None:
+        return None
     return {
         "ttft_seconds": slo.ttft_seconds,
         "tpot_seconds": slo.tpot_seconds,

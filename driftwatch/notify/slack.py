@@ -50,7 +50,7 @@ def blocks(page: Page) -> dict[str, Any]:
         made.append({"type": "context", "elements": [_mrkdwn(commands)]})
     if buttons := _buttons(page):
         made.append({"type": "actions", "elements": buttons})
-    text = escape(page["summary"])
+    text = harmless(page["summary"])
     return {"text": text, "blocks": made, "unfurl_links": False, "unfurl_media": False}
 
 

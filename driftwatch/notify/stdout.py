@@ -35,11 +35,11 @@ class StdoutSender:
             DeliveryError: the output is closed or full.
         """
         stream = sys.stdout if self.stream is None else self.stream
-        if self.json:
-            text = orjson.dumps(dict(page)).decode()
-        else:
-            text = render(page, colour=wants_colour(stream), ascii=needs_ascii(stream)) + "\n"
         try:
+            if self.json:
+                text = orjson.dumps(dict(page)).decode()
+            else:
+                text = render(page, colour=wants_colour(stream), ascii=needs_ascii(stream)) + "\n"
             stream.write(text + "\n")
             stream.flush()
         except (OSError, ValueError) as error:

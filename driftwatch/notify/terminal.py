@@ -16,7 +16,8 @@ from driftwatch.notify.numbers import clean, count, moment, percent
 from driftwatch.notify.page import diagnosis_json, limit_json
 from driftwatch.notify.wording import LIMIT_WORDS, lead, setting_change, value
 
-_NARROWEST = 40
+_NARROWEST = 48
+_SIDE_BY_SIDE = 64  # narrower than this, what stood beside stands below
 _LABEL_WIDTH = 9
 _QUESTION_WIDTH = 30
 _ANSWER_WIDTH = len("not asked")
@@ -34,7 +35,7 @@ def render(
 
     Args:
         page: the page's JSON.
-        width: columns, at least 40. Commands are never broken: they are there to be copied.
+        width: columns, at least 48. Commands are never broken: they are there to be copied.
         colour: colour the state words (the caller asks the terminal and ``NO_COLOR``).
         ascii: spell everything in ASCII.
         next_command: printed instead of the page's ``explain`` command.
@@ -123,9 +124,11 @@ def _step(
     for column, found in step["evidence"].items():
         if found is None and reason:
             continue  # the reason says it once
-        now = evidence_text(column, found)
-        before = reference.get(column)
-        told.append(now if before is None else f"{evidence_text(column, before)} → {now}")
+        told.append(evidence_text(column, found, before=reference.get(column)))
+    if width < _SIDE_BY_SIDE:
+        asked = f" {clean(step['question'])} {answer}"
+        rows = wrap(spell(asked, ascii), width, " ")
+        return rows + wrap(spell(f"   {'; '.join(told)}", ascii), width, "   ") * bool(told)
     left = wrap(spell(clean(step["question"]), ascii), _QUESTION_WIDTH)
     start = _QUESTION_WIDTH + _ANSWER_WIDTH + 3
     right = wrap(spell("; ".join(told), ascii), max(20, width - start))
@@ -179,5 +182,8 @@ def render_limits(
     for name, *figures, remark in table:
         aligned = "  ".join(f"{text:>{sizes[at]}}" for at, text in enumerate(figures, start=1))
         head = f"{pad(name, sizes[0])}  {aligned}"
+        if width < _SIDE_BY_SIDE and remark:
+            out += [head, *wrap(spell(f"   {remark}", ascii), width, "   ")]
+            continue
         out += wrap(spell(f"{head}  {remark}".rstrip(), ascii), width, " " * (len(head) + 2))
     return paint("\n".join(out), colour)

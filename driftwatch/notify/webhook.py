@@ -134,6 +134,6 @@ def signature(body: bytes, secret: bytes) -> str:
     """Value of the signature header.
 
     >>> signature(b"{}", b"key")[:20]
-    'sha256=1ec0fb8e77a3d'
+    'sha256=a777724d943eb'
     """
     return "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()

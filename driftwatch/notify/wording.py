@@ -22,6 +22,7 @@ from driftwatch.notify.numbers import (
     milliseconds,
     moment,
     percent,
+    percent_range,
     seconds,
     span,
     squeeze,
@@ -32,6 +33,7 @@ Page = Mapping[str, Any]
 
 HEADLINE_LIMIT = 120
 WHERE_LIMIT = 40
+SHORT_WHERE_LIMIT = 24
 
 # ln 1.15 is the smallest shift of a mean that counts as one
 AS_BEFORE = (1 / 1.15, 1.15)
@@ -88,6 +90,14 @@ def target_name(page: Page) -> str:
     return clean(instance if engine == "0" else f"{instance}/{engine}")
 
 
+def given_pool(page: Page) -> str | None:
+    """The pool's name where somebody gave it one: not "default", not made of the model's name."""
+    pool, model = page["target"].get("pool"), page["target"].get("model_name")
+    if not pool or pool == "default" or (model and f"/{pool}".endswith(f"/{model}")):
+        return None
+    return clean(pool)
+
+
 def headline(page: Page) -> str:
     """Line 1, at most 120 characters: the count goes before the imperative does.
 
@@ -98,10 +108,11 @@ def headline(page: Page) -> str:
     >>> headline(firing)
     '🔴 FIRING host:8000: no token for 3 min. Do not change a knob; restart the engine'
     """
-    name, pool = target_name(page), page["target"].get("pool")
+    name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
-    if pool and clean(pool) != name:
-        wheres.insert(0, f"{squeeze(clean(pool), WHERE_LIMIT)} {wheres[0]}")
+    if pool and pool != name:
+        wheres.insert(0, f"{squeeze(pool, WHERE_LIMIT)} {wheres[0]}")
+    wheres.append(squeeze(name, SHORT_WHERE_LIMIT))
     word = state_word(page)
     if page["event"] == "resolved":
         texts = [
@@ -121,6 +132,8 @@ def headline(page: Page) -> str:
 
 def lead(page: Page) -> str:
     """Line 1 as it is read in full: a notice of moved traffic says what it will not do."""
+    if page["test"]:
+        return str(page["summary"])
     text = headline(page)
     quiet = page["alert"] == "LengthDrift" or leaf(page) in _TRAFFIC_LEAVES
     if page["event"] == "firing" and page["severity"] == "notice" and quiet:
@@ -154,7 +167,7 @@ def _cost(page: Page, past: bool) -> list[str]:
 
 
 def _missed(page: Page, past: bool) -> list[str]:
-    """Requests outside a latency target; a share is exact only on a bucket edge."""
+    """Requests outside a latency target: a range where the target lies inside a bucket."""
     if value(page, "slo_missed") is not True:
         return []
     slo = page["slo"] or {}
@@ -162,12 +175,14 @@ def _missed(page: Page, past: bool) -> list[str]:
     known: list[tuple[float, str]] = []
     for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
         column = f"{stem}_in_target_10m_ratio"
-        share, target = value(page, column), slo.get(f"{stem}_seconds")
-        if share is None or share >= slo.get("share", 1.0):
+        least, target = value(page, column), slo.get(f"{stem}_seconds")
+        if least is None or target is None:
             continue
-        bound = "up to " if "reason" in page["evidence"][column] else ""
-        goal = f"{stem.upper()} {write(target)}" if target else f"the {stem.upper()} target"
-        known.append((share, f"{bound}{percent(1 - share)} of requests {misses} {goal}"))
+        most = page["evidence"][column].get("upper", least)
+        if most >= slo["share"]:
+            continue
+        share = percent_range(1 - most, 1 - least)
+        known.append((most, f"{share} of requests {misses} {stem.upper()} {write(target)}"))
     texts = [text for _, text in sorted(known)]
     return texts[:1] or [f"the latency target {'was' if past else 'is'} missed"]
 
@@ -271,19 +286,38 @@ def imperatives(page: Page) -> list[str]:
         return [f"Set {setting_change(advised)}"]
     if page["severity"] == "notice":
         return []
-    diagnosis = page["diagnosis"]
-    if diagnosis is not None and diagnosis["leaf"] == "undetermined":
-        missing = ", ".join(diagnosis["missing"]) or "inputs missing"
-        return [f"No verdict: {missing} unknown", "No verdict"]
-    advice = diagnosis["advice"] if diagnosis is not None else None
-    if advice is None:
-        advice = DEFAULT_ADVICE.get(page["alert"])
-    if advice is None and advised is not None:
-        advice = "Do not change a knob"
+    if (lacking := no_verdict(page)) is not None:
+        return [f"No verdict: {lacking}", "No verdict"]
+    advice = full_advice(page)
     if not advice:
         return []
-    advice = clean(advice).rstrip(".")
-    return [advice, advice.split(";")[0]] if ";" in advice else [advice]
+    # shorter and shorter: without what stands in brackets, then clause by clause
+    shorter = [advice, advice.split(" (")[0]]
+    shorter += [advice[:at] for at in range(len(advice) - 1, 0, -1) if advice[at] in ",;:"]
+    return [text for text in shorter if text.count("(") == text.count(")")]
+
+
+def no_verdict(page: Page) -> str | None:
+    """What keeps the diagnosis or the advice from an answer, None where nothing does."""
+    diagnosis, advised = page["diagnosis"], page["recommendation"]
+    if diagnosis is not None and diagnosis["leaf"] == "undetermined":
+        return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
+    if advised is not None and advised["action"] == "none":
+        reason = clean(advised["reason"])
+        return reason if reason.endswith(" unknown") else None
+    return None
+
+
+def full_advice(page: Page) -> str | None:
+    """What to do instead of changing a knob: the leaf's advice, the reason of "none", a default."""
+    diagnosis, advised = page["diagnosis"], page["recommendation"]
+    said = diagnosis["advice"] if diagnosis is not None else None
+    if said is None and advised is not None and advised["action"] == "none":
+        said = advised["reason"]
+        if not said.lower().startswith("do not"):
+            said = "Do not change a knob"
+    said = said or DEFAULT_ADVICE.get(page["alert"])
+    return None if not said else clean(said[:1].upper() + said[1:]).rstrip(".")
 
 
 def setting_change(advised: Mapping[str, Any]) -> str:

@@ -266,6 +266,10 @@ BUDGET = case(
     ),
 )
 
+KV_ADVICE = (
+    "Do not change a knob; add a replica or free KV (fp8 KV, prefix caching, shorter contexts), "
+    "never raise max_num_seqs"
+)
 KV = case(
     "BatchLimitBinding",
     "page",
@@ -277,11 +281,10 @@ KV = case(
         leaf="kv_pressure",
         path=cap_path("kv_cache"),
         limits=(Limit("kv_cache", 7.9, 7.83, 0.01, True),),
-        advice="Do not change a knob; add a replica or shed load",
+        meaning="the KV cache is full, requests are preempted or wait for blocks",
+        advice=KV_ADVICE,
     ),
-    recommendation=Recommendation(
-        action="none", reason="the KV cache is full: a higher max_num_seqs only preempts more"
-    ),
+    recommendation=Recommendation(action="none", reason=KV_ADVICE),
 )
 
 UNDETERMINED = case(
@@ -305,6 +308,7 @@ UNDETERMINED = case(
         limits=(Limit("max_num_seqs", None, 7.83, None, None, "not in any metric"),),
         missing=("binding_limit",),
     ),
+    recommendation=Recommendation(action="none", reason="undetermined: binding_limit unknown"),
 )
 
 STUCK = case(
@@ -322,9 +326,12 @@ STUCK = case(
                 {"seconds_since_last_token": 185.0, "running_requests": 8.0},
             ),
         ),
-        advice="Do not change a knob; drain it and restart the engine",
+        meaning="requests are present and no token comes",
+        advice="Do not change a knob; drain it, keep its logs, restart it",
     ),
-    recommendation=Recommendation(action="none", reason="no setting makes a stuck engine go on"),
+    recommendation=Recommendation(
+        action="none", reason="Do not change a knob; drain it, keep its logs, restart it"
+    ),
 )
 
 DEFERRED_EVIDENCE = {
@@ -338,8 +345,14 @@ DEFERRED_TICKET = case("DeferredAdmission", "ticket", DEFERRED_EVIDENCE)
 DEFERRED_PAGE = case(
     "DeferredAdmission",
     "page",
-    DEFERRED_EVIDENCE | {"slo_missed": True, "ttft_in_target_10m_ratio": 0.4},
-    slo=SLO,
+    DEFERRED_EVIDENCE
+    | {
+        "slo_missed": True,
+        "ttft_in_target_10m_ratio": 0.38,
+        "ttft_in_target_10m_upper_ratio": 0.81,
+        "slo_ttft_seconds": 1.2,
+        "slo_share": 0.95,
+    },
 )
 
 COVERAGE = case(
@@ -386,6 +399,37 @@ SLOW = case(
     ),
 )
 
+CAP_HELD = replace(
+    CAP,
+    finding=replace(
+        CAP.finding,
+        recommendation=Recommendation(
+            action="none",
+            reason="do not raise max_num_seqs: the KV cache holds 9 requests at these lengths",
+        ),
+    ),
+)
+CAP_UNKNOWN = replace(
+    CAP,
+    finding=replace(
+        CAP.finding,
+        recommendation=Recommendation(action="none", reason="max_num_seqs unknown"),
+    ),
+)
+
+RATE_DROP = case(
+    "TrafficFell",
+    "notice",
+    {
+        "prompt_tokens_mean_ratio": 1.02,
+        "generation_tokens_mean_ratio": 0.99,
+        "requests_per_second_ratio": 0.23,
+        "finished_requests": 240.0,
+    },
+    reference={"kind": "baseline", "values": {}},
+    diagnosis=Diagnosis(tree="batch-size-drift", leaf="request_rate_drop", path=()),
+)
+
 CASES: dict[str, Case] = {
     "cap": CAP,
     "budget": BUDGET,
@@ -397,4 +441,7 @@ CASES: dict[str, Case] = {
     "coverage": COVERAGE,
     "drift": DRIFT,
     "slow": SLOW,
+    "cap_held": CAP_HELD,
+    "cap_unknown": CAP_UNKNOWN,
+    "rate_drop": RATE_DROP,
 }

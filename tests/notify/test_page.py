@@ -1,0 +1,228 @@
+"""The page's JSON against its published schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from page_cases import AT, BUDGET, CAP, CASES, DRIFT, KV, Case, case
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Step
+from driftwatch.notify.columns import SHORT, page_columns
+from driftwatch.notify.page import build_page, http_url
+from driftwatch.notify.sample import sample_page
+from driftwatch.notify.webhook import body_of
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def wrong(page: Any) -> list[str]:
+    return sorted(f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(page))
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_page_is_valid(name: str) -> None:
+    assert wrong(CASES[name].page()) == []
+    assert wrong(CASES[name].resolved()) == []
+    assert wrong(json.loads(body_of(CASES[name].page()))) == []
+
+
+def test_the_test_page_is_valid_and_marked() -> None:
+    page = sample_page("oncall", AT)
+    assert wrong(page) == []
+    assert page["test"] is True
+    assert page["summary"].startswith("TEST ")
+    assert "nothing is wrong" in page["summary"]
+
+
+def _schemas(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, sub in (node.get("properties") or {}).items():
+        yield f"{path}.{name}", sub
+        yield from _schemas(sub, f"{path}.{name}")
+    for name, sub in (node.get("$defs") or {}).items():
+        yield f"{path}#{name}", sub
+        yield from _schemas(sub, f"{path}#{name}")
+
+
+def test_every_field_is_described() -> None:
+    fields = [(p, s) for p, s in _schemas(SCHEMA, "page") if "allOf" not in p]
+    assert len(fields) > 60
+    assert [path for path, schema in fields if not schema.get("description")] == []
+
+
+def _unknown(value: Any, schema: Any, path: str) -> Iterator[str]:
+    """Fields of a page that the schema does not describe (it lets later releases add some)."""
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]] | {
+            k: v for k, v in schema.items() if k != "$ref"
+        }
+    for option in schema.get("anyOf", ()):
+        if "$ref" in option and isinstance(value, dict):
+            yield from _unknown(value, option, path)
+            return
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties")
+        for name, sub in value.items():
+            if name in known:
+                yield from _unknown(sub, known[name], f"{path}.{name}")
+            elif isinstance(more, dict):
+                yield from _unknown(sub, more, f"{path}.{name}")
+            elif path != "page.reference":
+                yield f"{path}.{name}"
+    elif isinstance(value, list):
+        for item in value:
+            yield from _unknown(item, schema.get("items", {}), f"{path}[]")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_holds_only_described_fields(name: str) -> None:
+    assert list(_unknown(CASES[name].page(), SCHEMA, "page")) == []
+    page = CASES[name].page()
+    page["evidence"]["running_requests"]["extra"] = 1
+    assert list(_unknown(page, SCHEMA, "page")) == ["page.evidence.running_requests.extra"]
+
+
+BREAKS: dict[str, Any] = {
+    "no version": lambda p: p.pop("schema_version"),
+    "another version": lambda p: p.update(schema_version=2),
+    "an unknown event": lambda p: p.update(event="acknowledged"),
+    "a headline of 121 characters": lambda p: p.update(summary="x" * 121),
+    "no headline": lambda p: p.update(summary=""),
+    "a time without zone": lambda p: p["times"].update(started_at="2026-11-18T02:45:00"),
+    "a number as time": lambda p: p["times"].update(started_at=1794969900),
+    "an unknown severity": lambda p: p.update(severity="critical"),
+    "null without a reason": lambda p: p["evidence"]["running_requests"].update(value=None),
+    "no unit": lambda p: p["evidence"]["running_requests"].pop("unit"),
+    "a label that is a number": lambda p: p["target"].update(engine=0),
+    "an answer nobody gives": lambda p: p["diagnosis"]["path"][0].update(answer="maybe"),
+    "unknown without a reason": lambda p: p["diagnosis"]["path"][3].update(reason=None),
+    "a change of nothing": lambda p: p["recommendation"].update(knob=None),
+    "a change to nothing": lambda p: p["recommendation"].update(to=None),
+    "an unknown action": lambda p: p["recommendation"].update(action="raise"),
+    "a link that runs": lambda p: p["links"].update(runbook="javascript:alert(1)"),
+    "no limits": lambda p: p["diagnosis"].pop("limits"),
+    "no links": lambda p: p.pop("links"),
+    "resolved at no time": lambda p: p.update(event="resolved"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_wrong_page_fails(name: str) -> None:
+    page = copy.deepcopy(CAP.page())
+    BREAKS[name](page)
+    assert wrong(page)
+
+
+def test_a_field_of_a_later_release_passes() -> None:
+    page = CAP.page() | {"cost": {"gpu_hours": 0.3}}
+    assert wrong(page) == []
+
+
+def test_a_resolved_page_carries_what_was_sent() -> None:
+    fired, resolved = BUDGET.page(), BUDGET.resolved()
+    for field in ("evidence", "slo", "diagnosis", "recommendation", "reference", "incident"):
+        assert resolved[field] == fired[field]
+    assert resolved["event"] == "resolved"
+    assert resolved["times"]["resolved_at"] == "2026-11-18T03:56:00Z"
+
+
+def test_a_page_carries_what_matters_and_its_path() -> None:
+    page = CAP.page()
+    assert 20 <= len(page["evidence"]) <= 50
+    walked = {column for step in page["diagnosis"]["path"] for column in step["evidence"]}
+    assert walked <= set(page["evidence"])
+    order = [c for c in BY_NAME if c in page["evidence"]]
+    assert list(page["evidence"]) == order
+
+
+@pytest.mark.parametrize(
+    "alert", ["BatchLimitBinding", "DeferredAdmission", "EngineStuck", "CoverageLost", "Own"]
+)
+def test_the_choice_of_columns_names_columns(alert: str) -> None:
+    assert page_columns(alert) <= set(BY_NAME)
+    assert set(SHORT) <= set(BY_NAME)
+
+
+def test_not_a_number_is_null_with_a_reason() -> None:
+    odd = {**CAP.finding.evidence, "running_requests": float("nan"), "scrapes": float("inf")}
+    page = replace(CAP, finding=replace(CAP.finding, evidence=odd)).page()
+    assert page["evidence"]["running_requests"] == {
+        "value": None,
+        "unit": "requests",
+        "reason": "not a finite number",
+    }
+    assert wrong(page) == []
+    json.dumps(page, allow_nan=False)
+
+
+def test_an_unknown_answer_always_has_a_reason() -> None:
+    step = Step("n", "Anything?", "unknown", {"kv_cache_usage_ratio": None})
+    diagnosis = replace(CAP.finding.diagnosis, path=(step,))  # type: ignore[type-var]
+    finding = replace(CAP.finding, diagnosis=diagnosis, reasons={})
+    page = replace(CAP, finding=finding).page()
+    assert page["diagnosis"]["path"][0]["reason"] == "kv_cache_usage_ratio unknown"
+    assert wrong(page) == []
+
+
+def test_the_same_page_twice() -> None:
+    assert body_of(BUDGET.page()) == body_of(BUDGET.page())
+
+
+def _named(instance: str, engine: str = "0") -> Case:
+    made = case("EngineStuck", "page", {}, labels={"instance": instance, "engine": engine})
+    return made
+
+
+def test_commands_are_quoted_for_a_shell() -> None:
+    links = _named("$(reboot);`id` 'x'", "1").page()["links"]
+    assert shlex.split(links["silence"]) == [
+        "driftwatch",
+        "silence",
+        "alert=EngineStuck",
+        "instance=$(reboot);`id` 'x'",
+        "engine=1",
+        "--for",
+        "2h",
+    ]
+    explain = shlex.split(links["explain"])
+    assert explain == ["driftwatch", "explain", "$(reboot);`id` 'x'/1", "--at", "2026-11-18T02:56Z"]
+
+
+def test_commands_of_a_page() -> None:
+    assert CAP.page()["links"] == {
+        "runbook": "https://wiki.example.net/vllm/batch-limit",
+        "driftwatch": "https://driftwatch.example.net/",
+        "explain": "driftwatch explain host:8000 --at 2026-11-18T02:56Z",
+        "ack": "driftwatch ack 3f9c1a7be204",
+        "silence": "driftwatch silence alert=BatchLimitBinding instance=host:8000 --for 2h",
+    }
+    assert KV.page()["links"]["explain"].startswith("driftwatch explain host:8000/1 ")
+    assert DRIFT.page()["links"]["explain"] is None
+    assert "pool=rag-8b" in DRIFT.page()["links"]["silence"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "javascript:alert(1)", "file:///etc/passwd", "https://a b", "http://x\n", "ftp://x"],
+)
+def test_only_plain_addresses_become_links(text: str | None) -> None:
+    assert http_url(text) is None
+
+
+def test_a_page_without_any_finding_or_page() -> None:
+    page = build_page(None, CAP.incident, "firing", AT, rule_annotations={}, external_url=None)
+    assert wrong(page) == []
+    assert page["summary"] == "🔴 FIRING host:8000: BatchLimitBinding is true"

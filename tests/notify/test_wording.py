@@ -1,0 +1,264 @@
+"""Line 1: where, how bad, do what; at most 120 characters; only words that are meant."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from page_cases import AT, BEGAN, BUDGET, CAP, CASES, COVERAGE, DRIFT, STUCK, Case, case
+
+from driftwatch.model import Diagnosis, Recommendation, Slo
+from driftwatch.notify.body import lines
+from driftwatch.notify.slack import blocks
+from driftwatch.notify.terminal import render
+from driftwatch.notify.wording import HEADLINE_LIMIT, headline, lead
+
+MODULES = ("numbers", "wording", "body", "layout", "delivery", "guard", "webhook", "slack", "page")
+
+NEVER = re.compile(
+    r"anomal|degraded|\bscore|optimal|confidence|throughput fell|\bok\b|\bnan\b|\bnone\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"driftwatch.notify.{module}"))
+    assert found.failed == 0
+
+
+EXACT = {
+    "cap": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "Set max_num_seqs 8 (inferred) → 40",
+    "budget": "🔴 FIRING rag-8b host:8000: 99 % of requests miss TTFT 1.0 s. "
+    "Set max_num_batched_tokens 512 → 2048",
+    "kv": "🔴 FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
+    "Do not change a knob; add a replica or free KV",
+    "undetermined": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "No verdict: binding_limit unknown",
+    "stuck": "🔴 FIRING host:8000: no token for 3 min, 12 requests present. "
+    "Do not change a knob; drain it, keep its logs, restart it",
+    "deferred_ticket": "TICKET host:8000: 5 requests deferred in 80 % of scrapes. "
+    "Do not change a knob; see LoRA slots, KV transfer, grammar",
+    "deferred_page": "🔴 FIRING host:8000: 19–62 % of requests miss TTFT 1.2 s. "
+    "Do not change a knob; see LoRA slots, KV transfer, grammar",
+    "coverage": "TICKET host:8000: inputs gone for 16 min: queue_seconds and 2 more. "
+    "Check the server and its scrape",
+    "drift": "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before",
+    "slow": "🔴 FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
+    "cap_held": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
+    "cap_unknown": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "No verdict: max_num_seqs unknown",
+    "rate_drop": "NOTICE host:8000: traffic changed 02:45 UTC: requests -77 %, "
+    "prompts as before, generations as before",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_headline_comes_out_exactly(name: str) -> None:
+    assert CASES[name].page()["summary"] == EXACT[name]
+
+
+def test_a_notice_says_what_it_will_not_do() -> None:
+    assert lead(DRIFT.page()) == (
+        "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before. "
+        "No page unless a limit binds and a target is missed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("cap", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): requests had waited"),
+        ("budget", "✅ RESOLVED rag-8b host:8000 after 71 min (02:45–03:56 UTC): 99 % of requests"),
+        ("stuck", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): no token had come for"),
+        ("coverage", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): inputs were gone:"),
+        ("drift", "✅ RESOLVED rag-8b after 75 min (02:41–03:56 UTC): traffic had changed:"),
+    ],
+)
+def test_a_resolved_page_says_how_long_it_lasted(name: str, start: str) -> None:
+    assert CASES[name].resolved()["summary"].startswith(start)
+
+
+def test_a_long_incident_names_both_days() -> None:
+    summary = CAP.resolved(timedelta(hours=25))["summary"]
+    assert "after 25 h (2026-11-18 02:45 – 2026-11-19 03:45 UTC)" in summary
+
+
+def test_a_resolved_incident_that_never_sent_a_page() -> None:
+    bare = replace(CAP, incident=replace(CAP.incident, page=None))
+    page = bare.resolved()
+    page |= {"evidence": {}, "diagnosis": None}
+    assert headline(page).endswith("(02:45–03:56 UTC): BatchLimitBinding was true")
+
+
+def test_the_range_of_a_share_whose_target_lies_inside_a_bucket() -> None:
+    page = CASES["deferred_page"].page()
+    share = page["evidence"]["ttft_in_target_10m_ratio"]
+    assert (share["value"], share["upper"]) == (0.38, 0.81)
+    assert "inside a bucket" in share["reason"]
+
+
+def test_a_target_that_is_met_is_not_called_missed() -> None:
+    evidence = {**BUDGET.finding.evidence, "tpot_in_target_10m_ratio": 0.4}
+    evidence["ttft_in_target_10m_ratio"] = 0.97
+    page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
+    assert "60 % of requests miss TPOT 50 ms" in page["summary"]
+
+
+@pytest.mark.parametrize(
+    "pool", ["default", "meta-llama/Llama-3.1-8B", "prod/meta-llama/Llama-3.1-8B"]
+)
+def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
+    target = {**BUDGET.incident.target, "pool": pool}
+    page = replace(BUDGET, incident=replace(BUDGET.incident, target=target)).page()
+    assert page["summary"].startswith("🔴 FIRING host:8000: ")
+
+
+def test_unknown_value_of_today_is_said() -> None:
+    advised = replace(BUDGET.finding.recommendation, from_value=None, from_provenance=None)  # type: ignore[type-var]
+    page = replace(BUDGET, finding=replace(BUDGET.finding, recommendation=advised)).page()
+    assert page["summary"].endswith("Set max_num_batched_tokens (now unknown) → 2048")
+
+
+def _long(instance: str, pool: str) -> Case:
+    target = {"instance": instance, "engine": "0", "pool": pool}
+    return replace(BUDGET, incident=replace(BUDGET.incident, target=target))
+
+
+def test_a_long_name_never_costs_the_imperative() -> None:
+    page = _long("vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000", "rag" * 20).page()
+    assert len(page["summary"]) <= HEADLINE_LIMIT
+    assert page["summary"].endswith("Set max_num_batched_tokens 512 → 2048")
+    assert "local:8000" in page["summary"]
+
+
+def test_the_count_goes_before_the_imperative() -> None:
+    target = {"instance": "vllm-rag-8b-6f7c9d5b4-x2x9p:8000", "engine": "0"}
+    page = replace(STUCK, incident=replace(STUCK.incident, target=target)).page()
+    assert "requests present" not in page["summary"]
+    assert "Do not change a knob; drain it" in page["summary"]
+
+
+texts = st.text(max_size=300)
+ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
+
+
+@given(
+    st.sampled_from(sorted(CASES)),
+    texts.filter(bool),
+    texts,
+    st.dictionaries(
+        st.sampled_from(
+            (
+                "batch_assembly_wait_10m_seconds",
+                "ttft_10m_seconds",
+                "waiting_requests",
+                "running_requests",
+                "seconds_since_last_token",
+                "coverage_missing_seconds",
+                "waiting_deferred_requests",
+                "waiting_deferred_share_10m_ratio",
+                "prompt_tokens_mean_2m_ratio",
+                "kv_cache_usage_ratio",
+                "ttft_in_target_10m_ratio",
+            )
+        ),
+        ratios,
+    ),
+    texts,
+)
+def test_any_label_and_number_makes_a_page(
+    name: str, instance: str, pool: str, changed: dict[str, Any], advice: str
+) -> None:
+    chosen = CASES[name]
+    finding = replace(chosen.finding, evidence={**chosen.finding.evidence, **changed})
+    if finding.diagnosis is not None:
+        finding = replace(finding, diagnosis=replace(finding.diagnosis, advice=advice or None))
+    target = {"instance": instance, "engine": "0", "pool": pool}
+    page = replace(chosen, finding=finding, incident=replace(chosen.incident, target=target)).page()
+    assert 0 < len(page["summary"]) <= HEADLINE_LIMIT
+    assert page["summary"].isprintable()
+    shown = render(page)
+    assert all(len(line) <= 80 or "driftwatch " in line for line in shown.splitlines())
+    body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]
+    told = [b["text"]["text"] if "text" in b else b["elements"][0]["text"] for b in body]
+    assert sum(map(len, told)) <= 1200
+
+
+def _said(page: dict[str, Any]) -> str:
+    message = blocks(page)
+    shown = [message["text"], *(str(b) for b in message["blocks"])]
+    shown += [f"{line.label} {line.text}" for line in lines(page)]
+    plain = " ".join([*shown, render(page), render(page, ascii=True), page["summary"]])
+    # keys and values of the payload's own syntax are not said to anybody
+    return plain.replace("'type':", "")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_words_that_are_never_said(name: str) -> None:
+    assert NEVER.search(_said(CASES[name].page())) is None
+    assert NEVER.search(_said(CASES[name].resolved())) is None
+
+
+def test_the_search_for_forbidden_words_finds_them() -> None:
+    for word in ("Anomaly", "degraded", "score 3", "optimal", "confidence 87 %", "ok", "nan"):
+        assert NEVER.search(f"x {word} y")
+
+
+def test_missing_evidence_is_said_with_its_reason() -> None:
+    case_without = case(
+        "BatchLimitBinding",
+        "page",
+        {"waiting_requests": 12.0},
+        reasons={"kv_cache_usage_ratio": "not on the page"},
+        diagnosis=Diagnosis(
+            "batch-size-drift", "undetermined", (), missing=("kv_cache_usage_ratio",)
+        ),
+    )
+    page = case_without.page()
+    assert "No verdict: kv_cache_usage_ratio unknown" in page["summary"]
+    assert "kv_cache_usage_ratio: not on the page" in render(page)
+    assert page["evidence"]["running_requests"]["value"] is None
+    assert page["evidence"]["running_requests"]["reason"]
+
+
+def test_coverage_names_every_input_that_is_gone() -> None:
+    shown = " ".join(render(COVERAGE.page()).split())
+    assert "queue_seconds, ttft_seconds, waiting_capacity_requests, gone for 16 min" in shown
+
+
+def test_slo_given_by_the_caller_wins_over_the_row() -> None:
+    evidence = {**BUDGET.finding.evidence, "slo_ttft_seconds": 5.0, "slo_share": 0.5}
+    page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
+    assert page["slo"] == {"ttft_seconds": 1.0, "tpot_seconds": 0.05, "share": 0.95}
+    row = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence), slo=None).page()
+    assert row["slo"] == {"ttft_seconds": 5.0, "tpot_seconds": None, "share": 0.5}
+    assert replace(BUDGET, slo=Slo()).page()["slo"] is None
+
+
+def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
+    own = case(
+        "QueueTooLong",
+        "ticket",
+        {"waiting_requests": 40.0},
+        annotations={"summary": "the queue is long"},
+        recommendation=Recommendation("none", reason="the rule advises nothing"),
+    )
+    assert own.page()["summary"] == "TICKET host:8000: the queue is long. Do not change a knob"
+
+
+def test_times_carry_their_zone() -> None:
+    for name in CASES:
+        for page in (CASES[name].page(), CASES[name].resolved()):
+            for clock in re.finditer(r"\b\d\d:\d\d\b(?!:)", render(page)):
+                rest = render(page)[clock.end() : clock.end() + 25]
+                assert re.match(r" UTC|Z|–\d\d:\d\d UTC| – ", rest), (name, clock[0], rest)
+    assert AT > BEGAN
