@@ -16,7 +16,7 @@ from driftwatch.yaml_positions import Entries, YamlFile
 
 NODE_KEYS = ("question", "when", "yes", "no", "not_asked", "show", "cause_on_yes")
 LEAF_KEYS = ("kind", "meaning", "knob", "advice")
-CAUSES = ("prompts", "generations", "demand")
+CAUSES = ("prompts", "generations")
 UNDETERMINED = "undetermined"  # where an unknown ends a walk; no file names it
 
 

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from driftwatch.errors import Problem
+from driftwatch.rulebook.render import render_problems
+
+LINE = "    when: tokens_per_second_per_gpu_rato <= 0.85"
+ONE = Problem(
+    "rules/pools.yaml",
+    14,
+    11,
+    "unknown-column",
+    "tokens_per_second_per_gpu_rato",
+    "did you mean tokens_per_second_per_gpu_ratio?",
+    LINE,
+    30,
+)
+
+
+def test_the_layout() -> None:
+    assert render_problems([ONE], files=9, rules=12) == (
+        "rules/pools.yaml:14:11: error[unknown-column] tokens_per_second_per_gpu_rato\n"
+        " 14 |     when: tokens_per_second_per_gpu_rato <= 0.85\n"
+        "    |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        " help: did you mean tokens_per_second_per_gpu_ratio?\n"
+        "1 error in 9 files, 12 rules"
+    )
+
+
+def test_a_problem_of_a_whole_file_and_a_warning() -> None:
+    whole = Problem("a.yaml", None, None, "unreadable", "cannot be read")
+    warning = Problem("b.yaml", 1, 1, "x", "doubtful", severity="warning")
+    assert render_problems([whole, whole, warning]) == (
+        "a.yaml: error[unreadable] cannot be read\n"
+        "a.yaml: error[unreadable] cannot be read\n"
+        "b.yaml:1:1: warning[x] doubtful\n"
+        "2 errors, 1 warning in 2 files"
+    )
+    assert render_problems([], files=1, rules=0) == "0 errors in 1 file, 0 rules"
+
+
+def test_ascii() -> None:
+    problem = Problem("a.yaml", 1, 4, "cycle", "a → b", None, "a: é × b", 1)
+    text = render_problems([problem], ascii_only=True)
+    assert text.isascii()
+    assert "a -> b" in text
+
+
+def test_a_long_line_is_cut_around_the_caret() -> None:
+    problem = Problem("a.yaml", 7, 301, "x", "here", None, "a" * 300 + "BAD" + "c" * 300, 3)
+    lines = render_problems([problem]).splitlines()
+    assert max(map(len, lines)) < 120
+    column = lines[2].index("^")
+    assert lines[1][column : column + 3] == "BAD"
+    assert lines[2].count("^") == 3
+
+
+def test_the_caret_stands_under_tabs_and_wide_characters() -> None:
+    tab = render_problems([Problem("a", 2, 2, "x", "m", None, "\tb: 1", 1)]).splitlines()
+    assert tab[2] == "   | \t^"
+    wide = render_problems([Problem("a", 2, 4, "x", "m", None, "日: b", 1)]).splitlines()
+    assert wide[2] == "   |     ^"  # one cell more than characters
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    text = render_problems([Problem("a", 1, 1, "x", "m", None, "\x1b[31m\u202eab", 1)])
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+def test_a_caret_beyond_the_line() -> None:
+    lines = render_problems([Problem("a", 1, 5, "x", "m", None, "abcd", 9)]).splitlines()
+    assert lines[2] == "   |     ^"

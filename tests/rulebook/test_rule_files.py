@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftwatch.durations import parse_duration
+from driftwatch.errors import ConfigError, Problem
+from driftwatch.rulebook.book import Rulebook, load_rulebook, read_rulebook
+
+RULE = """\
+groups:
+  - name: g
+    rules:
+      - alert: TooSlow
+        when: ttft_seconds_mean > 1
+        for: 1h30m
+        keep_firing_for: 5m
+        severity: page
+        tree: batch-size-drift
+        labels: {team: serving, signal: ttft}
+        annotations: {summary: slow, runbook_url: https://host/runbook}
+        receivers: [oncall]
+"""
+
+
+def write(folder: Path, text: str, name: str = "r.yaml") -> Path:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rules(folder: Path, *bodies: str) -> Path:
+    items = "".join(f"      - {{{body}}}\n" for body in bodies)
+    return write(folder, f"groups:\n  - name: g\n    rules:\n{items}")
+
+
+def problems(*paths: Path) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        load_rulebook(paths)
+    return list(caught.value.problems)
+
+
+def ids(book: Rulebook) -> list[str]:
+    return [rule.id for rule in book.rules]
+
+
+def test_every_field(tmp_path: Path) -> None:
+    path = write(tmp_path, RULE)
+    book = load_rulebook([path])
+    (rule,) = book.rules
+    assert rule.id == 'TooSlow{signal="ttft", team="serving"}'
+    assert (rule.alert, rule.group, rule.severity) == ("TooSlow", "g", "page")
+    assert rule.when.text == "ttft_seconds_mean > 1"
+    assert rule.when.columns == {"ttft_seconds_mean"}
+    assert (rule.for_seconds, rule.keep_firing_for_seconds) == (5400.0, 300.0)
+    assert rule.enabled and rule.reason is None
+    assert rule.labels == {"team": "serving", "signal": "ttft"}
+    assert rule.annotations["runbook_url"] == "https://host/runbook"
+    assert rule.receivers == ("oncall",)
+    assert (rule.path, rule.line) == (str(path), 4)
+    assert set(book.trees) == {"batch-size-drift"}  # the shipped one, because it is named
+
+
+def test_identities(tmp_path: Path) -> None:
+    one = "alert: A, when: restarted, severity: page"
+    path = rules(
+        tmp_path,
+        one,
+        "alert: A, when: restarted, severity: ticket",
+        "alert: A, when: restarted, severity: page, labels: {q: 'say \"x\"'}",
+        "alert: B, when: restarted, severity: notice",
+    )
+    assert ids(load_rulebook([path])) == [
+        'A{severity="page"}',
+        'A{severity="ticket"}',
+        'A{q="say \\"x\\""}',
+        "B",
+    ]
+
+
+def test_two_rules_that_cannot_be_told_apart(tmp_path: Path) -> None:
+    path = rules(tmp_path, *["alert: A, when: restarted, severity: page"] * 2)
+    (problem,) = problems(path)
+    assert (problem.code, problem.line) == ("duplicate", 5)
+    assert f"first in {path}:4" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message", "help_text"),
+    [
+        (
+            "alert: A, expr: up == 0, severity: page",
+            "unknown-key",
+            "unknown key expr",
+            "the key is `when`: conditions are SQL predicates, not PromQL",
+        ),
+        (
+            "alert: A, when: restarted, severity: page, anotations: {}",
+            "unknown-key",
+            "unknown key anotations",
+            "did you mean annotations?",
+        ),
+        (
+            "alert: A, when: restarted, severity: critical",
+            "value",
+            "severity is one of page, ticket, notice, not critical",
+            None,
+        ),
+        (
+            "alert: A, when: restarted, severity: pag",
+            "value",
+            "severity is one of page, ticket, notice, not pag",
+            "did you mean page?",
+        ),
+        ("alert: A, when: restarted", "missing-key", "rule A has no severity", None),
+        ("alert: A, severity: page", "missing-key", "rule A has no when", None),
+        ("when: restarted, severity: page", "missing-key", "the rule has no alert", None),
+        (
+            "alert: A, when: restarted, severity: page, for: -5m",
+            "duration",
+            "a duration cannot be negative: -5m",
+            None,
+        ),
+        (
+            "alert: A, when: restarted, severity: page, for: 5",
+            "duration",
+            "5 is not a duration; write 90s, 5m or 1h30m",
+            None,
+        ),
+        (
+            "alert: A, when: restarted, severity: page, enabled: false",
+            "missing-key",
+            "a disabled rule needs a reason",
+            'reason: "why it is off"',
+        ),
+        (
+            "alert: A, when: restarted, severity: page, enabled: nope",
+            "type",
+            "enabled is true or false",
+            None,
+        ),
+        (
+            "alert: A, when: restarted, severity: page, labels: {x: 1}",
+            "type",
+            "labels.x is text",
+            "put it in quotes",
+        ),
+        (
+            "alert: A, when: restarted, severity: page, labels: {severity: page}",
+            "value",
+            "severity cannot be a label",
+            "severity: is a key of the rule",
+        ),
+        (
+            "alert: A B, when: restarted, severity: page",
+            "value",
+            "'A B' is not an alert name",
+            "letters, digits and _, as in Prometheus",
+        ),
+        (
+            "alert: A, when: restarted, severity: page, tree: batch-size-drif",
+            "unknown-tree",
+            "there is no tree batch-size-drif",
+            "did you mean batch-size-drift?",
+        ),
+        ("alert: A, when: [restarted], severity: page", "type", None, None),
+        ("alert: A, when: restarted, severity: page, receivers: oncall", "type", None, None),
+        ("alert: A, when: restarted and, severity: page", "syntax", None, None),
+    ],
+)
+def test_what_is_wrong_with_one_rule(
+    tmp_path: Path, body: str, code: str, message: str | None, help_text: str | None
+) -> None:
+    (problem,) = problems(rules(tmp_path, body))
+    assert (problem.code, problem.line) == (code, 4)
+    assert message is None or problem.message == message
+    assert message is None or problem.help_text == help_text
+    assert problem.source_line is not None
+
+
+def test_every_problem_of_every_file_at_once(tmp_path: Path) -> None:
+    first = write(
+        tmp_path,
+        "groups:\n"
+        "  - name: g\n"
+        "    rules:\n"
+        "      - alert: A\n"
+        "        when: |\n"
+        "          restarted\n"
+        "            AND scrapess > 1\n"
+        "        severity: pages\n"
+        "        tree: nowhere\n"
+        "        for: 5 minutes\n",
+        "1.yaml",
+    )
+    second = write(tmp_path, "groups: []\nextra: 1\ngroups: []\n", "2.yaml")
+    third = write(tmp_path, "a: [\n", "3.yaml")
+    found = [(Path(p.path).name, p.line, p.column, p.code) for p in problems(first, second, third)]
+    assert found == [
+        ("1.yaml", 7, 17, "unknown-column"),
+        ("1.yaml", 8, 19, "value"),
+        ("1.yaml", 9, 15, "unknown-tree"),
+        ("1.yaml", 10, 14, "duration"),
+        ("2.yaml", 2, 1, "unknown-key"),
+        ("2.yaml", 3, 1, "duplicate-key"),
+        ("3.yaml", 2, 1, "yaml"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "empty"),
+        ("- a\n", "empty"),
+        ("rules: []\n", "unknown-key"),
+        ("groups: 5\n", "type"),
+        ("groups: [5]\n", "type"),
+        ("groups: [{name: g, rules: [5]}]\n", "type"),
+        ("groups: [{rules: []}]\n", "missing-key"),
+        ("groups: [{name: g, rules: []}, {name: g, rules: []}]\n", "duplicate"),
+    ],
+)
+def test_files_of_another_shape(tmp_path: Path, text: str, code: str) -> None:
+    assert code in [problem.code for problem in problems(write(tmp_path, text))]
+
+
+def test_folders_globs_and_files_that_are_not_there(tmp_path: Path) -> None:
+    rules(tmp_path, "alert: A, when: restarted, severity: page")
+    write(tmp_path, "tree: t\nstart: n\nnodes: {n: {question: Is it?, when: restarted, yes: a, "
+          "no: b}}\nleaves: {a: {kind: healthy, meaning: m}, b: {kind: healthy, meaning: m}}\n",
+          "trees/t.yaml")  # fmt: skip
+    book = load_rulebook([tmp_path])
+    assert (ids(book), list(book.trees)) == (["A"], ["t"])
+    book = load_rulebook([tmp_path / "*.yaml", tmp_path / "r.yaml"])
+    assert ids(book) == ["A"]  # once, although it is named twice
+    found = [(p.code, p.line) for p in problems(tmp_path / "x.yaml", tmp_path / "x*.yaml")]
+    assert found == [("no-files", None), ("unreadable", None)]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert [p.code for p in problems(empty)] == ["no-files"]
+
+
+def test_receivers_are_checked_where_they_are_known(tmp_path: Path) -> None:
+    path = rules(tmp_path, "alert: A, when: restarted, severity: page, receivers: [ana, oncal]")
+    assert read_rulebook([path]).problems == ()
+    (problem,) = read_rulebook([path], receivers=["oncall", "ana"]).problems
+    assert (problem.code, problem.help_text) == ("unknown-receiver", "did you mean oncall?")
+    assert problem.source_line is not None and problem.column is not None
+    assert problem.source_line[problem.column - 1 :].startswith("oncal]")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1d", 86400), ("250ms", 0.25),
+     ("1w2d", 777600), ("0s", 0)],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "m", "5 m", "30m1h", "5m5m", "1.5h", "-5m", "5M", "٥m", "9" * 50 + "s"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)

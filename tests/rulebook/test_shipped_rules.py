@@ -1,0 +1,291 @@
+"""What the shipped rules and the shipped tree say, on rows written by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from driftwatch.diagnose.walk import walk
+from driftwatch.evidence import COLUMNS, DType
+from driftwatch.model import Diagnosis
+from driftwatch.rulebook.book import Rulebook, load_rulebook
+from driftwatch.shipped import shipped
+
+DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
+SCHEMA = {column.name: DTYPES[column.dtype] for column in COLUMNS if column.dtype in DTYPES}
+ALLOWS = {f"allows_{n}": pl.Float64 for n in ("max_num_batched_tokens", "max_num_seqs", "kv_cache")}
+
+QUIET = {
+    "seconds_since_last_token": 0.0,
+    "waiting_deferred_share_10m_ratio": 0.0,
+    "limit_binding_share_10m_ratio": 0.0,
+    "observed_10m_seconds": 595.0,
+    "batch_assembly_wait_10m_seconds": 0.01,
+    "queue_share_of_ttft_10m_ratio": 0.1,
+    "preemptions_per_second": 0.0,
+    "kv_cache_usage_ratio": 0.2,
+    "waiting_requests": 0.0,
+    "binding_limit": "none",
+    "prefix_cache_hit_ratio": 0.5,
+}
+REFERENCE = {
+    "prompt_tokens_mean_ratio": 1.0,
+    "generation_tokens_mean_ratio": 1.0,
+    "prompt_tokens_mean_2m_ratio": 1.0,
+    "generation_tokens_mean_2m_ratio": 1.0,
+    "requests_per_second_ratio": 1.0,
+}
+BOUND = {
+    "limit_binding_share_10m_ratio": 0.6,
+    "batch_assembly_wait_10m_seconds": 1.7,
+    "queue_share_of_ttft_10m_ratio": 0.98,
+    "waiting_requests": 30.0,
+    "binding_limit": "max_num_seqs",
+}
+
+
+@pytest.fixture(scope="module")
+def book() -> Rulebook:
+    return load_rulebook()
+
+
+def rows(*changes: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame([QUIET | change for change in changes], schema=SCHEMA | ALLOWS)
+
+
+def says(book: Rulebook, rule: str, **change: Any) -> bool | None:
+    (found,) = (one for one in book.rules if one.id == rule)
+    answer = rows(change).select(found.when.expression.alias("answer"))["answer"].to_list()[0]
+    assert answer is None or isinstance(answer, bool)
+    return answer
+
+
+def diagnosis(book: Rulebook, **change: Any) -> Diagnosis:
+    (found,) = walk(book.trees["batch-size-drift"], rows(change))
+    return found
+
+
+def test_the_shipped_rules(book: Rulebook) -> None:
+    found = [(rule.id, rule.severity, rule.enabled, rule.tree) for rule in book.rules]
+    tree = "batch-size-drift"
+    assert found == [
+        ("BatchLimitBinding", "page", True, tree),
+        ("CoverageLost", "ticket", True, None),
+        ('DeferredAdmission{severity="ticket"}', "ticket", True, tree),
+        ('DeferredAdmission{severity="page"}', "page", True, tree),
+        ("EngineStuck", "page", True, tree),
+        ('LengthDrift{signal="prompt_tokens"}', "notice", True, tree),
+        ('LengthDrift{signal="generation_tokens"}', "notice", True, tree),
+        ("ThroughputDown", "page", False, tree),
+    ]
+    limit = next(rule for rule in book.rules if rule.id == "BatchLimitBinding")
+    assert (limit.for_seconds, limit.keep_firing_for_seconds) == (0, 300)
+    off = next(rule for rule in book.rules if not rule.enabled)
+    assert off.reason is not None and "137–402 times per server-month" in off.reason
+
+
+def test_every_threshold_has_its_source_beside_it() -> None:
+    for path in sorted(shipped("rules").glob("*.yaml")):
+        comments = "".join(re.findall(r"#.*", path.read_text(encoding="utf-8")))
+        assert "detection.md" in comments or "recommendation.md" in comments, path.name
+
+
+def test_nothing_is_true_of_a_quiet_server(book: Rulebook) -> None:
+    for rule in book.rules:
+        expected = None if rule.when.columns & {*REFERENCE, *COVERAGE} else False
+        if rule.enabled:
+            assert says(book, rule.id) is expected, rule.id
+            assert says(book, rule.id, **REFERENCE, **COVERAGE) is False, rule.id
+
+
+COVERAGE = {
+    "coverage_missing_seconds": 0.0,
+    "pool_coverage_missing_ratio": 0.0,
+    "pool_coverage_missing_targets": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"limit_binding_share_10m_ratio": 0.49}, False),
+        ({"limit_binding_share_10m_ratio": None}, None),
+        ({"observed_10m_seconds": 479.0}, False),
+        ({"observed_10m_seconds": None}, None),
+        ({"slo_missed": True}, True),
+        ({"slo_missed": True, "batch_assembly_wait_10m_seconds": 0.0}, True),
+        ({"slo_missed": False}, False),  # in target: waiting is not a page
+        ({"batch_assembly_wait_10m_seconds": 0.9}, False),  # and not unknown either
+        ({"queue_share_of_ttft_10m_ratio": 0.4}, False),
+        ({"queue_share_of_ttft_10m_ratio": None}, None),
+        ({"slo_missed": None, "batch_assembly_wait_10m_seconds": float("nan")}, None),
+    ],
+)
+def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
+    assert says(book, "BatchLimitBinding", **(BOUND | change)) is expected
+
+
+def test_engine_stuck(book: Rulebook) -> None:
+    assert says(book, "EngineStuck", seconds_since_last_token=119.0) is False
+    assert says(book, "EngineStuck", seconds_since_last_token=120.0) is True
+    assert says(book, "EngineStuck", seconds_since_last_token=None) is None
+
+
+def test_deferred_admission(book: Rulebook) -> None:
+    ticket, page = 'DeferredAdmission{severity="ticket"}', 'DeferredAdmission{severity="page"}'
+    change: dict[str, Any] = {"waiting_deferred_share_10m_ratio": 0.5}
+    assert (says(book, ticket, **change), says(book, page, **change)) == (True, False)
+    change["slo_missed"] = True
+    assert (says(book, ticket, **change), says(book, page, **change)) == (True, True)
+    change["observed_10m_seconds"] = 299.0
+    assert (says(book, ticket, **change), says(book, page, **change)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ratio", "targets", "expected"),
+    [
+        (900, 0.01, 1, True),
+        (899, 0.01, 1, False),
+        (300, 0.1, 2, True),
+        (300, 1.0, 1, False),
+        (299, 0.5, 9, False),
+        (300, None, 1, False),
+        (900, None, None, True),
+        (None, None, None, None),
+    ],
+)
+def test_coverage_lost(
+    book: Rulebook, seconds: float, ratio: float, targets: float, expected: bool | None
+) -> None:
+    answer = says(
+        book,
+        "CoverageLost",
+        coverage_missing_seconds=seconds,
+        pool_coverage_missing_ratio=ratio,
+        pool_coverage_missing_targets=targets,
+    )
+    assert answer is expected
+
+
+@pytest.mark.parametrize("signal", ["prompt_tokens", "generation_tokens"])
+def test_length_drift(book: Rulebook, signal: str) -> None:
+    rule, column = f'LengthDrift{{signal="{signal}"}}', f"{signal}_mean_2m_ratio"
+    answers = [says(book, rule, **{column: r}) for r in (0.67, 0.68, 1.49, 1.5, None)]
+    assert answers == [True, False, False, True, None]
+
+
+SLOW = {"speed_at_equal_load_ratio": 0.8}
+WALKS: list[tuple[str, dict[str, Any], str | None]] = [
+    ("healthy", REFERENCE, None),
+    ("drifted_within_limits", REFERENCE | {"prompt_tokens_mean_ratio": 3.96}, None),
+    ("drifted_within_limits", REFERENCE | {"generation_tokens_mean_ratio": 0.5}, None),
+    ("request_rate_drop", REFERENCE | {"requests_per_second_ratio": 0.23}, None),
+    ("undetermined", {}, None),
+    ("undetermined", REFERENCE | {"limit_binding_share_10m_ratio": None, **{
+        "batch_assembly_wait_10m_seconds": 2.0, "queue_share_of_ttft_10m_ratio": 0.9}}, None),
+    ("engine_stuck", {"seconds_since_last_token": 300.0}, None),
+    ("version_change", SLOW | {"release_changed": True}, None),
+    ("gpu_throttled", SLOW | {"gpu_sm_clock_ratio": 0.6}, None),
+    (
+        "prefix_cache_collapse",
+        SLOW | {"prefix_cache_hit_ratio": 0.1, "reference_prefix_cache_hit_ratio": 0.5},
+        None,
+    ),
+    ("replica_slow", SLOW | {"pool_speed_at_equal_load_ratio": 1.0}, None),
+    ("scheduler_regression", SLOW | {"prefix_cache_hit_ratio": None}, None),
+    ("scheduler_regression", SLOW | {"prefix_cache_hit_ratio": 0.0,
+                                     "reference_prefix_cache_hit_ratio": 0.0}, None),
+    ("concurrency_cap_binding", BOUND, None),  # lengths unknown: the cause stays open
+    ("concurrency_cap_binding", REFERENCE | BOUND, "demand"),
+    (
+        "concurrency_cap_binding",
+        REFERENCE | BOUND | {"generation_tokens_mean_ratio": 4.0},
+        "generations",
+    ),
+    ("concurrency_cap_binding", BOUND | {"slo_missed": True}, None),
+    ("healthy", REFERENCE | BOUND | {"slo_missed": False}, None),
+    ("healthy", REFERENCE | BOUND | {"batch_assembly_wait_10m_seconds": 0.2}, None),
+    (
+        "token_budget_binding",
+        REFERENCE | BOUND | {"binding_limit": "max_num_batched_tokens",
+                             "prompt_tokens_mean_ratio": 2.3},
+        "prompts",
+    ),
+    (
+        "token_budget_binding",
+        REFERENCE | BOUND | {"binding_limit": "max_num_batched_tokens"},
+        "demand",
+    ),
+    (
+        "kv_pressure",
+        REFERENCE | BOUND | {"binding_limit": "kv_cache", "generation_tokens_mean_ratio": 1.6},
+        "generations",
+    ),
+    ("kv_pressure", BOUND | {"binding_limit": "kv_cache"}, None),
+    ("undetermined", BOUND | {"binding_limit": None}, None),
+    (
+        "deferred_admission",
+        {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"},
+        None,
+    ),
+    (
+        "kv_pressure",
+        {"slo_missed": True, "preemptions_per_second": 0.1, "kv_cache_usage_ratio": 0.8},
+        None,
+    ),
+    (
+        "replica_imbalance",
+        {"slo_missed": True, "pool_idle_ratio": 0.5, "waiting_requests": 3.0},
+        None,
+    ),
+    ("undetermined", {"slo_missed": True}, None),  # nothing found, and speed was not measured
+    (
+        "drifted_within_limits",
+        REFERENCE | {"slo_missed": True, "speed_at_equal_load_ratio": 1.0,
+                     "prompt_tokens_mean_ratio": 2.0},
+        None,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("leaf", "change", "cause"), WALKS)
+def test_where_a_walk_ends(
+    book: Rulebook, leaf: str, change: dict[str, Any], cause: str | None
+) -> None:
+    found = diagnosis(book, **change)
+    assert found.leaf == leaf, [(step.node, step.answer) for step in found.path]
+    if leaf.endswith("_binding"):
+        assert found.cause == cause
+
+
+def test_every_leaf_is_walked_to(book: Rulebook) -> None:
+    walked = {leaf for leaf, _, _ in WALKS}
+    assert walked == {*book.trees["batch-size-drift"].leaves, "undetermined"}
+
+
+def test_an_unmeasured_speed_is_said(book: Rulebook) -> None:
+    found = diagnosis(book, **BOUND)
+    reasons = {step.node: step.reason for step in found.path}
+    said = "speed at equal load is not measured by this release"
+    assert reasons["engine_slower"] == said
+    missing = diagnosis(book, slo_missed=True)
+    assert missing.missing == ("speed_at_equal_load_ratio",)
+    assert diagnosis(book).missing == ("generation_tokens_mean_ratio", "prompt_tokens_mean_ratio")
+
+
+def test_a_leaf_that_changes_nothing_says_what_to_do(book: Rulebook) -> None:
+    for leaf in book.trees["batch-size-drift"].leaves.values():
+        assert (leaf.kind == "none") == (leaf.advice is not None), leaf.name
+        assert leaf.advice is None or leaf.advice.startswith("Do not change a knob; "), leaf.name
+        assert (leaf.kind == "change") == (leaf.knob is not None), leaf.name
+
+
+def test_words_that_are_never_said(tmp_path: Path) -> None:
+    never = re.compile(r"(?i)anomal|degraded|\bscore|optimal|confidence|throughput fell")
+    for path in sorted(shipped("rules").rglob("*.yaml")):
+        assert never.findall(path.read_text(encoding="utf-8")) == [], path.name
