@@ -109,11 +109,26 @@ def _read(inline: SecretStr | None, file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        return file.read_text(encoding="utf-8").strip()
+        secret = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        message = f"the secret cannot be read: {reason.lower()}"
-        raise ConfigError((Problem(str(file), None, None, "unreadable", message),)) from None
+        raise _unusable(file, "unreadable", f"it cannot be read: {reason.lower()}") from None
+    if not secret:
+        raise _unusable(file, "empty", "it is empty")
+    return secret
+
+
+def _read_url(inline: SecretStr | None, file: Path | None) -> str:
+    url = _read(inline, file) or ""
+    try:
+        return _http(url)
+    except ValueError as error:
+        raise _unusable(file or Path(), "value", str(error)) from None
+
+
+def _unusable(file: Path, code: str, reason: str) -> ConfigError:
+    message = f"the secret in this file cannot be used: {reason}"
+    return ConfigError((Problem(str(file), None, None, code, message),))
 
 
 class BasicAuth(_Part):
@@ -281,9 +296,9 @@ class SlackReceiver(_Part):
         """The URL, from its file where it lies in one.
 
         Raises:
-            ConfigError: the file cannot be read.
+            ConfigError: the file cannot be read, or holds no http(s) URL.
         """
-        return _read(self.webhook_url, self.webhook_url_file) or ""
+        return _read_url(self.webhook_url, self.webhook_url_file)
 
 
 class WebhookReceiver(_Part):
@@ -305,9 +320,9 @@ class WebhookReceiver(_Part):
         """The URL, from its file where it lies in one.
 
         Raises:
-            ConfigError: the file cannot be read.
+            ConfigError: the file cannot be read, or holds no http(s) URL.
         """
-        return _read(self.url, self.url_file) or ""
+        return _read_url(self.url, self.url_file)
 
     def read_secret(self) -> str | None:
         """The signing key, None = unsigned.

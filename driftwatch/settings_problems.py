@@ -62,7 +62,8 @@ def note_errors(
         name = str(location[-1]) if location else ""
         if kind == "extra_forbidden":
             known = sorted({f for m in _models_at(model, location[:-1]) for f in m.model_fields})
-            close = difflib.get_close_matches(name, known, n=1)
+            close = [key for key in known if key.startswith(f"{name}_")]
+            close = close or difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
             file.add(place, "unknown-key", f"unknown key {name}", hint)
         elif kind == "too_short" and _has_items(root, location):

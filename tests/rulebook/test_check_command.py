@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from driftwatch.cli.main import cli
+
+CONFIG = "receivers: [{name: oncall, stdout: {}}]\n"
+RULE = """\
+groups:
+  - name: g
+    rules:
+      - {alert: A, when: scrapes > 1, severity: page, receivers: [oncall]}
+"""
+
+
+def check(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["check", *map(str, arguments)], standalone_mode=False)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_shipped_rules_are_clean() -> None:
+    result = check()
+    assert (result.return_value, result.output) == (0, "0 errors in 7 files, 8 rules\n")
+
+
+def test_a_clean_configuration(tmp_path: Path) -> None:
+    config, rule = write(tmp_path, "c.yaml", CONFIG), write(tmp_path, "r.yaml", RULE)
+    result = check("--config", config, rule)
+    assert (result.return_value, result.output) == (0, "0 errors in 2 files, 1 rule\n")
+    assert check("--config", config).output == "0 errors in 8 files, 8 rules\n"
+    own = write(tmp_path, "own.yaml", CONFIG + "rules: ['r*.yaml']\n")
+    assert check("-c", own).output == "0 errors in 2 files, 1 rule\n"
+
+
+def test_every_problem_and_the_verdict_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write(tmp_path, "c.yaml", "receivers: [{name: oncal, stdout: {}}]\n")
+    rule = write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape"))
+    result = check("--config", config.name, rule)
+    assert result.return_value == 3
+    assert result.output == (
+        "r.yaml:4:26: error[unknown-column] scrape\n"
+        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall]}\n"
+        "   |                          ^^^^^^\n"
+        " help: did you mean scrapes?\n"
+        "r.yaml:4:66: error[unknown-receiver] there is no receiver oncall in the configuration\n"
+        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall]}\n"
+        "   |                                                                  ^^^^^^\n"
+        " help: did you mean oncal?\n"
+        "2 errors in 2 files, 1 rule\n"
+    )
+
+
+def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
+    config = write(tmp_path, "c.yaml", "intervall: 15s\n")
+    rule = write(tmp_path, "r.yaml", RULE.replace("page", "pages"))
+    result = check("-c", config, rule)
+    assert result.return_value == 3
+    assert "error[unknown-key] unknown key intervall" in result.output
+    assert "severity is one of page, ticket, notice, not pages" in result.output
+    assert result.output.endswith("2 errors in 2 files, 1 rule\n")
+
+
+def test_json(tmp_path: Path) -> None:
+    result = check("--json", write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape")))
+    found = json.loads(result.output)
+    assert result.return_value == 3
+    assert (found["schema_version"], found["ok"], found["files"], found["rules"]) == (
+        1,
+        False,
+        1,
+        1,
+    )
+    assert found["problems"][0] | {"path": None} == {
+        "path": None,
+        "line": 4,
+        "column": 26,
+        "severity": "error",
+        "code": "unknown-column",
+        "message": "scrape",
+        "help": "did you mean scrapes?",
+    }
+    clean = json.loads(check("--json").output)
+    assert (clean["ok"], clean["problems"]) == (True, [])
