@@ -11,127 +11,42 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     SecretStr,
     Tag,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from driftwatch.durations import parse_duration
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Severity
 from driftwatch.settings_problems import checked_names, note_errors, without_secrets
+from driftwatch.settings_values import (
+    SECRET,
+    Count,
+    File,
+    Labels,
+    Name,
+    Number,
+    Part,
+    Seconds,
+    Secret,
+    SecretUrl,
+    Url,
+    one_of,
+    read_of,
+    read_url_of,
+)
 from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
-SECRET = "<secret>"  # noqa: S105 - what is printed instead of one
 
 
-class Secret(SecretStr):
-    """A text that prints as ``<secret>`` everywhere but in ``get_secret_value()``."""
-
-    def _display(self) -> str:
-        return SECRET
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("a duration is text such as 15s or 1h30m")
-    return parse_duration(str(value))
-
-
-def _http(text: str) -> str:
-    """An http(s) URL without credentials; messages never hold the URL."""
-    try:
-        parts = urlsplit(text)
-        valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        valid = False
-    if not valid or any(character.isspace() for character in text):
-        raise ValueError("not a URL such as http://host:9090")
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("only http:// and https:// URLs are allowed")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("no user or password in a URL; use basic_auth")
-    return text
-
-
-def _secret_http(secret: Secret) -> Secret:
-    _http(secret.get_secret_value())
-    return secret
-
-
-def _below(path: Path, info: ValidationInfo) -> Path:
-    base = (info.context or {}).get("base")
-    expanded = path.expanduser()
-    return expanded if base is None else base / expanded
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
-Url = Annotated[str, AfterValidator(_http)]
-SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
-File = Annotated[Path, AfterValidator(_below)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63)]
-Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
-Count = Annotated[int, Field(gt=0, strict=True)]
-Number = Annotated[float, Field(gt=0, strict=True)]
-
-
-class _Part(BaseModel):
-    """What every part of the configuration has in common."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
-    )
-
-
-def _one_of(part: BaseModel, *names: str, required: bool = True) -> None:
-    given = [name for name in names if getattr(part, name) is not None]
-    if len(given) > 1 or (required and not given):
-        raise ValueError(f"give exactly one of {', '.join(names)}")
-
-
-def _read(inline: SecretStr | None, file: Path | None) -> str | None:
-    """A secret, from its file at this moment; None where neither is given."""
-    if inline is not None:
-        return inline.get_secret_value()
-    if file is None:
-        return None
-    try:
-        secret = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise _unusable(file, "unreadable", f"it cannot be read: {reason.lower()}") from None
-    if not secret:
-        raise _unusable(file, "empty", "it is empty")
-    return secret
-
-
-def _read_url(inline: SecretStr | None, file: Path | None) -> str:
-    url = _read(inline, file) or ""
-    try:
-        return _http(url)
-    except ValueError as error:
-        raise _unusable(file or Path(), "value", str(error)) from None
-
-
-def _unusable(file: Path, code: str, reason: str) -> ConfigError:
-    message = f"the secret in this file cannot be used: {reason}"
-    return ConfigError((Problem(str(file), None, None, code, message),))
-
-
-class BasicAuth(_Part):
+class BasicAuth(Part):
     """HTTP basic authentication."""
 
     username: str = Field(description="user name")
@@ -140,7 +55,7 @@ class BasicAuth(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _one_of(self, "password", "password_file")
+        one_of(self, "password", "password_file")
         return self
 
     def read_password(self) -> str:
@@ -149,10 +64,10 @@ class BasicAuth(_Part):
         Raises:
             ConfigError: the file cannot be read.
         """
-        return _read(self.password, self.password_file) or ""
+        return read_of(self.password, self.password_file) or ""
 
 
-class PrometheusSource(_Part):
+class PrometheusSource(Part):
     """A Prometheus-compatible API."""
 
     prometheus: Url = Field(description="base URL of the API")
@@ -162,7 +77,7 @@ class PrometheusSource(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _one_of(self, "bearer_token_file", "basic_auth", required=False)
+        one_of(self, "bearer_token_file", "basic_auth", required=False)
         return self
 
     def read_bearer_token(self) -> str | None:
@@ -171,17 +86,17 @@ class PrometheusSource(_Part):
         Raises:
             ConfigError: the file cannot be read.
         """
-        return _read(None, self.bearer_token_file)
+        return read_of(None, self.bearer_token_file)
 
 
-class PagesSource(_Part):
+class PagesSource(Part):
     """vLLM ``/metrics`` pages, scraped directly."""
 
     pages: tuple[Url, ...] = Field(min_length=1, description="URLs of /metrics pages")
     labels: Labels = Field(default_factory=dict, description="labels their targets get")
 
 
-class RecordingSource(_Part):
+class RecordingSource(Part):
     """Recorded scrapes."""
 
     recording: File = Field(description="scrapes.jsonl.gz")
@@ -212,7 +127,7 @@ SourceSettings = Annotated[
 ]
 
 
-class ServingSettings(_Part):
+class ServingSettings(Part):
     """How the pool's servers were started; what is not said here is unknown or read elsewhere."""
 
     max_num_seqs: Count | None = Field(None, description="sequence cap")
@@ -236,7 +151,7 @@ class ServingSettings(_Part):
         return self
 
 
-class SloSettings(_Part):
+class SloSettings(Part):
     """Latency targets."""
 
     ttft_seconds: Number | None = Field(None, description="target of time to first token")
@@ -252,7 +167,7 @@ class SloSettings(_Part):
         return self
 
 
-class TunedFor(_Part):
+class TunedFor(Part):
     """Mean lengths that the settings were chosen for: a declared reference."""
 
     prompt_tokens: Number | None = Field(None, description="mean prompt length in tokens")
@@ -265,7 +180,7 @@ class TunedFor(_Part):
         return self
 
 
-class PoolSettings(_Part):
+class PoolSettings(Part):
     """Targets that serve the same thing in the same way."""
 
     name: Name = Field(description="name of the pool, as pages print it")
@@ -281,7 +196,7 @@ class PoolSettings(_Part):
     tuned_for: TunedFor | None = Field(None, description="lengths it was tuned for")
 
 
-class SlackReceiver(_Part):
+class SlackReceiver(Part):
     """A Slack incoming webhook."""
 
     webhook_url: SecretUrl | None = Field(None, description="the URL; better in a file")
@@ -289,7 +204,7 @@ class SlackReceiver(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _one_of(self, "webhook_url", "webhook_url_file")
+        one_of(self, "webhook_url", "webhook_url_file")
         return self
 
     def read_url(self) -> str:
@@ -298,10 +213,10 @@ class SlackReceiver(_Part):
         Raises:
             ConfigError: the file cannot be read, or holds no http(s) URL.
         """
-        return _read_url(self.webhook_url, self.webhook_url_file)
+        return read_url_of(self.webhook_url, self.webhook_url_file)
 
 
-class WebhookReceiver(_Part):
+class WebhookReceiver(Part):
     """Any server that takes the page as JSON."""
 
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
@@ -312,8 +227,8 @@ class WebhookReceiver(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _one_of(self, "url", "url_file")
-        _one_of(self, "secret", "secret_file", required=False)
+        one_of(self, "url", "url_file")
+        one_of(self, "secret", "secret_file", required=False)
         return self
 
     def read_url(self) -> str:
@@ -322,7 +237,7 @@ class WebhookReceiver(_Part):
         Raises:
             ConfigError: the file cannot be read, or holds no http(s) URL.
         """
-        return _read_url(self.url, self.url_file)
+        return read_url_of(self.url, self.url_file)
 
     def read_secret(self) -> str | None:
         """The signing key, None = unsigned.
@@ -330,14 +245,14 @@ class WebhookReceiver(_Part):
         Raises:
             ConfigError: the file cannot be read.
         """
-        return _read(self.secret, self.secret_file)
+        return read_of(self.secret, self.secret_file)
 
 
-class StdoutReceiver(_Part):
+class StdoutReceiver(Part):
     """Pages as JSON lines on standard output."""
 
 
-class ReceiverSettings(_Part):
+class ReceiverSettings(Part):
     """Who is told, and of which severities."""
 
     name: Name = Field(description="name that rules and commands use")
@@ -355,11 +270,11 @@ class ReceiverSettings(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _one_of(self, "slack", "webhook", "stdout")
+        one_of(self, "slack", "webhook", "stdout")
         return self
 
 
-class Settings(_Part):
+class Settings(Part):
     """The whole configuration file."""
 
     sources: tuple[SourceSettings, ...] = Field((), description="where scrapes come from")

@@ -1,0 +1,125 @@
+"""What settings are made of: secrets, URLs, durations, files, and how they are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+)
+
+from driftwatch.durations import parse_duration
+from driftwatch.errors import ConfigError, Problem
+
+SECRET = "<secret>"  # noqa: S105 - what is printed instead of one
+
+
+class Secret(SecretStr):
+    """A text that prints as ``<secret>`` everywhere but in ``get_secret_value()``."""
+
+    def _display(self) -> str:
+        return SECRET
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("a duration is text such as 15s or 1h30m")
+    return parse_duration(str(value))
+
+
+def _http(text: str) -> str:
+    """An http(s) URL without credentials; messages never hold the URL."""
+    try:
+        parts = urlsplit(text)
+        valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        valid = False
+    if not valid or any(character.isspace() for character in text):
+        raise ValueError("not a URL such as http://host:9090")
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("only http:// and https:// URLs are allowed")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("no user or password in a URL; use basic_auth")
+    return text
+
+
+def _secret_http(secret: Secret) -> Secret:
+    _http(secret.get_secret_value())
+    return secret
+
+
+def _below(path: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("base")
+    expanded = path.expanduser()
+    return expanded if base is None else base / expanded
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
+Url = Annotated[str, AfterValidator(_http)]
+SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
+File = Annotated[Path, AfterValidator(_below)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63)]
+Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+Count = Annotated[int, Field(gt=0, strict=True)]
+Number = Annotated[float, Field(gt=0, strict=True)]
+
+
+class Part(BaseModel):
+    """A mapping of the configuration: no unknown keys, and values never stand in errors."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+
+def one_of(part: BaseModel, *names: str, required: bool = True) -> None:
+    """Refuse a part in which not exactly one of the fields is given."""
+    given = [name for name in names if getattr(part, name) is not None]
+    if len(given) > 1 or (required and not given):
+        raise ValueError(f"give exactly one of {', '.join(names)}")
+
+
+def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
+    """A secret, from its file at this moment; None where neither is given.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    if inline is not None:
+        return inline.get_secret_value()
+    if file is None:
+        return None
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise _unusable(file, "unreadable", f"it cannot be read: {reason.lower()}") from None
+    if not secret:
+        raise _unusable(file, "empty", "it is empty")
+    return secret
+
+
+def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
+    """The same for a URL, which is checked.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no http(s) URL.
+    """
+    url = read_of(inline, file) or ""
+    try:
+        return _http(url)
+    except ValueError as error:
+        raise _unusable(file or Path(), "value", str(error)) from None
+
+
+def _unusable(file: Path, code: str, reason: str) -> ConfigError:
+    message = f"the secret in this file cannot be used: {reason}"
+    return ConfigError((Problem(str(file), None, None, code, message),))
