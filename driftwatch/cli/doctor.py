@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--recording", type=click.Path(path_type=Path), help="Look at a recording.")
 @click.option("--baseline", type=Span(), help="A baseline that will be given.")
 @click.option("--all", "show_all", is_flag=True, help="Show what is fine as well.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @serving_options
 def command(
     urls: tuple[str, ...],

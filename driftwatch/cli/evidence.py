@@ -26,7 +26,7 @@ _EXIT_PROBLEM = 1
 @click.option("--to", "until", type=Time(), help="With --recording: end of the window.")
 @click.option("--target", help="With --recording: which engine, where there are several.")
 @click.option("--baseline", type=Span(), help="With --recording: window of the reference.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @serving_options
 def command(
     term: str | None,

@@ -34,7 +34,14 @@ _EXIT_NO_VERDICT = 4
 @click.command(name="explain")
 @click.argument("target", required=False)
 @click.option("--at", type=Time(), help="End of the window (default: the newest scrape).")
-@click.option("--window", "length", type=Duration(), default="10m", show_default=True)
+@click.option(
+    "--window",
+    "length",
+    type=Duration(),
+    default="10m",
+    show_default=True,
+    help="Length of the window.",
+)
 @click.option(
     "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
 )

@@ -31,7 +31,13 @@ HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
     metavar="WHEN",
     help="Those open or resolved since then: 24h, or a time like 2026-01-31T14:05Z.",
 )
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="At most so many.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @database_options
 def command(

@@ -225,6 +225,22 @@ def test_the_runbook_names_the_severities_that_ship() -> None:
         assert (f"**{rule.severity}" in text) or (not rule.enabled and "**off" in text), rule.id
 
 
+# -- own metrics ---------------------------------------------------------------------------------
+
+
+def test_every_metric_of_driftwatch_itself_is_documented() -> None:
+    from driftwatch.service.own_metrics import OwnMetrics
+
+    endings = {"counter": "_total", "info": "_info"}
+    names = [
+        family.name + endings.get(family.type, "") for family in OwnMetrics().registry.collect()
+    ]
+    assert "driftwatch_ticks_total" in names
+    assert undocumented(iter(names), "operations.md") == []
+    headings = [name for name in sections(DOCS / "operations.md") if name.startswith("driftwatch_")]
+    assert set(headings) == set(names)
+
+
 # -- settings ------------------------------------------------------------------------------------
 
 
