@@ -281,15 +281,18 @@ def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered)
     for part in parts:
         both = both.join(part, on=KEYS, how="full", coalesce=True)
     total, count = pl.col(f"{name}_sum"), pl.col(f"{name}_count")
-    lost = total.is_null() | count.is_null() | pl.col("all").is_null() | ~pl.col("whole")
+    all_known = total.is_not_null() & count.is_not_null()
+    # relabelling may drop the buckets and keep what means and rates are made of
+    bare = pl.col("all").is_null() & all_known
     odd = ~total.is_finite() | (total < 0) | ~count.is_finite() | (count < 0)
     checks = (
-        (lost, 'incomplete: no le="+Inf", _sum or _count'),
         (pl.col("bad") | odd, "NaN, infinite or negative"),
-        (pl.col("nan_edge"), "le is not a number"),
+        (pl.col("nan_edge"), "an le is not a number"),
+        (~(all_known & (bare | pl.col("whole"))), 'incomplete: no le="+Inf", _sum or _count'),
         (pl.col("falls"), "a bucket is below the one before"),
         (pl.col("all") != count, "the +Inf bucket is not the count"),
     )
+    _tell(name, both.with_columns(bare.alias("bad")), query, into, "_sum and _count, no _bucket")
     wrong = pl.lit(False)
     for check, why in checks:
         flagged = both.with_columns((check.fill_null(False) & ~wrong).alias("bad"))

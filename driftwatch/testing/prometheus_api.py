@@ -46,7 +46,7 @@ class Series:
 def recorded(answers: Mapping[str, Any], step_seconds: float) -> list[Series]:
     """Recorded answers of the query_range API → their series; derived ones are left out."""
     return [
-        Series(one["metric"], [(at, value) for at, value in one["values"]], step_seconds * 0.99)
+        Series(one["metric"], [(at, value) for at, value in one["values"]], step_seconds)
         for answer in answers.values()
         for one in answer["data"]["result"]
         if "__name__" in one["metric"]
@@ -91,9 +91,9 @@ class PrometheusApi(LoopbackServer):
             text = request.body.decode()
         if path != "/api/v1/query_range":
             return Answer(404, "404 page not found")
-        if self._authorization is not None:
-            if request.headers.get("authorization") != self._authorization:
-                return Answer(401, "Unauthorized")
+        wanted = self._authorization
+        if wanted is not None and request.headers.get("authorization") != wanted:
+            return Answer(401, "Unauthorized")
         asked = {name: values[0] for name, values in parse_qs(text).items()}
         self.asked.append(asked)
         for part, answer in self.faults:
