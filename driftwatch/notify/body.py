@@ -33,12 +33,15 @@ from driftwatch.notify.wording import (
     full_advice,
     instant,
     is_as_before,
+    length_words,
     moved,
     no_verdict,
     value,
 )
 
 LINE_LIMIT = 300
+
+_NOT_REPLAYED = "not replayed in this release"
 
 _DEFERRED_IS = "LoRA slots, KV transfer or grammar"
 _MILLISECOND_STEMS = ("itl_", "tpot_")
@@ -90,7 +93,8 @@ def _body(page: Page) -> Iterator[Line]:
         return
     if advised["action"] == "change":
         yield Line("Why", clean(advised["reason"]), weight=3)
-        yield Line("Effect", "not replayed in this release", weight=2)
+        if not any(_NOT_REPLAYED in cost for cost in advised["price"]):
+            yield Line("Effect", _NOT_REPLAYED, weight=2)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
     if price or undo:
@@ -120,8 +124,9 @@ def since_text(page: Page) -> str:
     """What moved since then: lengths against the reference, or why they are not compared."""
     if page["alert"] in ("CoverageLost", "EngineStuck"):
         return ""
-    parts = [text for stem in ("prompt", "generation") if (text := _length(page, stem))]
-    known = any(moved(page, stem) is not None for stem in ("prompt", "generation"))
+    stems = [stem for stem, _ in length_words(page)]
+    parts = [_length(page, stem) for stem in stems]
+    known = any(moved(page, stem) is not None for stem in stems)
     if not known:
         carried = page["evidence"].get("prompt_tokens_mean_ratio")
         if carried is None:
@@ -142,9 +147,13 @@ def _length(page: Page, stem: str) -> str:
         return f"{stem}s not compared"
     if is_as_before(ratio):
         return f"{stem}s as before ({times(ratio, 3)})"
-    now = value(page, f"{stem}_tokens_mean")
     before = _reference(page, f"{stem}_tokens_mean")
-    n = value(page, "finished_requests_2m") or value(page, "finished_requests")
+    if value(page, f"{stem}_tokens_mean_2m_ratio") is None:
+        now, n = value(page, f"{stem}_tokens_mean"), value(page, "finished_requests")
+    else:
+        # the page's own mean may be of a longer window than this ratio
+        now = None if before is None else ratio * before
+        n = value(page, "finished_requests_2m")
     detail = []
     if now is not None and before is not None:
         detail.append(f"mean {_tokens(before)} → {_tokens(now)}")
@@ -189,6 +198,9 @@ def _limit(page: Page) -> str | None:
     waiting = value(page, "waiting_requests")
     if waiting is not None:
         first += f", {count(waiting)} waiting"
+    share = value(page, "limit_binding_share_10m_ratio")
+    if share is not None:
+        first += f" (10-min means; bound in {percent(share)} of scrapes)"
     others = [write(page) for name, write in writers.items() if name not in bound]
     preempted = value(page, "preemptions_per_second")
     if preempted == 0:
@@ -282,12 +294,12 @@ def evidence_text(column: str, found: Any, reason: str | None = None, *, before:
     >>> evidence_text("prompt_tokens_mean_ratio", 2.34)
     'prompts ×2.34'
     >>> evidence_text("slo_missed", None, "no slo in the configuration")
-    'target missed unknown (no slo in the configuration)'
+    'target missed: unknown (no slo in the configuration)'
     """
     name = SHORT.get(column, column)
     if found is None:
         plain = column if "{}" in name else name
-        return f"{plain} unknown" + (f" ({clean(reason)})" if reason else "")
+        return f"{plain}: unknown" + (f" ({clean(reason)})" if reason else "")
     text = evidence_value(column, found)
     if before is not None:
         text = f"{evidence_value(column, before)} → {text}"
@@ -313,4 +325,4 @@ def evidence_value(column: str, found: Any) -> str:
         return duration(found) if found >= 60 else seconds(found, 3)
     if unit in ("requests", "tokens", "scrapes", "targets"):
         return count(found)
-    return f"{figure(found)} {unit}".rstrip()
+    return f"{figure(found)}/s" if unit == "1/s" else f"{figure(found)} {unit}".rstrip()

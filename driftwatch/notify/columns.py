@@ -130,7 +130,7 @@ SHORT: Mapping[str, str] = {
     "tokens_per_second_per_gpu": "tokens/s/GPU",
     "tokens_per_second_per_gpu_ratio": "tokens/s/GPU",
     "generation_tokens_per_second": "generated",
-    "seconds_since_last_token": "no token for",
+    "seconds_since_last_token": "silent for",
     "prefix_cache_hit_ratio": "prefix hits",
     "reference_prefix_cache_hit_ratio": "prefix hits before",
     "gpu_sm_clock_ratio": "SM clock",

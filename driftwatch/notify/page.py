@@ -150,9 +150,11 @@ def diagnosis_json(
 
 
 def _unknown_reason(step: Step, reasons: Mapping[str, str]) -> str | None:
+    if step.answer not in ("unknown", "not asked"):
+        return None
     unknown = [name for name, found in step.evidence.items() if found is None]
     said = [reasons[name] for name in unknown if name in reasons]
-    if not said and step.answer in ("unknown", "not asked"):
+    if not said:
         said = [f"{', '.join(unknown) or 'its inputs'} unknown"]
     return "; ".join(dict.fromkeys(said)) or None
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from driftwatch.model import Diagnosis, Limit
 from driftwatch.notify.body import Line, evidence_text, lines
+from driftwatch.notify.columns import SHORT
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
 from driftwatch.notify.numbers import clean, count, moment, percent
 from driftwatch.notify.page import diagnosis_json, limit_json
-from driftwatch.notify.wording import LIMIT_WORDS, lead, setting_change, value
+from driftwatch.notify.wording import LIMIT_WORDS, given_pool, lead, setting_change, value
 
 _NARROWEST = 48
 _SIDE_BY_SIDE = 64  # narrower than this, what stood beside stands below
@@ -64,8 +65,10 @@ def _told(line: Line) -> str:
 
 
 def _about(page: Mapping[str, Any]) -> str:
-    labels = {k: v for k, v in page["target"].items() if k not in ("instance", "engine")}
-    rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in labels.items())
+    shown = dict(page["target"])
+    told = {"model": shown.pop("model_name", None), "pool": given_pool(page)}
+    told |= {k: v for k, v in shown.items() if k not in ("instance", "engine", "pool")}
+    rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in told.items() if v)
     return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])} ({page['severity']}){rest}"
 
 
@@ -119,12 +122,7 @@ def _step(
     reference: Mapping[str, Any],
     ascii: bool,
 ) -> list[str]:
-    answer, reason = step["answer"], step["reason"]
-    told = [clean(reason)] if reason else []
-    for column, found in step["evidence"].items():
-        if found is None and reason:
-            continue  # the reason says it once
-        told.append(evidence_text(column, found, before=reference.get(column)))
+    answer, told = step["answer"], _facts(step, reference)
     if width < _SIDE_BY_SIDE:
         asked = f" {clean(step['question'])} {answer}"
         rows = wrap(spell(asked, ascii), width, " ")
@@ -139,6 +137,22 @@ def _step(
         word = answer if at == 0 else ""
         rows.append(f" {pad(question, _QUESTION_WIDTH)} {word:<{_ANSWER_WIDTH}} {fact}".rstrip())
     return rows
+
+
+def _facts(step: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
+    """What a question was decided on: numbers first where it was answered, else the reason."""
+    answer, reason = step["answer"], clean(step["reason"] or "")
+    facts = []
+    for column, found in step["evidence"].items():
+        said = answer in ("unknown", "not asked") or SHORT.get(column, column) in reason
+        if found is None and said:
+            continue  # the reason says it once
+        if answer == "yes" and isinstance(found, int | float) and found == 0:
+            continue  # one of several ways to a yes, and not the one that was taken
+        facts.append(evidence_text(column, found, before=reference.get(column)))
+    if not reason:
+        return facts
+    return [*facts, f"not asked: {reason}"] if answer in ("yes", "no") else [reason, *facts]
 
 
 def render_limits(

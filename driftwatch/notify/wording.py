@@ -251,6 +251,13 @@ def moved(page: Page, stem: str) -> float | None:
     return None if ratio is None else float(ratio)
 
 
+def length_words(page: Page) -> list[tuple[str, str]]:
+    """The two lengths with their words, the one that the rule is about first."""
+    both = [("prompt", "prompts"), ("generation", "generations")]
+    signal = page["target"].get("signal", "")
+    return sorted(both, key=lambda pair: not signal.startswith(pair[0]))
+
+
 def is_as_before(ratio: float) -> bool:
     """Whether a ratio to the reference counts as no change."""
     return AS_BEFORE[0] <= ratio <= AS_BEFORE[1]
@@ -260,7 +267,7 @@ def _traffic(page: Page, past: bool) -> list[str]:
     """What changed in the traffic: lengths first, then the rate where no length moved."""
     parts: list[str] = []
     still: list[str] = []
-    for stem, word in (("prompt", "prompts"), ("generation", "generations")):
+    for stem, word in length_words(page):
         ratio = moved(page, stem)
         if ratio is None:
             still.append(f"{word} unknown")

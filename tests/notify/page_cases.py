@@ -417,6 +417,19 @@ CAP_UNKNOWN = replace(
     ),
 )
 
+DRIFT_GENERATIONS = case(
+    "LengthDrift",
+    "notice",
+    {
+        "prompt_tokens_mean_2m_ratio": 1.37,
+        "generation_tokens_mean_2m_ratio": 2.13,
+        "generation_tokens_mean": 84.0,
+        "finished_requests_2m": 1632.0,
+    },
+    labels={"signal": "generation_tokens"},
+    reference={"kind": "baseline", "values": {"generation_tokens_mean": 62.8}},
+    diagnosis=Diagnosis(tree="batch-size-drift", leaf="drifted_within_limits", path=()),
+)
 RATE_DROP = case(
     "TrafficFell",
     "notice",
@@ -443,5 +456,6 @@ CASES: dict[str, Case] = {
     "slow": SLOW,
     "cap_held": CAP_HELD,
     "cap_unknown": CAP_UNKNOWN,
+    "drift_generations": DRIFT_GENERATIONS,
     "rate_drop": RATE_DROP,
 }

@@ -70,7 +70,7 @@ def test_a_changed_secret_counts_at_once(config: Path, slack: SlackServer) -> No
     with pytest.raises(DeliveryError, match="invalid_token"):
         sender.send(CAP.page())
     (config.parent / "slack.url").unlink()
-    with pytest.raises(DeliveryError, match="oncall: the secret cannot be read") as caught:
+    with pytest.raises(DeliveryError, match=r"oncall: .*cannot be read") as caught:
         sender.send(CAP.page())
     assert caught.value.permanent is False
     (config.parent / "slack.url").write_text(slack.url)

@@ -72,7 +72,7 @@ def test_an_answer_that_was_not_asked_prints_its_reason() -> None:
 def test_an_unknown_value_is_not_blank() -> None:
     step = Step("wait", "Waiting?", "yes", {"waiting_requests": None, "running_requests": 3.0})
     text = render_path(Diagnosis("t", "healthy", (step,)))
-    assert "waiting_requests unknown; 3 running" in text
+    assert "waiting_requests: unknown; 3 running" in text
 
 
 def test_the_path_beside_a_reference() -> None:

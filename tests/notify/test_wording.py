@@ -56,6 +56,8 @@ EXACT = {
     "cap_held": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
     "cap_unknown": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: max_num_seqs unknown",
+    "drift_generations": "NOTICE host:8000: traffic changed 02:45 UTC: "
+    "generations ×2.1, prompts ×1.4",
     "rate_drop": "NOTICE host:8000: traffic changed 02:45 UTC: requests -77 %, "
     "prompts as before, generations as before",
 }
@@ -64,6 +66,12 @@ EXACT = {
 @pytest.mark.parametrize("name", CASES)
 def test_headline_comes_out_exactly(name: str) -> None:
     assert CASES[name].page()["summary"] == EXACT[name]
+
+
+def test_a_mean_beside_a_ratio_is_of_the_same_window() -> None:
+    since = lines(CASES["drift_generations"].page())[0].text
+    # 62.8 × 2.13, not the 84 of the page's longer window
+    assert since.startswith("generations ×2.13 (mean 62.8 → 134, n 1,632); prompts ×1.37")
 
 
 def test_a_notice_says_what_it_will_not_do() -> None:
