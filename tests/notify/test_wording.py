@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_cases import AT, BEGAN, BUDGET, CAP, CASES, COVERAGE, DRIFT, STUCK, Case, case
 
@@ -159,6 +159,7 @@ texts = st.text(max_size=300)
 ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
 
 
+@settings(deadline=None, derandomize=True, max_examples=200)
 @given(
     st.sampled_from(sorted(CASES)),
     texts.filter(bool),
