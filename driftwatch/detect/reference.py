@@ -117,11 +117,14 @@ def with_reference(
         maintain_order="left",
     )
     recent = rows if two_minutes is None else two_minutes
+    # a window without a usable scrape says nothing, whatever the minute before it said
+    recent = recent.with_columns(fresh=rows["scrapes"] > 0)
+    fresh = pl.col("fresh")
     joined = joined.with_columns(
         recent.select(finished_requests_2m=pl.col("prompt_tokens_count")).to_series(),
         *[
             recent.select(
-                pl.when(pl.col(f"{name}_count") >= MIN_REQUESTS)
+                pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & fresh)
                 .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
                 .alias(f"{name}_mean_2m")
             ).to_series()

@@ -153,9 +153,33 @@ def evidence_table(
         .join(limits, on="window", how="left", maintain_order="left")
         .drop("window")
     )
+    rows = _only_when_fresh(rows)
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
     rows = _with_idle_twins(with_allowances(rows))
     return EvidenceTable(_in_schema_order(rows), _carried(windows, plateau, stuck, seen))
+
+
+# Columns that reach further back than the window itself.
+_REACHING_BACK = (
+    "observed_10m_seconds",
+    "batch_assembly_wait_10m_seconds",
+    "ttft_10m_seconds",
+    "queue_share_of_ttft_10m_ratio",
+    "slo_missed",
+    "ttft_in_target_10m_ratio",
+    "tpot_in_target_10m_ratio",
+    "limit_binding_share_10m_ratio",
+    "waiting_deferred_share_10m_ratio",
+    "binding_limit",
+    "seconds_since_last_token",
+)
+
+
+def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
+    """A window without a usable scrape says nothing, whatever the minutes before it said."""
+    return rows.with_columns(
+        pl.when(pl.col("scrapes") > 0).then(pl.col(c)).alias(c) for c in _REACHING_BACK
+    )
 
 
 def _reaching_back(windows: pl.DataFrame, span: timedelta, kind: Kind) -> pl.DataFrame:

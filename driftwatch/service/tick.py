@@ -98,15 +98,8 @@ def evaluate(
     verdicts = table.rows.select(rule.when.expression.alias(rule.id) for rule in plan.enabled)
     incidents, changed, transitions = _live_through(state, table.rows, verdicts, plan)
     told = _with_pages(transitions, state, scrapes, serving, reference, plan)
-    incidents = {
-        **incidents,
-        **{
-            t.incident.key: t.incident
-            for t in told
-            if t.incident.key in incidents and incidents[t.incident.key].id == t.incident.id
-        },
-    }
-    pages = {t.incident.id: t.incident for t in told}
+    pages = {t.incident.id: t.incident.page for t in told}
+    incidents = {key: _with_page(incident, pages) for key, incident in incidents.items()}
     after = replace(
         state,
         scrapes=_recent(scrapes, last),
@@ -118,10 +111,15 @@ def evaluate(
         rows=table.rows,
         verdicts=verdicts,
         transitions=told,
-        changed=tuple(pages.get(i.id, i) for i in changed),
+        changed=tuple(_with_page(incident, pages) for incident in changed),
         scrapes=brought,
         problems=problems,
     )
+
+
+def _with_page(incident: Incident, pages: Mapping[str, Mapping[str, Any] | None]) -> Incident:
+    """The incident as it is now, with the page it last sent."""
+    return replace(incident, page=pages[incident.id]) if incident.id in pages else incident
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -51,8 +51,8 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         The rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
         ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's
         first row); ``epoch`` (counts up within a target); ``from_zero`` (the epoch began with a
-        restart: its counters started at 0); ``step_seconds`` (time since the previous scrape that
-        this scrape's increments cover, 0 where there is none).
+        restart: its counters started at 0); ``step_microseconds`` (time since the previous scrape
+        that this scrape's increments cover, 0 where there is none).
     """
     usable = scrapes.filter(pl.col("ok")).sort([*_KEY, "time"])
     usable = usable.with_columns(previous_time=pl.col("time").shift(1).over(_KEY))
@@ -78,23 +78,24 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         from_zero=pl.col("restarted").first().over([*_KEY, "epoch"]),
         epoch_time=pl.col("time").first().over([*_KEY, "epoch"]),
     )
-    return usable.with_columns(step_seconds=_step_seconds())
+    return usable.with_columns(step_microseconds=_step_microseconds())
 
 
-def _step_seconds() -> pl.Expr:
-    """Seconds that this scrape's increments cover.
+def _step_microseconds() -> pl.Expr:
+    """Microseconds that this scrape's increments cover; whole numbers, so that sums are exact.
 
     After a restart the increments began with the process, not with the last scrape before it.
     """
     time = pl.col("time")
-    elapsed = (time - pl.col("previous_time")).dt.total_microseconds() / 1e6
-    alive = time.dt.epoch("us") / 1e6 - pl.col("process_start_time_seconds")
+    elapsed = (time - pl.col("previous_time")).dt.total_microseconds()
+    started = (pl.col("process_start_time_seconds") * 1e6).round().cast(pl.Int64)
+    alive = time.dt.epoch("us") - started
     since_restart = pl.min_horizontal(elapsed, pl.when(alive > 0).then(alive))
     return (
         pl.when(pl.col("restarted"))
         .then(since_restart)
         .when(pl.col("epoch_starts"))
-        .then(0.0)
+        .then(0)
         .otherwise(elapsed)
-        .fill_null(0.0)
+        .fill_null(0)
     )

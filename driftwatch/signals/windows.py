@@ -48,15 +48,17 @@ def totals(epochs: pl.DataFrame, windows: pl.DataFrame, *, kind: Kind, cut: bool
         ``model_name``, ``cache_config``, ``several_api_servers``. NULL where the window has no
         scrape, or a series is on neither or only one of the two scrapes.
     """
-    numbered = _cumulated(epochs)
+    numbered = _numbered(epochs)
     asked = windows.select(_WINDOW).with_row_index("window")
     bounds = _bounds(numbered, asked, kind)
     parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
     found = _differences(numbered, parts)
     if not cut:
         found = _added_up(found)
+    means = _gauge_means(numbered, parts)
     return (
         asked.join(found, on="window", how="left", maintain_order="left")
+        .join(means, on="window", how="left", maintain_order="left")
         .drop("window")
         .with_columns(
             pl.col("scrapes").fill_null(0.0),
@@ -65,19 +67,30 @@ def totals(epochs: pl.DataFrame, windows: pl.DataFrame, *, kind: Kind, cut: bool
     )
 
 
-def _cumulated(epochs: pl.DataFrame) -> pl.DataFrame:
-    """Rows numbered from 0, with running sums of gauges and of covered seconds."""
-    running = [
-        expression
-        for gauge in MEAN_GAUGES
-        for expression in (
-            pl.col(gauge).fill_null(0.0).cum_sum().over(_KEY).alias(f"{gauge}_cumulative"),
-            pl.col(gauge).is_not_null().cast(pl.Float64).cum_sum().over(_KEY).alias(f"{gauge}_n"),
-        )
-    ]
+def _numbered(epochs: pl.DataFrame) -> pl.DataFrame:
+    """Rows numbered from 0, with the running sum of covered time (whole numbers: exact)."""
     return epochs.with_columns(
-        *running, seconds_cumulative=pl.col("step_seconds").cum_sum().over(_KEY)
+        microseconds=pl.col("step_microseconds").cum_sum().over(_KEY)
     ).with_row_index("row")
+
+
+def _gauge_means(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """window → mean of every gauge over the scrapes of its parts; NULL where none shows it.
+
+    Added up scrape by scrape, not as a difference of running sums: a mean must not depend, not
+    even in its last digit, on how much history lies before the window.
+    """
+    scrapes = (
+        parts.select("window", row=pl.int_ranges("first", pl.col("last") + 1))
+        .explode("row", empty_as_null=True)
+        .with_columns(pl.col("row").cast(pl.UInt32))
+    )
+    values = numbered.select("row", *MEAN_GAUGES)
+    return (
+        scrapes.join(values, on="row", maintain_order="left")
+        .group_by("window", maintain_order=True)
+        .agg(pl.col(g).mean().alias(f"{g}_mean") for g in MEAN_GAUGES)
+    )
 
 
 def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataFrame:
@@ -183,29 +196,17 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
 
 def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     """Last scrape minus base scrape, per part."""
-    gauges = [f"{g}_{part}" for g in MEAN_GAUGES for part in ("cumulative", "n")]
     carried = ["model_name", "cache_config", "several_api_servers"]
-    values = numbered.select(
-        [
-            pl.col("row").cast(pl.Int64),
-            "time",
-            "seconds_cumulative",
-            "step_seconds",
-            "restarted",
-            "configuration_changed",
-            *_SUMS,
-            *_LISTS,
-            *_EDGES,
-            *gauges,
-            *MEAN_GAUGES,
-            *carried,
-        ]
-    )
+    flags = ["restarted", "configuration_changed"]
+    values = numbered.with_columns(pl.col("row").cast(pl.Int64))
     parts = parts.with_columns(pl.col("last", "first").cast(pl.Int64))
+    at_last = values.select("row", "time", "microseconds", *_SUMS, *_LISTS, *_EDGES, *carried)
+    at_base = values.select("row", "microseconds", *_SUMS, *_LISTS)
+    at_first = values.select("row", "time", "microseconds", "step_microseconds", *flags)
     joined = (
-        parts.join(values, left_on="last", right_on="row", maintain_order="left")
+        parts.join(at_last, left_on="last", right_on="row", maintain_order="left")
         .join(
-            values.select("row", *_SUMS, *_LISTS, "seconds_cumulative"),
+            at_base,
             left_on="base",
             right_on="row",
             how="left",
@@ -213,16 +214,7 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
             maintain_order="left",
         )
         .join(
-            values.select(
-                "row",
-                "time",
-                "seconds_cumulative",
-                "step_seconds",
-                "restarted",
-                "configuration_changed",
-                *gauges,
-                *MEAN_GAUGES,
-            ),
+            at_first,
             left_on="first",
             right_on="row",
             how="left",
@@ -238,51 +230,24 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
         pl.when(zero).then(pl.col(c)).otherwise(pl.col(c) - pl.col(f"{c}_base")).alias(c)
         for c in _LISTS
     ]
-    # the first scrape's own gauge value belongs to the window, hence "first minus own"
-    means = [
-        (
-            pl.col(f"{g}_cumulative")
-            - pl.col(f"{g}_cumulative_first")
-            + pl.col(f"{g}_first").fill_null(0.0)
-        ).alias(f"{g}_total")
-        for g in MEAN_GAUGES
-    ] + [
-        (
-            pl.col(f"{g}_n")
-            - pl.col(f"{g}_n_first")
-            + pl.col(f"{g}_first").is_not_null().cast(pl.Float64)
-        ).alias(f"{g}_scrapes")
-        for g in MEAN_GAUGES
-    ]
-    seconds_from = (
+    begun = (
         pl.when(zero)
-        .then(pl.col("seconds_cumulative_first") - pl.col("step_seconds_first"))
-        .otherwise(pl.col("seconds_cumulative_base"))
+        .then(pl.col("microseconds_first") - pl.col("step_microseconds"))
+        .otherwise(pl.col("microseconds_base"))
     )
+    entered = pl.col("chained") | zero
     return joined.select(
         "window",
         *sums,
         *lists,
         *_EDGES,
-        *means,
         *carried,
         scrapes=(pl.col("last") - pl.col("first") + 1).cast(pl.Float64),
-        duration_seconds=pl.col("seconds_cumulative") - seconds_from,
-        restarted=pl.col("restarted_first") & (pl.col("chained") | pl.col("zero")),
-        configuration_changed=pl.col("configuration_changed_first")
-        & (pl.col("chained") | pl.col("zero")),
+        duration_seconds=(pl.col("microseconds") - begun) / 1e6,
+        restarted=pl.col("restarted") & entered,
+        configuration_changed=pl.col("configuration_changed") & entered,
         first_time=pl.col("time_first"),
         last_time=pl.col("time"),
-    ).pipe(_gauge_means)
-
-
-def _gauge_means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Replace totals and counts of gauges by their means."""
-    return frame.with_columns(
-        pl.when(pl.col(f"{g}_scrapes") > 0)
-        .then(pl.col(f"{g}_total") / pl.col(f"{g}_scrapes"))
-        .alias(f"{g}_mean")
-        for g in MEAN_GAUGES
     )
 
 
@@ -293,13 +258,11 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
     several = counted.filter(pl.col("parts_in_window") > 1)
     if several.is_empty():
         return single
-    totals_ = [f"{g}_{part}" for g in MEAN_GAUGES for part in ("total", "scrapes")]
     added = several.group_by("window", maintain_order=True).agg(
         # a sum over parts is unknown when a part is unknown
         *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in _SUMS],
         *[pl.col(c) for c in _LISTS],
         *[pl.col(c).last() for c in _EDGES],
-        *[pl.col(c).sum() for c in totals_],
         *[
             pl.col(c).drop_nulls().last()
             for c in ("model_name", "cache_config", "several_api_servers")
@@ -314,7 +277,7 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
     added = added.with_columns(
         pl.Series(c, [_list_sum(lists) for lists in added[c].to_list()], dtype=pl.List(pl.Float64))
         for c in _LISTS
-    ).pipe(_gauge_means)
+    )
     return pl.concat([single, added.select(single.columns)])
 
 

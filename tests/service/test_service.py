@@ -1,0 +1,205 @@
+"""The service on a replayed server: live equals replay, restarts forget nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_cases import shipped_plan
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.pages import PagesSource
+from driftwatch.errors import DeliveryError
+from driftwatch.model import TargetKey
+from driftwatch.service.replay import replay
+from driftwatch.service.run import Receiver, Service
+from driftwatch.store.store import Store
+from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
+
+PLAN = shipped_plan()
+
+
+class Inbox:
+    """A receiver that keeps what it is sent, or refuses it."""
+
+    def __init__(self) -> None:
+        self.pages: list[dict[str, Any]] = []
+        self.refuse: DeliveryError | None = None
+
+    def send(self, page: Any) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.pages.append(dict(page))
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_data: Path) -> list[tuple[float, str | None]]:
+    return read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
+
+
+@pytest.fixture
+def clock(recorded: list[tuple[float, str | None]]) -> ManualClock:
+    return ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
+
+
+@pytest.fixture
+def server(
+    recorded: list[tuple[float, str | None]], clock: ManualClock
+) -> Iterator[ReplayedExposition]:
+    with ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+def _service(server: ReplayedExposition, store: Store, clock: ManualClock, inbox: Inbox) -> Service:
+    source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
+    receivers = [Receiver("inbox", ("page", "ticket", "notice"), inbox)]
+    return Service([source], PLAN, store, receivers, clock)
+
+
+def _until(
+    service: Service,
+    clock: ManualClock,
+    recorded: list[tuple[float, str | None]],
+    minutes: float,
+    begin: float = 0.0,
+) -> None:
+    """Tick at the recorded scrape times of a stretch, as if scraping live."""
+    start = recorded[0][0]
+    for at, _ in recorded:
+        if start + begin * 60 <= at < start + minutes * 60:
+            clock.set(datetime.fromtimestamp(at, UTC))
+            service.tick_once()
+            service.deliver_once()
+
+
+def test_live_pages_equal_replayed_pages(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    shared_data: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    from driftwatch.collect.recording import RecordingSource
+
+    inbox = Inbox()
+    with Store.open(tmp_path / "d.db") as store:
+        service = _service(server, store, clock, inbox)
+        _until(service, clock, recorded, 29)
+        service.stop()
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    replayed = [
+        t.incident.page for o in replay([source], source.span(), PLAN) for t in o.transitions
+    ]
+    assert [(p["event"], p["alert"]) for p in inbox.pages] == [
+        ("firing", "BatchLimitBinding"),
+        ("resolved", "BatchLimitBinding"),
+    ]
+    for live, past in zip(inbox.pages, replayed, strict=True):
+        assert live == past
+
+
+def test_a_restart_of_driftwatch_forgets_nothing(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    """Stopped just before it would fire, and once more while it fires: still one page."""
+    inbox = Inbox()
+    for begin, end in ((0, 11.2), (11.2, 14), (14, 29)):
+        with Store.open(tmp_path / "d.db") as store:
+            service = _service(server, store, clock, inbox)
+            _until(service, clock, recorded, end, begin)
+            service.stop()
+    assert [(p["event"], p["alert"]) for p in inbox.pages] == [
+        ("firing", "BatchLimitBinding"),
+        ("resolved", "BatchLimitBinding"),
+    ]
+    assert inbox.pages[0]["recommendation"]["from"] == 8
+
+
+def test_a_page_that_is_refused_is_kept_and_sent_later(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    inbox = Inbox()
+    inbox.refuse = DeliveryError("503 from the receiver", permanent=False)
+    with Store.open(tmp_path / "d.db") as store:
+        service = _service(server, store, clock, inbox)
+        _until(service, clock, recorded, 12.5)
+        assert inbox.pages == []
+        assert store.undelivered_count() == 1
+        inbox.refuse = None
+        clock.advance(timedelta(minutes=10))
+        service.deliver_once()
+        assert [p["event"] for p in inbox.pages] == ["firing"]
+        assert store.undelivered_count() == 0
+        service.stop()
+
+
+def test_explain_reads_the_store(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    import json
+
+    from click.testing import CliRunner
+
+    from driftwatch.cli.main import cli
+
+    with Store.open(tmp_path / "d.db") as store:
+        service = _service(server, store, clock, Inbox())
+        _until(service, clock, recorded, 12.5)
+        service.stop()
+    result = CliRunner().invoke(
+        cli, ["explain", "host:8000", "--db", str(tmp_path / "d.db"), "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["diagnosis"]["leaf"] == "concurrency_cap_binding"
+    assert found["evidence"]["max_num_seqs"]["value"] == 8
+
+
+def test_own_metrics_and_probes(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    import requests
+
+    from driftwatch.service.endpoint import Endpoint
+
+    with Store.open(tmp_path / "d.db") as store:
+        service = _service(server, store, clock, Inbox())
+        endpoint = Endpoint(
+            ("127.0.0.1", 0), service.metrics.registry, service.why_unhealthy, service.why_not_ready
+        )
+        base = "http://{}:{}".format(*endpoint.address)
+        try:
+            assert requests.get(f"{base}/-/ready", timeout=5).status_code == 503
+            _until(service, clock, recorded, 3)
+            assert requests.get(f"{base}/-/ready", timeout=5).status_code == 200
+            assert requests.get(f"{base}/-/healthy", timeout=5).status_code == 200
+            page = requests.get(f"{base}/metrics", timeout=5).text
+            assert requests.get(f"{base}/other", timeout=5).status_code == 404
+        finally:
+            endpoint.close()
+            service.stop()
+    assert "driftwatch_targets 1.0" in page
+    assert 'driftwatch_ticks_total{result="complete"} 36.0' in page
+    assert 'driftwatch_scrapes_total{result="ok"} 36.0' in page
+
+
+def test_the_key_names_the_engine_not_the_model() -> None:
+    from driftwatch.service.tick import incident_key
+
+    rule = PLAN.enabled[0]
+    assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))

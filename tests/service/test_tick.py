@@ -1,0 +1,160 @@
+"""One tick is one function: how minutes are split over calls changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.service.explain import Window, measured_reference
+from driftwatch.service.state import State
+from driftwatch.service.tick import tick
+
+PLAN = shipped_plan()
+
+
+@pytest.fixture(scope="module")
+def cap(shared_data: Path) -> FrameSource:
+    return _frame_source(shared_data / "vllm-0.32" / "run_cap")
+
+
+@pytest.fixture(scope="module")
+def main(shared_data: Path) -> FrameSource:
+    return _frame_source(shared_data / "vllm-0.32" / "run_main")
+
+
+def _frame_source(path: Path) -> FrameSource:
+    source = RecordingSource(path)
+    collected = source.collect(*source.span())
+    return FrameSource(collected.scrapes, collected.targets)
+
+
+def _span(source: FrameSource) -> tuple[datetime, datetime]:
+    first, last = source.frame["time"].min(), source.frame["time"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    return first, last + timedelta(seconds=1)
+
+
+def _live(
+    source: FrameSource, nows: Sequence[datetime], state: State | None = None
+) -> tuple[State, list[dict[str, Any]], pl.DataFrame]:
+    state = state or State(collected_until={source.name: _span(source)[0]})
+    told, rows = [], []
+    for now in nows:
+        state, outcome = tick([source], state, now, PLAN)
+        told += [dict(t.incident.page or {}) for t in outcome.transitions]
+        if len(outcome.rows):
+            rows.append(evidence_only(outcome.rows))
+    return state, told, pl.concat(rows)
+
+
+def test_every_20_seconds_equals_all_at_once(cap: FrameSource) -> None:
+    first, last = _span(cap)
+    steps = [first + timedelta(seconds=20 * i) for i in range(1, 88)]
+    _, told, rows = _live(cap, [*(s for s in steps if s < last), last])
+    _, at_once, all_rows = _live(cap, [last])
+    assert told == at_once
+    assert len(told) == 2
+    assert rows.equals(all_rows)
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(cuts=st.lists(st.integers(1, 1700), max_size=6, unique=True))
+def test_any_split_equals_all_at_once(cap: FrameSource, cuts: list[int]) -> None:
+    first, last = _span(cap)
+    _, told, rows = _live(cap, [*(first + timedelta(seconds=c) for c in sorted(cuts)), last])
+    _, at_once, all_rows = _live(cap, [last])
+    assert told == at_once
+    assert rows.equals(all_rows)
+
+
+def test_a_tick_that_completes_no_minute_finds_nothing(cap: FrameSource) -> None:
+    first, _ = _span(cap)
+    now = first.replace(second=59)
+    state, outcome = tick([cap], State(collected_until={"frame": first}), now, PLAN)
+    assert len(outcome.rows) == 0
+    assert outcome.transitions == ()
+    assert len(state.scrapes) == len(outcome.scrapes) > 0
+
+
+def test_a_source_is_asked_for_every_moment_once(cap: FrameSource) -> None:
+    source = FrameSource(cap.frame, cap.targets)
+    first, last = _span(source)
+    _live(source, [first + timedelta(minutes=m) for m in (3, 4, 9)] + [last])
+    assert source.asked[0][0] == first
+    for (_, until), (since, _) in zip(source.asked, source.asked[1:], strict=False):
+        assert until == since
+
+
+def test_history_does_not_grow(cap: FrameSource) -> None:
+    first, last = _span(cap)
+    state, _, _ = _live(cap, [first + timedelta(minutes=m) for m in range(1, 29)] + [last])
+    oldest = state.scrapes["time"].min()
+    assert isinstance(oldest, datetime)
+    assert state.evaluated_until is not None
+    assert state.evaluated_until - oldest <= timedelta(minutes=12)
+
+
+def test_length_drift_with_a_reference_in_the_state(main: FrameSource) -> None:
+    first, last = _span(main)
+    targets = PLAN.assign(main.targets)
+    window = Window(first + timedelta(seconds=15), first + timedelta(seconds=165))
+    state = State(
+        collected_until={"frame": first},
+        reference=measured_reference(main.frame, window, targets, PLAN),
+    )
+    _, told, rows = _live(main, [last], state)
+    assert [p["alert"] for p in told if p["event"] == "firing"] == ["LengthDrift"] * 2
+    assert rows["prompt_tokens_mean_2m_ratio"].max() == pytest.approx(4, rel=0.1)
+
+
+def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource) -> None:
+    """NO_DATA neither resolves nor pages; the loss of coverage is its own ticket."""
+    first, _ = _span(cap)
+    dead_from = first + timedelta(minutes=12)
+    alive = cap.frame.filter(pl.col("time") < dead_from)
+    failed = pl.DataFrame(
+        [
+            {
+                "instance": "host:8000",
+                "engine": "0",
+                "ok": False,
+                "reason": "refused",
+                "time": dead_from + timedelta(seconds=15 * i),
+            }
+            for i in range(120)
+        ],
+        schema_overrides=dict(cap.frame.schema),
+    )
+    frame = pl.concat(
+        [
+            alive,
+            failed.select(
+                pl.col(c) if c in failed.columns else pl.lit(None, dtype=t).alias(c)
+                for c, t in cap.frame.schema.items()
+            ).cast(cap.frame.schema),
+        ]
+    )
+    source = FrameSource(frame, cap.targets)
+    state, told, rows = _live(source, [dead_from + timedelta(minutes=30)])
+    events = [(p["event"], p["alert"]) for p in told]
+    assert events == [("firing", "BatchLimitBinding"), ("firing", "CoverageLost")]
+    assert {i.alert for i in state.incidents.values()} == {"BatchLimitBinding", "CoverageLost"}
+    lost = told[1]
+    assert lost["severity"] == "ticket"
+    assert "generation" in str(lost["evidence"]) or "running" in str(lost["evidence"])
+    tail = rows.tail(5)
+    assert tail["generation_tokens_per_second"].null_count() == 5
+    assert tail["running_requests"].null_count() == 5
