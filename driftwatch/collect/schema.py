@@ -47,9 +47,12 @@ def _schema() -> dict[str, pl.DataType]:
 SCRAPE_SCHEMA: Mapping[str, pl.DataType] = _schema()
 
 
+_EMPTY = pl.DataFrame(schema=dict(SCRAPE_SCHEMA))
+
+
 def empty_scrapes() -> pl.DataFrame:
     """A scrape table without rows."""
-    return pl.DataFrame(schema=dict(SCRAPE_SCHEMA))
+    return _EMPTY.clone()
 
 
 def scrape_frame(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:

@@ -25,6 +25,16 @@ _EDGES = tuple(f"{name}_edges" for name in HISTOGRAMS)
 MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
 
 
+def in_seconds(microseconds: pl.Expr) -> pl.Expr:
+    """Whole microseconds as seconds.
+
+    Whole seconds and the rest apart: Polars divides a single row by a literal and multiplies a
+    column by its reciprocal, so that a plain ``/ 1e6`` would make the last digit depend on how
+    many rows are evaluated together.
+    """
+    return (microseconds // 1_000_000).cast(pl.Float64) + (microseconds % 1_000_000) * 1e-6
+
+
 def _previous(column: str) -> pl.Expr:
     """The last known value of ``column`` before this scrape, of the same target."""
     return pl.col(column).forward_fill().shift(1).over(_KEY)
@@ -45,7 +55,8 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
     """Usable scrapes with their continuity, sorted by target and time.
 
     Args:
-        scrapes: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order.
+        scrapes: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
+            several rows of a target with the same time the first counts.
 
     Returns:
         The rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
@@ -54,8 +65,11 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         restart: its counters started at 0); ``step_microseconds`` (time since the previous scrape
         that this scrape's increments cover, 0 where there is none).
     """
-    usable = scrapes.filter(pl.col("ok")).sort([*_KEY, "time"])
-    usable = usable.with_columns(previous_time=pl.col("time").shift(1).over(_KEY))
+    usable = scrapes.filter(pl.col("ok")).sort([*_KEY, "time"], maintain_order=True)
+    told_before = pl.col("time") == pl.col("time").shift(1).over(_KEY)
+    usable = usable.filter(~told_before.fill_null(False)).with_columns(
+        previous_time=pl.col("time").shift(1).over(_KEY)
+    )
     fell = pl.any_horizontal([(pl.col(c) < _previous(c)).fill_null(False) for c in _MONOTONE])
     usable = usable.with_columns(
         restarted=fell

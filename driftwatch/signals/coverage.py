@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.signals.continuity import MAX_GAP_SECONDS
+from driftwatch.signals.continuity import MAX_GAP_SECONDS, in_seconds
 
 _KEY = list(KEY_COLUMNS)
 # Inputs are missed for a day after they were last seen (detection.md, CoverageLost).
@@ -122,7 +122,7 @@ def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
         """Seconds without the input, 0 where it is there; NULL if not seen for a day."""
         remembered = pl.col("looked_at") - pl.col(f"seen_{name}") <= REMEMBERED
         gone = pl.col("looked_at") - pl.col(f"gone_{name}")
-        return pl.when(remembered).then((gone.dt.total_microseconds() / 1e6).fill_null(0.0))
+        return pl.when(remembered).then(in_seconds(gone.dt.total_microseconds()).fill_null(0.0))
 
     ages = seen.with_columns(age(c).alias(f"age_{c}") for c in inputs)
     oldest = pl.max_horizontal(pl.lit(None, dtype=pl.Float64), *(f"age_{c}" for c in inputs))

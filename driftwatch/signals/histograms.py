@@ -133,7 +133,7 @@ def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Seri
         upper = np.where(np.isinf(le), lower, le)
         square = (lower**2 + lower * upper + upper**2) / 3
         with np.errstate(invalid="ignore", divide="ignore"):
-            result: Floats = ((mass @ square) / counts[:, -1])[:, None]
+            result: Floats = ((mass * square).sum(axis=1) / counts[:, -1])[:, None]
         return result
 
     square_mean = pl.Series(_by_edges(buckets, edges, 1, compute)[:, 0]).fill_nan(None)

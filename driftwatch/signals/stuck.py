@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.signals.continuity import in_seconds
 
 _KEY = list(KEY_COLUMNS)
 
@@ -65,7 +66,7 @@ def seconds_since_last_token(
         .sort("window")
     )
     seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
-    elapsed = (pl.col("time") - pl.col("alive_at")).dt.total_microseconds() / 1e6
+    elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
     return found.select(
         *_KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
     )
