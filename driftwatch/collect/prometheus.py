@@ -50,9 +50,8 @@ class PrometheusSource:
 
     Each metric is one range query for the whole fleet on a grid of ``step_seconds``; a row's time
     is that of the scrape itself (``timestamp(up)``), so a grid time that shows the scrape of the
-    one before gives no second row. Choose the step no longer than the scrape interval, and let
-    ``until`` lie a few seconds behind now: a scrape becomes visible when it ends, not when it
-    starts.
+    one before gives no second row. Choose the step no longer than the scrape interval, and keep
+    ``until`` at least ``settle_seconds`` behind now.
 
     Args:
         url: address of the API, with its path prefix if it has one.
@@ -61,6 +60,9 @@ class PrometheusSource:
         step_seconds: distance of the grid's times.
         timeout_seconds: for one query, from its start to its last byte.
         budget_seconds: for all queries of one ``collect``; those beyond it are not asked.
+        settle_seconds: how old a scrape must be to be there for sure: it carries the time it
+            began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
+            where nothing is said) later.
         name: how problems and pages call this source.
         headers: sent with each query (a tenant, for example).
         bearer_token: sent as ``Authorization: Bearer``.
@@ -80,6 +82,7 @@ class PrometheusSource:
         step_seconds: float = 15.0,
         timeout_seconds: float = 15.0,
         budget_seconds: float = 60.0,
+        settle_seconds: float = 15.0,
         name: str | None = None,
         headers: Mapping[str, str] | None = None,
         bearer_token: str | None = None,
@@ -93,6 +96,7 @@ class PrometheusSource:
         if bearer_token is not None and basic_auth is not None:
             raise UsageError("give a bearer token or a user with a password, not both")
         self.name = name or f"prometheus {host}"
+        self.settle_seconds = settle_seconds
         self._step_seconds = step_seconds
         self._timeout_seconds = timeout_seconds
         self._budget_seconds = budget_seconds

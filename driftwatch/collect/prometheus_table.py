@@ -63,6 +63,7 @@ def answers(results: Iterable[Sequence[Any]]) -> Answers:
     Raises:
         BadPage: a series is not as the API promises.
     """
+    chunks = list(results)
     known: dict[bytes, int] = {}
     labels: list[Mapping[str, str]] = []
     series: list[int] = []
@@ -70,11 +71,15 @@ def answers(results: Iterable[Sequence[Any]]) -> Answers:
     times: list[float] = []
     values: list[float] = []
     try:
-        for result in results:
+        for result in chunks:
             for one in result:
                 metric, points = one["metric"], one.get("values") or ()
-                key = orjson.dumps(metric, option=orjson.OPT_SORT_KEYS)
-                index = known.setdefault(key, len(labels))
+                if not isinstance(metric, dict):
+                    raise TypeError
+                index = len(labels)
+                if len(chunks) > 1:  # the same series is in every chunk, once in each
+                    key = orjson.dumps(metric, option=orjson.OPT_SORT_KEYS)
+                    index = known.setdefault(key, index)
                 if index == len(labels):
                     labels.append(metric)
                 series.append(index)
@@ -110,13 +115,14 @@ def gather(
         reason = f"{shown(nameless)} has no instance label: not read"
         into.problems.append(SourceProblem(query.text, reason))
     for metric in query.metrics:
-        rows = _series_rows(query, metric, answered.labels, scraped_as)
-        if not rows:
+        series, origins = _series(query, metric, answered.labels, scraped_as)
+        if series.is_empty():
             continue
-        series = pl.DataFrame(rows, schema=_SERIES, orient="row")
         if metric.per_engine and metric.type != "info":  # an info's labels are its value
-            _share_labels(metric, series, answered.labels, into)
-        long = answered.long.join(series, on="series", how="inner", maintain_order="left")
+            _share_labels(metric, origins, into)
+        home = pl.DataFrame([o[:-1] for o in origins], schema=_ORIGIN, orient="row")
+        place = series.join(home, on="origin", how="left", maintain_order="left")
+        long = answered.long.join(place, on="series", how="inner", maintain_order="left")
         long = _winners(query, metric, long, answered, into)
         if metric.type == "info":
             into.frames[metric.column] = long.select(*KEYS, "series")
@@ -137,40 +143,62 @@ def shown(labels: Mapping[str, str]) -> str:
 
 _SERIES = {
     "series": pl.UInt32,
+    "origin": pl.UInt32,
+    "rank": pl.UInt8,  # of the name: 0 is the current one
+    "suffix": pl.String,
+    "edge": pl.Float64,
+}
+_ORIGIN = {
+    "origin": pl.UInt32,
     "instance": pl.String,
     "engine": pl.String,
     "model_name": pl.String,
     "foreign": pl.Boolean,  # not of the scrape whose up is read
-    "rank": pl.UInt8,  # of the name: 0 is the current one
-    "origin": pl.String,  # the labels that must agree for numbers to belong together
-    "suffix": pl.String,
-    "edge": pl.Float64,
+    "text": pl.String,  # for an order that does not hang on the answer's
 }
+# a row of _ORIGIN, and the labels that must agree for numbers to belong together
+_Origin = tuple[int, str, str, str | None, bool, str, Mapping[str, str]]
 
 
-def _series_rows(
+def _series(
     query: Query,
     metric: Metric,
     labels: Sequence[Mapping[str, str]],
     scraped_as: Mapping[str, Mapping[str, str]],
-) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
-    apart = {"__name__", "le", *metric.sum_over}
-    nothing: Mapping[str, str] = {}
+) -> tuple[pl.DataFrame, list[_Origin]]:
+    """The series that a column is read from, and the origins they belong to."""
+    apart = ("__name__", "le", *metric.sum_over)
+    origins: dict[frozenset[tuple[str, str]], _Origin] = {}
+    rows: list[tuple[int, int, int, str, float | None]] = []
     for index, one in enumerate(labels):
         named = query.ranks.get(one.get("__name__", ""))
-        instance = one.get("instance")
-        if not instance or named is None:
+        if named is None or not one.get("instance"):
             continue
-        if any(one.get(name) != value for name, value in metric.labels):
+        if metric.labels and any(one.get(name) != value for name, value in metric.labels):
             continue
-        scrape = scraped_as.get(instance, nothing)
-        foreign = any(one.get(name) != value for name, value in scrape.items())
-        origin = repr(sorted((k, v) for k, v in one.items() if k not in apart))
+        rest = dict(one)
+        for name in apart:
+            rest.pop(name, None)
+        key = frozenset(rest.items())
+        origin = origins.get(key)
+        if origin is None:
+            origin = origins[key] = _origin(len(origins), rest, scraped_as)
         edge = _edge(one) if named[1] == "_bucket" else None
-        engine, model = one.get("engine") or "0", one.get("model_name")
-        rows.append((index, instance, engine, model, foreign, named[0], origin, named[1], edge))
-    return rows
+        rows.append((index, origin[0], *named, edge))
+    columns = zip(*rows, strict=True) if rows else ((),) * len(_SERIES)
+    frame = pl.DataFrame(dict(zip(_SERIES, columns, strict=True)), schema=_SERIES)
+    return frame, list(origins.values())
+
+
+def _origin(
+    number: int, labels: Mapping[str, str], scraped_as: Mapping[str, Mapping[str, str]]
+) -> _Origin:
+    instance, model = str(labels["instance"]), labels.get("model_name")
+    engine = str(labels.get("engine") or "0")
+    scrape = scraped_as.get(instance, {})
+    foreign = any(labels.get(name) != value for name, value in scrape.items())
+    text = repr(sorted(labels.items()))
+    return number, instance, engine, None if model is None else str(model), foreign, text, labels
 
 
 def _edge(labels: Mapping[str, str]) -> float:
@@ -180,12 +208,10 @@ def _edge(labels: Mapping[str, str]) -> float:
         return math.nan
 
 
-def _share_labels(
-    metric: Metric, series: pl.DataFrame, labels: Sequence[Mapping[str, str]], into: Gathered
-) -> None:
-    apart = {"__name__", "le", *metric.sum_over, *(name for name, _ in metric.labels)}
-    for instance, engine, index in series.select("instance", "engine", "series").iter_rows():
-        ours = {k: v for k, v in labels[index].items() if k not in apart}
+def _share_labels(metric: Metric, origins: Sequence[_Origin], into: Gathered) -> None:
+    apart = {name for name, _ in metric.labels}
+    for _, instance, engine, _, _, _, labels in origins:
+        ours = {k: v for k, v in labels.items() if k not in apart}
         before = into.labels.setdefault((instance, engine), ours)
         if before != ours:
             into.labels[instance, engine] = {k: v for k, v in before.items() if ours.get(k) == v}
@@ -201,7 +227,7 @@ def _winners(
     the old one may linger. Two that live at the same time are told, once per engine; not so for
     the labels of an info metric, which change with a restart.
     """
-    by = ["instance", "engine", "foreign", "rank", "origin"]
+    by = ["instance", "engine", "foreign", "rank", "origin", "text"]
     origins = long.group_by(by).agg(
         pl.col("at").max().alias("newest"), pl.col("at").min().alias("oldest")
     )
@@ -212,7 +238,7 @@ def _winners(
         "rank",
         "newest",
         "oldest",
-        "origin",
+        "text",
         descending=[False, False, True, True, False],
     ).with_row_index("place")
     long = long.join(
