@@ -117,7 +117,7 @@ def evidence_table(
         carried: state from the evaluation before.
     """
     before = carried or Carried()
-    scrapes = scrapes.sort([*_KEY, "time"])
+    scrapes = scrapes.sort([*_KEY, "time"], maintain_order=True)
     epochs = with_epochs(scrapes)
     facts = scrape_facts(epochs)
     own = totals(epochs, windows, kind=kind, cut=cut)

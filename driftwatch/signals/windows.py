@@ -20,7 +20,7 @@ import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.signals.continuity import MEAN_GAUGES
+from driftwatch.signals.continuity import MEAN_GAUGES, in_seconds
 
 Kind = Literal["chained", "whole"]
 
@@ -190,7 +190,13 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.coalesce("before", own))
     )
     return joined.select(
-        "window", "last", first="first_of_part", base=base, zero=zero, chained=chained
+        "window",
+        "last",
+        first="first_of_part",
+        base=base,
+        zero=zero,
+        # what happened at the part's first scrape happened since a scrape that the window knows
+        compared=inside | chained,
     )
 
 
@@ -235,7 +241,6 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
         .then(pl.col("microseconds_first") - pl.col("step_microseconds"))
         .otherwise(pl.col("microseconds_base"))
     )
-    entered = pl.col("chained") | zero
     return joined.select(
         "window",
         *sums,
@@ -243,9 +248,9 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
         *_EDGES,
         *carried,
         scrapes=(pl.col("last") - pl.col("first") + 1).cast(pl.Float64),
-        duration_seconds=(pl.col("microseconds") - begun) / 1e6,
-        restarted=pl.col("restarted") & entered,
-        configuration_changed=pl.col("configuration_changed") & entered,
+        duration_seconds=in_seconds(pl.col("microseconds") - begun),
+        restarted=pl.col("restarted") & pl.col("compared"),
+        configuration_changed=pl.col("configuration_changed") & pl.col("compared"),
         first_time=pl.col("time_first"),
         last_time=pl.col("time"),
     )
@@ -262,6 +267,7 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
         # a sum over parts is unknown when a part is unknown
         *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in _SUMS],
         *[pl.col(c) for c in _LISTS],
+        *[pl.col(c).drop_nulls().n_unique().alias(f"{c}_kinds") for c in _EDGES],
         *[pl.col(c).last() for c in _EDGES],
         *[
             pl.col(c).drop_nulls().last()
@@ -275,17 +281,24 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
         pl.col("last_time").last(),
     )
     added = added.with_columns(
-        pl.Series(c, [_list_sum(lists) for lists in added[c].to_list()], dtype=pl.List(pl.Float64))
-        for c in _LISTS
+        pl.Series(
+            lists,
+            [
+                _list_sum(values, same_edges=kinds <= 1)
+                for values, kinds in added.select(lists, f"{edges}_kinds").iter_rows()
+            ],
+            dtype=pl.List(pl.Float64),
+        )
+        for lists, edges in zip(_LISTS, _EDGES, strict=True)
     )
     return pl.concat([single, added.select(single.columns)])
 
 
-def _list_sum(lists: list[list[float] | None]) -> list[float] | None:
+def _list_sum(lists: list[list[float] | None], *, same_edges: bool) -> list[float] | None:
     """Element-wise sum; the last list alone where edges changed; NULL where one is unknown."""
     known = [values for values in lists if values is not None]
     if len(known) != len(lists):
         return None
-    if len({len(values) for values in known}) > 1:
+    if not same_edges:
         return known[-1]
     return [sum(column) for column in zip(*known, strict=True)]
