@@ -71,6 +71,9 @@ class PrometheusSource(Part):
     """A Prometheus-compatible API."""
 
     prometheus: Url = Field(description="base URL of the API")
+    match: Labels = Field(
+        default_factory=dict, description="labels a series must carry to be asked for"
+    )
     step: Seconds = Field(15.0, description="distance of the points asked for, as scraped")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")

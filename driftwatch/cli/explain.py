@@ -135,9 +135,12 @@ def _from_store(
     plan: Plan,
 ) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime]:
     """Stored scrapes around the window (and the baseline), and the targets in them."""
-    from driftwatch.service.stored import newest, open_store, stored_targets
+    from driftwatch.cli.database import open_store
+    from driftwatch.service.stored import newest, stored_targets
 
-    with open_store(db, config) as store:
+    # with both, the configuration brings the pools and --db the data
+    named = (str(db), None) if db else (None, None if config is None else str(config))
+    with open_store(*named) as store:
         last = newest(store)
         if last is None:
             raise UsageError(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from driftwatch.errors import UsageError
+
 
 @click.command(name="run")
 @click.option(
@@ -31,10 +33,15 @@ def command(config: Path, once: bool) -> None:
     from driftwatch.service.configured import plan_of_settings, sources_of
     from driftwatch.service.endpoint import Endpoint
     from driftwatch.service.run import Receiver, Service
-    from driftwatch.settings import load_settings
+    from driftwatch.settings import RecordingSource, load_settings
     from driftwatch.store.store import Store
 
     settings = load_settings(config)
+    if any(isinstance(source, RecordingSource) for source in settings.sources):
+        raise UsageError(
+            "a recording is history, there is nothing to wait for in it",
+            help_text=f"driftwatch replay RECORDING -c {config}",
+        )
     plan = plan_of_settings(settings)
     log = configure_logs()
     clock = SystemClock()

@@ -11,7 +11,7 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,14 +55,20 @@ class RecordingSource:
         path: the file, plain or gzipped, or the folder that holds ``scrapes.jsonl.gz``.
         instance: name of the server where a line has none.
         progress: called with (bytes read, bytes in all) of the file as it is read.
+        labels: labels that its targets get besides.
     """
 
     def __init__(
-        self, path: str | Path, instance: str = "host:8000", progress: Progress | None = None
+        self,
+        path: str | Path,
+        instance: str = "host:8000",
+        progress: Progress | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self._given = Path(path)
         self._instance = instance
         self._progress = progress
+        self._labels = dict(labels or {})
         self._parser = PageParser()
         self._read: ParsedPage | None = None
         self.name = f"recording {self._given}"
@@ -105,7 +111,7 @@ class RecordingSource:
     def _targets(self, frame: pl.DataFrame) -> dict[TargetKey, Target]:
         found: dict[TargetKey, Target] = {}
         for instance, engine in frame.select("instance", "engine").unique().sort(pl.all()).rows():
-            labels = {"instance": instance, "engine": engine}
+            labels = {**self._labels, "instance": instance, "engine": engine}
             model = self._parser.model_name(instance, engine)
             if model is not None:
                 labels["model_name"] = model

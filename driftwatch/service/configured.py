@@ -117,7 +117,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
         else:
             from driftwatch.collect.recording import RecordingSource
 
-            sources.append(RecordingSource(source.recording))
+            sources.append(RecordingSource(source.recording, labels=source.labels))
     if pages:
         from driftwatch.collect.fetch import Bounds
         from driftwatch.collect.pages import PagesSource
@@ -144,7 +144,7 @@ def _prometheus(source: object, settings: Settings, number: int) -> Source:
     auth = source.basic_auth
     return PrometheusSource(
         source.prometheus,
-        selector={},
+        selector=dict(source.match),
         step_seconds=source.step,
         timeout_seconds=settings.read_timeout,
         name=f"prometheus {number}",

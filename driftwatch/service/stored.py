@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import orjson
 import polars as pl
@@ -17,21 +16,6 @@ from driftwatch.store.store import Store
 
 _STATE = "tick"
 _FRAMES = ("plateau", "alive", "seen")
-DEFAULT_DATABASE = Path("driftwatch.db")
-
-
-def open_store(db: Path | None, config: Path | None, *, migrate: bool = False) -> Store:
-    """The store that the command line means: --db, else the configuration's, else driftwatch.db.
-
-    Raises:
-        StoreError: it is not there, or cannot be used.
-        ConfigError: the configuration has problems.
-    """
-    if db is None and config is not None:
-        from driftwatch.settings import load_settings
-
-        db = load_settings(config).database
-    return Store.open(db or DEFAULT_DATABASE, migrate=migrate)
 
 
 def memory_of(state: State) -> dict[str, bytes]:
