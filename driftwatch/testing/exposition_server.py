@@ -46,11 +46,11 @@ class ReplayedExposition(LoopbackServer):
         clock: Callable[[], float] | None = None,
         when_down: Literal["503", "drop"] = "503",
     ) -> None:
-        super().__init__()
         self._times = [at for at, _ in scrapes]
         self._bodies = [body for _, body in scrapes]
         if not self._times or self._times != sorted(self._times):
             raise ValueError("a replay needs at least one page, in order of time")
+        super().__init__()
         self._speed = speed
         self._clock = clock
         self._when_down = when_down

@@ -28,9 +28,11 @@ def test_the_page_of_the_moment() -> None:
 
 
 def test_a_server_that_is_down_closes_the_connection() -> None:
-    with ReplayedExposition(PAGES, clock=lambda: 106, when_down="drop") as server:
-        with pytest.raises(requests.ConnectionError):
-            requests.get(server.url, timeout=5)
+    with (
+        ReplayedExposition(PAGES, clock=lambda: 106, when_down="drop") as server,
+        pytest.raises(requests.ConnectionError),
+    ):
+        requests.get(server.url, timeout=5)
 
 
 def test_recorded_time_runs_from_the_first_page_at_the_given_speed() -> None:
