@@ -71,9 +71,9 @@ def parse_condition(
         expression = builder.truth(_only(statements))
     except (SqlglotError, RecursionError, ValueError) as error:
         refuse(text, 0, "syntax", f"this is not a condition ({type(error).__name__})", ALLOWED)
-    if not builder.columns:
-        # A constant: made as long as the frame, which a bare literal would not be.
-        expression = pl.repeat(pl.select(expression).item(), pl.len(), dtype=pl.Boolean)
+    # As long as the frame: a constant has one row, and Polars 2.1 gives one for
+    # `literal == when(…).then(column)` where the whole column is NULL.
+    expression = expression & pl.repeat(True, pl.len(), dtype=pl.Boolean)
     return Condition(text, frozenset(builder.columns), expression, lenient)
 
 

@@ -350,6 +350,13 @@ def test_columns_without_a_type_or_of_whole_numbers() -> None:
     assert answers(condition, frame) == [True, None]
 
 
+@pytest.mark.parametrize("text", ["0 + 0 = x", "0 = -(x)", "x = 1 / 0", "1 / 0 IS NULL OR x > 1"])
+def test_constants_inside_do_not_shorten_the_answer(text: str) -> None:
+    frame = pl.DataFrame({"x": [None, None]}, schema={"x": pl.Float64})
+    expected = [True, True] if "OR" in text else [None, None]
+    assert answers(parse_condition(text, known=KNOWN), frame) == expected
+
+
 def test_a_constant_is_as_long_as_the_frame() -> None:
     condition = parse_condition("TRUE", known=KNOWN)
     assert answers(condition, ROWS) == [True] * 3
