@@ -77,7 +77,8 @@ def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
         open_ended = np.isinf(upper)
         value = np.where(open_ended, lower, value)
         out = np.stack([value, lower, np.where(open_ended, np.nan, upper)], axis=1)
-        out[total <= 0] = np.nan
+        # a single bucket, +Inf, says how many and nothing of where
+        out[(total <= 0) | (len(le) < 2)] = np.nan
         return out
 
     found = _by_edges(buckets, edges, 3, compute)

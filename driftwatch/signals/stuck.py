@@ -21,12 +21,13 @@ def seconds_since_last_token(
 ) -> pl.DataFrame:
     """Seconds without a token while requests were present, at each window's last scrape.
 
-    The clock starts at the last scrape that showed a new token, no request at all, or a restart:
-    an idle engine is not stuck, and neither is one whose first request has just come.
+    The clock starts at the last scrape that showed a new token, no request at all, a restart, or
+    the first requests after none: an idle engine is not stuck, and neither is one whose first
+    request came while nobody looked.
 
     Args:
         epochs: from ``with_epochs``.
-        windows: instance, engine, start, end.
+        windows: instance, engine, start, end; scrapes with start <= time < end count.
         carried: :data:`ALIVE_SCHEMA`, the clock's start as known from before these scrapes.
 
     Returns:
@@ -36,7 +37,11 @@ def seconds_since_last_token(
     tokens = pl.col("generation_tokens_total")
     grew = tokens > tokens.forward_fill().shift(1).over(_KEY)
     requests = pl.col("running_requests") + pl.col("waiting_requests")
-    alive = grew.fill_null(False) | (requests == 0).fill_null(False) | pl.col("restarted")
+    idle = requests == 0
+    was_idle = requests.forward_fill().shift(1).over(_KEY) == 0
+    alive = pl.any_horizontal(
+        *(known.fill_null(False) for known in (grew, idle, was_idle)), "restarted"
+    )
     first = pl.col("previous_time").is_null()
     levels = (
         epochs.join(carried, on=_KEY, how="left", maintain_order="left")
@@ -61,6 +66,7 @@ def seconds_since_last_token(
             right_on="time",
             by=_KEY,
             strategy="backward",
+            allow_exact_matches=False,  # a scrape at the end belongs to the next minute
             check_sortedness=False,
         )
         .sort("window")

@@ -1,0 +1,187 @@
+"""Quantiles, shares and second moments of bucket counts against their plain definitions."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import rv_histogram
+
+from driftwatch.signals.histograms import quantile, second_moment_over_mean, share_within
+
+INF = math.inf
+LISTS = pl.List(pl.Float64)
+Histogram = tuple[list[float], list[float]]  # counts by edge (cumulative), edges
+
+
+def column(lists: list[list[float] | None]) -> pl.Series:
+    return pl.Series(lists, dtype=LISTS)
+
+
+def floats(values: list[float | None]) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64)
+
+
+def promql(counts: list[float], edges: list[float], q: float) -> tuple[float, float, float] | None:
+    """``histogram_quantile`` as the Prometheus documentation has it → value, lower, upper."""
+    total = counts[-1]
+    if total <= 0 or len(edges) < 2:
+        return None
+    rank = q * total
+    cell = next(i for i, count in enumerate(counts) if count >= rank)
+    if cell == len(edges) - 1:  # beyond the last finite edge: that edge is returned
+        return edges[-2], edges[-2], INF
+    if cell == 0 and edges[0] <= 0:
+        return edges[0], edges[0], edges[0]
+    start, below = (edges[cell - 1], counts[cell - 1]) if cell else (0.0, 0.0)
+    width = edges[cell] - start
+    value = start + width * (rank - below) / (counts[cell] - below)
+    return value, start, edges[cell]
+
+
+@st.composite
+def histograms(draw: st.DrawFn, lowest: float = 0.001) -> Histogram:
+    finite = draw(
+        st.lists(
+            st.floats(lowest, 20_000, allow_nan=False), min_size=1, max_size=8, unique=True
+        ).map(sorted)
+    )
+    mass = draw(st.lists(st.integers(0, 50), min_size=len(finite) + 1, max_size=len(finite) + 1))
+    return [float(c) for c in np.cumsum(mass)], [*finite, INF]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    many=st.lists(histograms(lowest=-5.0), min_size=1, max_size=6),
+    q=st.floats(0.01, 0.99),
+)
+def test_quantiles_are_those_of_promql(many: list[Histogram], q: float) -> None:
+    # NULL rows and rows of other edges stand beside each other in one column
+    counts = column([None, *(c for c, _ in many)])
+    edges = column([None, *(e for _, e in many)])
+    found = quantile(counts, edges, q)
+    assert found.value[0] is None
+    for i, (c, e) in enumerate(many, start=1):
+        expected = promql(c, e, q)
+        if expected is None:
+            assert (found.value[i], found.lower[i], found.upper[i]) == (None, None, None)
+            continue
+        value, lower, upper = expected
+        assert found.value[i] == pytest.approx(value, rel=1e-9, abs=1e-9)
+        assert found.lower[i] == lower
+        assert found.upper[i] == (None if math.isinf(upper) else upper)
+        if found.upper[i] is not None:
+            assert lower <= found.value[i] <= upper + 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(histogram=histograms(), q=st.floats(0.05, 0.95))
+def test_quantiles_are_those_of_scipy_inside_the_finite_buckets(
+    histogram: Histogram, q: float
+) -> None:
+    counts, edges = histogram
+    finite = np.array([0.0, *edges[:-1]])
+    mass = np.diff([0.0, *counts[:-1]])
+    if mass.sum() == 0 or not np.all(mass > 0):  # scipy's ppf is another one on empty buckets
+        return
+    counts = [*counts[:-1], counts[-2]]  # nothing above the last finite edge
+    law = rv_histogram((mass, finite), density=False)
+    found = quantile(column([counts]), column([edges]), q)
+    assert found.value[0] == pytest.approx(law.ppf(q), rel=1e-6, abs=1e-6)
+
+
+def test_no_observation_has_no_quantile() -> None:
+    found = quantile(column([[0.0, 0.0], None, []]), column([[1.0, INF], None, []]), 0.5)
+    assert found.value.to_list() == [None, None, None]
+    assert found.lower.to_list() == [None, None, None]
+
+
+def test_a_histogram_of_one_open_bucket_knows_no_quantile() -> None:
+    found = quantile(column([[7.0]]), column([[INF]]), 0.5)
+    assert (found.value[0], found.lower[0], found.upper[0]) == (None, None, None)
+
+
+def test_above_the_last_finite_edge_the_edge_is_a_lower_bound() -> None:
+    found = quantile(column([[1.0, 1.0, 10.0]]), column([[1.0, 5.0, INF]]), 0.95)
+    assert (found.value[0], found.lower[0], found.upper[0]) == (5.0, 5.0, None)
+
+
+# --- shares
+
+
+@settings(max_examples=120, deadline=None)
+@given(histogram=histograms(), target=st.floats(0.0001, 30_000), data=st.data())
+def test_a_share_lies_within_its_bounds(
+    histogram: Histogram, target: float, data: st.DataObject
+) -> None:
+    """Any observations that fit the buckets have a share between the two bounds."""
+    counts, edges = histogram
+    target = data.draw(st.sampled_from([target, *edges[:-1]]))
+    found = share_within(column([counts]), column([edges]), floats([target]))
+    if counts[-1] == 0:
+        assert found.row(0) == (None, None)
+        return
+    low, high = found.row(0)
+    assert 0 <= low <= high <= 1
+    cells = [*pairwise([0.0, *edges[:-1]]), (edges[-2], edges[-2] * 10 + 1)]
+    mass = np.diff([0.0, *counts])
+    least = most = 0.0
+    for (_, upper), (lower, _), n in zip(cells, cells, mass, strict=True):
+        least += n * (upper <= target)  # every observation of the cell at its upper edge
+        most += n * (lower < target)  # every observation just above its lower edge
+    if target < edges[-2] or target in edges:
+        assert low == pytest.approx(least / counts[-1])
+        assert high == pytest.approx(most / counts[-1])
+    if target in edges:
+        assert low == high
+
+
+def test_a_share_is_exact_at_an_edge_and_bounded_inside() -> None:
+    found = share_within(
+        column([[2.0, 6.0, 10.0]] * 4),
+        column([[0.1, 1.0, INF]] * 4),
+        floats([1.0, 0.5, None, 3.0]),
+    )
+    assert found.rows() == [(0.6, 0.6), (0.2, 0.6), (None, None), (0.6, 1.0)]
+
+
+# --- second moments
+
+
+@settings(max_examples=120, deadline=None)
+@given(histogram=histograms(lowest=1.0), data=st.data())
+def test_the_second_moment_is_never_below_the_mean(
+    histogram: Histogram, data: st.DataObject
+) -> None:
+    counts, edges = histogram
+    mean = data.draw(st.floats(0.5, 40_000))
+    found = second_moment_over_mean(column([counts]), column([edges]), floats([mean]))[0]
+    if counts[-1] == 0:
+        assert found is None
+    else:
+        assert found >= mean * (1 - 1e-12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(histogram=histograms(lowest=1.0))
+def test_the_second_moment_is_scipys(histogram: Histogram) -> None:
+    counts, edges = histogram
+    counts = [*counts[:-1], counts[-2]]
+    if counts[-1] == 0:
+        return
+    law = rv_histogram((np.diff([0.0, *counts[:-1]]), np.array([0.0, *edges[:-1]])), density=False)
+    mean = float(law.mean())
+    found = second_moment_over_mean(column([counts]), column([edges]), floats([mean]))[0]
+    assert found == pytest.approx(max(law.moment(2) / mean, mean), rel=1e-6)
+
+
+def test_an_unknown_mean_has_no_second_moment() -> None:
+    found = second_moment_over_mean(
+        column([[1.0, 2.0], None]), column([[1.0, INF], None]), floats([None, 4.0])
+    )
+    assert found.to_list() == [None, None]

@@ -1,0 +1,152 @@
+"""How long requests have been present without a token: idle is not stuck, wedged is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_cases import KEY, at, grid, scrapes, windows
+
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
+
+NOTHING = pl.DataFrame(schema=ALIVE_SCHEMA)
+
+
+def page(t: float, tokens: float | None, running: float | None, waiting: float | None = 0.0) -> Any:
+    return {
+        "t": t,
+        "generation_tokens_total": tokens,
+        "running_requests": running,
+        "waiting_requests": waiting,
+        "process_start_time_seconds": 1000.0,
+    }
+
+
+def seconds(
+    rows: list[dict[str, Any]], *spans: tuple[float, float], carried: pl.DataFrame = NOTHING
+) -> list[float | None]:
+    found = seconds_since_last_token(with_epochs(scrapes(rows)), windows(*spans), carried)
+    return found["seconds_since_last_token"].to_list()
+
+
+def test_a_wedged_engine_counts_from_its_last_token() -> None:
+    rows = [page(t, 100.0 + min(t, 30), 3.0) for t in range(0, 240, 5)]
+    assert seconds(rows, (0, 60), (60, 120), (120, 180)) == [25.0, 85.0, 145.0]
+
+
+def test_a_wedged_engine_with_only_waiting_requests_counts_too() -> None:
+    rows = [page(t, 100.0 + min(t, 30), 0.0, 4.0) for t in range(0, 240, 5)]
+    assert seconds(rows, (120, 180)) == [145.0]
+
+
+def test_an_idle_engine_is_not_stuck() -> None:
+    rows = [page(t, 100.0, 0.0) for t in range(0, 3600, 15)]
+    assert seconds(rows, (3540, 3600)) == [0.0]
+
+
+def test_the_first_request_after_a_long_idle_is_not_stuck() -> None:
+    rows = [page(t, 100.0, 0.0) for t in range(0, 3600, 15)] + [page(3600, 100.0, 1.0)]
+    (found,) = seconds(rows, (3600, 3660))
+    assert found is not None
+    assert found <= 15.0
+
+
+def test_nobody_looking_does_not_make_a_first_request_stuck() -> None:
+    """Idle, then no scrape for four minutes, then one request that has just come."""
+    rows = [page(0, 100.0, 0.0), page(60, 100.0, 0.0), page(300, 100.0, 1.0)]
+    (found,) = seconds(rows, (300, 360))
+    assert found is not None
+    assert found < 120
+
+
+def test_stuck_through_a_gap_is_stuck() -> None:
+    rows = [page(0, 100.0, 1.0), page(15, 120.0, 2.0), page(30, 120.0, 2.0), page(200, 120.0, 2.0)]
+    assert seconds(rows, (200, 260)) == [185.0]
+
+
+def test_a_token_ends_it() -> None:
+    rows = [page(t, 100.0 if t < 200 else 101.0, 3.0) for t in range(0, 300, 10)]
+    assert seconds(rows, (180, 200), (200, 240)) == [190.0, 30.0]
+
+
+def test_a_restart_begins_anew() -> None:
+    rows = [page(t, 100.0, 3.0) for t in range(0, 300, 10)]
+    rows += [page(t, 0.0, 3.0) | {"process_start_time_seconds": 2000.0} for t in (300, 310, 320)]
+    assert seconds(rows, (240, 300), (300, 360)) == [290.0, 20.0]
+
+
+@pytest.mark.parametrize("missing", ["generation_tokens_total", "running_requests"])
+def test_without_its_inputs_it_is_unknown(missing: str) -> None:
+    rows = [page(t, 100.0, 3.0) | {missing: None} for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [None]
+
+
+def test_the_waiting_gauge_missing_is_unknown() -> None:
+    rows = [page(t, 100.0, 3.0, None) for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [None]
+
+
+def test_a_window_without_a_scrape_is_unknown() -> None:
+    rows = [page(t, 100.0, 3.0) for t in range(0, 60, 10)]
+    assert seconds(rows, (60, 120)) == [None]
+
+
+def test_the_scrape_at_the_end_belongs_to_the_next_window() -> None:
+    rows = [page(0, 100.0, 3.0), page(55, 100.0, 3.0), page(60, 100.0, 3.0)]
+    assert seconds(rows, (0, 60)) == [55.0]
+
+
+def test_engines_do_not_share_a_clock() -> None:
+    dead = scrapes([page(t, 100.0, 3.0) for t in range(0, 300, 10)])
+    live = scrapes([page(t, 100.0 + t, 3.0) for t in range(0, 300, 10)], engine="1")
+    both = with_epochs(pl.concat([live, dead]))
+    asked = pl.concat([windows((240, 300)), windows((240, 300), engine="1")])
+    found = seconds_since_last_token(both, asked, NOTHING)
+    assert found["seconds_since_last_token"].to_list() == [290.0, 0.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([5.0, 15.0, 30.0, 60.0, 60.0, 240.0]),
+            st.sampled_from([0.0, 0.0, 0.0, 7.0]),  # tokens since
+            st.sampled_from([0.0, 1.0, 1.0, 5.0]),  # running
+        ),
+        min_size=2,
+        max_size=25,
+    )
+)
+def test_carried_is_uninterrupted(steps: list[tuple[float, float, float]]) -> None:
+    """Minute by minute, with only five minutes of history, nothing changes."""
+    t = tokens = 0.0
+    rows = []
+    for step, more, running in steps:
+        t, tokens = t + step, tokens + more
+        rows.append(page(t, tokens, running))
+    frame = scrapes(rows)
+    asked = grid(frame)
+    whole = seconds_since_last_token(with_epochs(frame), asked, NOTHING)
+    carried, parts = NOTHING, []
+    for end in asked["end"].to_list():
+        seen = frame.filter(
+            (pl.col("time") < end) & (pl.col("time") >= end - pl.duration(minutes=6))
+        )
+        one = seconds_since_last_token(
+            with_epochs(seen), asked.filter(pl.col("end") == end), carried
+        )
+        parts.append(one)
+        carried = one.select([*ALIVE_SCHEMA]) if one["alive_at"][0] is not None else carried
+    assert pl.concat(parts).equals(whole)
+
+
+def test_it_reaches_two_minutes_although_only_the_clock_is_carried() -> None:
+    frame = scrapes([page(115, 100.0, 2.0), page(130, 100.0, 2.0)])
+    carried = pl.DataFrame([("h:8000", "0", at(0))], schema=ALIVE_SCHEMA, orient="row")
+    found = seconds_since_last_token(with_epochs(frame), windows((120, 180)), carried)
+    assert found["seconds_since_last_token"].to_list() == [130.0]
+    assert found.select(KEY).rows() == [("h:8000", "0")]
