@@ -1,0 +1,180 @@
+"""`driftwatch run` beside a real Prometheus; Slack and a webhook that refuse what is wrong.
+
+The recorded server's pages are moved in time so that the minute in which its cap has bound for
+long enough is now: Prometheus holds that past, the process finds it at its first tick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from driftwatch.testing.exposition_server import Page, ReplayedExposition, read_pages
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill, scrape_config
+from driftwatch.testing.slack_server import SlackServer
+from driftwatch.testing.webhook_server import WebhookServer
+
+ROOT = Path(__file__).resolve().parents[2]
+# minutes into run_cap: heavy since 3, the page fires at 11.8, traffic goes back at 12
+BOUND = 12.5
+DRIFTWATCH = [sys.executable, "-m", "driftwatch"]
+
+
+@pytest.fixture
+def recorded(shared_data: Path) -> list[Page]:
+    return read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackServer]:
+    with SlackServer() as server:
+        yield server
+
+
+@pytest.fixture
+def webhook() -> Iterator[WebhookServer]:
+    schema = json.loads((ROOT / "docs/page.schema.json").read_text())
+    with WebhookServer(schema) as server:
+        yield server
+
+
+def _config(
+    folder: Path, source: str, slack: SlackServer, webhook: WebhookServer, pools: str = ""
+) -> Path:
+    (folder / "slack.url").write_text(slack.url)
+    config = folder / "driftwatch.yaml"
+    config.write_text(
+        f"sources: [{{{source}}}]\n"
+        "interval: 1s\n"
+        "listen: 127.0.0.1:0\n"
+        f"{pools}"
+        "receivers:\n"
+        "  - {name: oncall, slack: {webhook_url_file: slack.url}}\n"
+        f"  - {{name: hook, webhook: {{url: '{webhook.url}'}}}}\n"
+    )
+    return config
+
+
+def test_a_page_from_the_past_that_prometheus_holds(
+    recorded: list[Page],
+    real_prometheus: None,
+    slack: SlackServer,
+    webhook: WebhookServer,
+    tmp_path: Path,
+) -> None:
+    start = recorded[0][0]
+    shift = time.time() - 20 - (start + BOUND * 60)
+    moved = [(at + shift, body) for at, body in recorded if at <= start + BOUND * 60]
+    # what a server says of its own start moves along, or it would have started in the past
+    blocks = tmp_path / "blocks"
+    backfill(moved, {"job": "vllm", "instance": "gpu-7:8000"}, blocks)
+    with PrometheusServer(blocks=blocks) as server:
+        config = _config(
+            tmp_path, f"prometheus: '{server.url}', step: 5s, match: {{job: vllm}}", slack, webhook
+        )
+        done = subprocess.run(
+            [*DRIFTWATCH, "run", "--once", "-c", str(config)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        again = subprocess.run(
+            [*DRIFTWATCH, "run", "--once", "-c", str(config)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+        assert again.returncode == 0, again.stderr
+    pages = webhook.accepted
+    assert [(p["event"], p["alert"]) for p in pages] == [("firing", "BatchLimitBinding")]
+    assert pages[0]["target"]["instance"] == "gpu-7:8000"
+    assert pages[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
+    assert pages[0]["recommendation"]["from"] == 8
+    assert [m.payload["text"] for m in slack.accepted] == [pages[0]["summary"]]
+    assert slack.accepted[0].mentions == ()
+    listed = subprocess.run(
+        [*DRIFTWATCH, "incidents", "--json", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert "BatchLimitBinding" in listed.stdout
+    assert slack.url not in done.stderr + listed.stdout
+
+
+def test_run_watches_a_prometheus_that_scrapes(
+    recorded: list[Page],
+    real_prometheus: None,
+    slack: SlackServer,
+    webhook: WebhookServer,
+    tmp_path: Path,
+) -> None:
+    """Prometheus scrapes a replayed server every second while the service ticks beside it.
+
+    The pool says it was tuned for prompts of 30 tokens; they are 128, so the first whole minute
+    with enough finished requests brings a notice. Then the service is told to stop.
+    """
+    # six minutes of heavy traffic in one: enough finished requests for a comparison
+    heavy = [page for page in recorded if page[0] > recorded[0][0] + 240]
+    pools = "pools:\n  - {name: chat, match: {job: vllm}, tuned_for: {prompt_tokens: 30}}\n"
+    with (
+        ReplayedExposition(heavy, speed=5) as vllm,
+        PrometheusServer(scrape_config({"vllm": [vllm.instance]}, interval="1s")) as server,
+    ):
+        config = _config(tmp_path, f"prometheus: '{server.url}', step: 1s", slack, webhook, pools)
+        log = (tmp_path / "log").open("w+")
+        service = subprocess.Popen(
+            [*DRIFTWATCH, "run", "-c", str(config)],
+            stderr=log,
+            cwd=tmp_path,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        try:
+            _until(lambda: bool(webhook.accepted), 180, service)
+            address = _own_address(tmp_path / "log")
+            assert requests.get(f"{address}/-/ready", timeout=5).status_code == 200
+            assert requests.get(f"{address}/-/healthy", timeout=5).status_code == 200
+            own = requests.get(f"{address}/metrics", timeout=5).text
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(timeout=30) == 0
+        finally:
+            service.kill()
+            log.close()
+    assert "driftwatch_targets 1.0" in own
+    notice = webhook.accepted[0]
+    assert (notice["alert"], notice["severity"]) == ("LengthDrift", "notice")
+    assert notice["target"]["pool"] == "chat"
+    ratio = notice["evidence"]["prompt_tokens_mean_2m_ratio"]["value"]
+    assert 3.5 < ratio < 5  # 128 over 30
+    assert len(slack.accepted) == 1
+
+
+def _until(true: object, seconds: float, service: subprocess.Popen[bytes]) -> None:
+    assert callable(true)
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert service.poll() is None, "the service ended"
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.2)
+
+
+def _own_address(log: Path) -> str:
+    """Where the service says it listens."""
+    for line in log.read_text().splitlines():
+        if "metrics=" in line:
+            return line.partition("metrics=")[2].split("/metrics")[0]
+    raise AssertionError(log.read_text())
