@@ -44,7 +44,7 @@ class Carried:
         until: end of the last evaluated minute; None before the first.
         plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
         alive: :data:`driftwatch.signals.stuck.ALIVE_SCHEMA`.
-        seen: instance, engine and ``seen_<input>``, ``gone_<input>`` times per input.
+        seen: instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input.
     """
 
     until: datetime | None = None
@@ -311,5 +311,5 @@ def _carried(
         until=until if isinstance(until, datetime) else None,
         plateau=last(plateau).select([*CARRIED_SCHEMA]),
         alive=last(stuck).select([*ALIVE_SCHEMA]),
-        seen=last(seen).drop("end", "looked_at"),
+        seen=last(seen).drop("end"),
     )

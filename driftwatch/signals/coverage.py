@@ -12,6 +12,7 @@ from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, in_seconds
 
 _KEY = list(KEY_COLUMNS)
+MAX_GAP = timedelta(seconds=MAX_GAP_SECONDS)
 # Inputs are missed for a day after they were last seen (detection.md, CoverageLost).
 REMEMBERED = timedelta(hours=24)
 # The pool's share counts targets whose inputs are gone this long (detection.md, CoverageLost).
@@ -39,7 +40,8 @@ def input_coverage(
     Args:
         scrapes: scrape table, sorted by target and time.
         windows: instance, engine, start, end; ascending ``end`` within a target.
-        carried: instance, engine, ``seen_<input>`` and ``gone_<input>`` (times) from before.
+        carried: instance, engine, ``looked_at``, ``seen_<input>`` and ``gone_<input>`` (times) as
+            returned for the last window before; empty at first.
         inputs: registry columns to look for.
 
     Returns:
@@ -49,14 +51,17 @@ def input_coverage(
     """
     names = list(inputs)
     columns = [f"{kind}_{name}" for name in names for kind in ("seen", "gone")]
-    missing = [c for c in columns if c not in carried.columns]
-    before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing)
-    rows = scrapes.join(
-        before.select([*_KEY, *columns]), on=_KEY, how="left", maintain_order="left"
-    ).with_columns(previous=pl.col("time").shift(1).over(_KEY))
-    rows = rows.with_columns(
-        resumed=(pl.col("time") - pl.col("previous")).dt.total_seconds() > MAX_GAP_SECONDS
+    kept = ["looked_at", *columns]
+    missing = [c for c in kept if c not in carried.columns]
+    before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing).select(
+        *_KEY, *kept
     )
+    rows = scrapes.join(before, on=_KEY, how="left", maintain_order="left").with_columns(
+        previous=pl.col("time").shift(1).over(_KEY)
+    )
+    # history that was let go may hide that nobody looked before its first scrape
+    since = pl.col("time") - pl.coalesce("previous", "looked_at")
+    rows = rows.with_columns(resumed=(since > MAX_GAP).fill_null(False))
     levels = rows.select(*_KEY, "time", *[e for name in names for e in _levels(name)])
     found = (
         windows.select([*_KEY, "end"])
@@ -72,9 +77,16 @@ def input_coverage(
             check_sortedness=False,
         )
         .sort("window")
-        .rename({"time": "looked_at"})
+        .join(before, on=_KEY, how="left", maintain_order="left", suffix="_before")
     )
-    return found.select([*_KEY, "end", "looked_at", *columns])
+    # without a scrape before its end a window knows what was known before
+    unseen = pl.col("time").is_null()
+    return found.select(
+        *_KEY,
+        "end",
+        looked_at=pl.coalesce("time", "looked_at"),
+        **{c: pl.when(unseen).then(pl.col(f"{c}_before")).otherwise(pl.col(c)) for c in columns},
+    )
 
 
 def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
@@ -94,9 +106,9 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
     gone = (
         pl.when(there)
         .then(_THERE)
-        .when(first)
+        .when(first & ~pl.col("resumed"))
         .then(pl.coalesce(f"gone_{name}", "time"))
-        .when(was_there | pl.col("resumed").fill_null(False))
+        .when(first | was_there | pl.col("resumed"))
         .then(pl.col("time"))
         .forward_fill()
         .over(_KEY)
@@ -112,7 +124,8 @@ def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
         pools: instance, engine, pool.
 
     Returns:
-        instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen),
+        instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
+        nobody looked for longer than the look-back),
         ``coverage_missing_inputs``, ``pool_coverage_missing_ratio``,
         ``pool_coverage_missing_targets``.
     """
@@ -120,9 +133,12 @@ def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
 
     def age(name: str) -> pl.Expr:
         """Seconds without the input, 0 where it is there; NULL if not seen for a day."""
+        looked = pl.col("end") - pl.col("looked_at") <= MAX_GAP
         remembered = pl.col("looked_at") - pl.col(f"seen_{name}") <= REMEMBERED
         gone = pl.col("looked_at") - pl.col(f"gone_{name}")
-        return pl.when(remembered).then(in_seconds(gone.dt.total_microseconds()).fill_null(0.0))
+        return pl.when(remembered & looked).then(
+            in_seconds(gone.dt.total_microseconds()).fill_null(0.0)
+        )
 
     ages = seen.with_columns(age(c).alias(f"age_{c}") for c in inputs)
     oldest = pl.max_horizontal(pl.lit(None, dtype=pl.Float64), *(f"age_{c}" for c in inputs))

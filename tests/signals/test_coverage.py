@@ -1,0 +1,177 @@
+"""Inputs that were there and are gone: named, counted by scrapes, remembered for a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
+
+from driftwatch.signals.coverage import coverage_columns, input_coverage
+
+INPUTS = ("running_requests", "itl_seconds")
+NOBODY = pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
+SECONDS, NAMED = "coverage_missing_seconds", "coverage_missing_inputs"
+
+
+def page(t: float, *missing: str, ok: bool = True) -> dict[str, Any]:
+    there = {"running_requests": 1.0, "itl_seconds_count": 5.0}
+    return {"t": t, "ok": ok, **{n: v for n, v in there.items() if n not in missing and ok}}
+
+
+def down(t: float) -> dict[str, Any]:
+    return page(t, ok=False)
+
+
+def pools(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(KEY).unique().with_columns(pool=pl.lit("pool"))
+
+
+def coverage(
+    frame: pl.DataFrame, asked: pl.DataFrame, carried: pl.DataFrame = NOBODY
+) -> pl.DataFrame:
+    seen = input_coverage(frame.sort([*KEY, "time"]), asked, carried, INPUTS)
+    return coverage_columns(seen, pools(asked))
+
+
+def of(rows: Iterable[dict[str, Any]], *spans: tuple[float, float]) -> list[tuple[Any, Any]]:
+    """(seconds missing, inputs named) per window."""
+    return coverage(scrapes(list(rows)), windows(*spans)).select(SECONDS, NAMED).rows()
+
+
+def test_everything_there_is_zero() -> None:
+    assert of((page(t) for t in range(0, 300, 5)), (0, 60), (240, 300)) == [(0, None), (0, None)]
+
+
+def test_one_family_disappears() -> None:
+    rows = [page(t, *(["itl_seconds_count"] if t >= 100 else [])) for t in range(0, 400, 5)]
+    found = of(rows, (60, 120), (180, 240), (300, 360))
+    assert found == [(15.0, None), (135.0, "itl_seconds"), (255.0, "itl_seconds")]
+
+
+def test_all_of_it_disappears() -> None:
+    rows = [
+        page(t) if t < 100 else page(t, "running_requests", "itl_seconds_count")
+        for t in range(0, 400, 5)
+    ]
+    assert of(rows, (300, 360)) == [(255.0, "running_requests, itl_seconds")]
+
+
+def test_down_for_forty_seconds() -> None:
+    rows = [down(t) if 100 <= t < 140 else page(t) for t in range(0, 300, 5)]
+    assert of(rows, (60, 120), (120, 180)) == [(15.0, None), (0.0, None)]
+
+
+def test_down_for_fifteen_minutes_counts_failed_scrapes() -> None:
+    rows = [page(t) if t < 60 else down(t) for t in range(0, 1200, 5)]
+    assert of(rows, (900, 960), (960, 1020)) == [
+        (895.0, "running_requests, itl_seconds"),
+        (955.0, "running_requests, itl_seconds"),
+    ]
+
+
+def test_time_in_which_nobody_looked_is_no_evidence() -> None:
+    """driftwatch itself was away for 20 minutes; the input is missing when it returns."""
+    rows = [page(t) for t in range(0, 60, 5)] + [down(t) for t in range(1260, 1400, 5)]
+    assert of(rows, (1260, 1320), (1320, 1380)) == [(55.0, None), (115.0, None)]
+
+
+def test_away_in_the_middle_of_a_loss_starts_the_count_anew() -> None:
+    rows = [page(0), *(down(t) for t in range(5, 600, 5)), *(down(t) for t in range(1200, 1300, 5))]
+    assert of(rows, (540, 600), (1200, 1260)) == [
+        (590.0, "running_requests, itl_seconds"),
+        (55.0, None),
+    ]
+
+
+def test_what_was_never_seen_is_not_missing() -> None:
+    rows = [page(t, "itl_seconds_count") for t in range(0, 600, 5)]
+    assert of(rows, (540, 600)) == [(0.0, None)]
+    assert of([down(t) for t in range(0, 600, 5)], (540, 600)) == [(None, None)]
+
+
+def test_what_comes_back_is_there() -> None:
+    rows = [page(t, *(["itl_seconds_count"] if 60 <= t < 400 else [])) for t in range(0, 600, 5)]
+    assert of(rows, (300, 360), (360, 420), (540, 600)) == [
+        (295.0, "itl_seconds"),
+        (0.0, None),
+        (0.0, None),
+    ]
+
+
+def test_lost_again_counts_from_the_second_loss() -> None:
+    def lost(t: float) -> bool:
+        return 60 <= t < 200 or t >= 300
+
+    rows = [page(t, *(["itl_seconds_count"] if lost(t) else [])) for t in range(0, 500, 5)]
+    assert of(rows, (420, 480)) == [(175.0, "itl_seconds")]
+
+
+def test_after_a_day_it_is_forgotten() -> None:
+    hour = 3600
+    rows = [page(0), *(down(t) for t in range(60, 25 * hour, 60))]
+    assert of(rows, (23 * hour, 23 * hour + 60))[0][1] == "running_requests, itl_seconds"
+    assert of(rows, (24 * hour + 120, 24 * hour + 180)) == [(None, None)]
+
+
+def test_the_pool_counts_those_gone_for_five_minutes() -> None:
+    frames = []
+    for i in range(10):
+        gone_from = 60 if i < 2 else 600 if i == 2 else 10_000
+        frames.append(
+            scrapes(
+                [page(t) if t < gone_from else down(t) for t in range(0, 720, 15)],
+                instance=f"h{i}:8000",
+            )
+        )
+    frame = pl.concat(frames)
+    found = coverage(frame, grid(frame)).filter(pl.col("end") == at(720))
+    assert found["pool_coverage_missing_targets"].unique().to_list() == [2.0]
+    assert found["pool_coverage_missing_ratio"].unique().to_list() == [0.2]
+
+
+STATES = st.lists(
+    st.tuples(
+        st.sampled_from([5.0, 30.0, 60.0, 60.0, 60.0, 290.0, 360.0, 900.0, 1500.0]),
+        st.sampled_from(["there", "there", "one gone", "down", "down"]),
+    ),
+    min_size=2,
+    max_size=16,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps=STATES, every=st.integers(1, 4))
+def test_carried_is_uninterrupted(steps: list[tuple[float, str]], every: int) -> None:
+    """In ticks, with twelve minutes of history, nothing changes."""
+    t, rows = 0.0, []
+    for step, state in steps:
+        t += step
+        missing = ["itl_seconds_count"] if state == "one gone" else []
+        rows.append(page(t, *missing, ok=state != "down"))
+    frame = scrapes(rows)
+    asked = grid(frame)
+    expected = coverage(frame, asked)
+    ends = asked["end"].to_list()
+    carried, parts = NOBODY, []
+    for i in range(0, len(ends), every):
+        tick = ends[i : i + every]
+        since = tick[0] - timedelta(minutes=1)
+        history = frame.filter(
+            (pl.col("time") < tick[-1]) & (pl.col("time") >= since - timedelta(minutes=12))
+        )
+        seen = input_coverage(history, asked.filter(pl.col("end").is_in(tick)), carried, INPUTS)
+        carried = seen.group_by(KEY, maintain_order=True).last().drop("end")
+        parts.append(coverage_columns(seen, pools(asked)))
+    assert pl.concat(parts).rows() == expected.rows()
+
+
+def test_a_target_without_any_scrape_is_unknown() -> None:
+    frame = scrapes([page(t) for t in range(0, 60, 5)])
+    asked = pl.concat([windows((0, 60)), windows((0, 60), instance="other:1")])
+    found = coverage(frame, asked)
+    assert found.select("instance", SECONDS).rows() == [(HOST, 0.0), ("other:1", None)]

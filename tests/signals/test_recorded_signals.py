@@ -1,0 +1,204 @@
+"""Every signal of the truth beside the real recordings, within 5 % or its last printed digit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import grid, recording, serving, summary, whole
+
+from driftwatch.diagnose.evidence_table import evidence_table
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.windows import totals
+
+# truth → evidence column and the factor between their units
+SIGNALS = {
+    "running_mean": ("running_requests", 1),
+    "waiting_mean": ("waiting_requests", 1),
+    "kv_mean": ("kv_cache_usage_ratio", 1),
+    "gen_tok_s": ("generation_tokens_per_second", 1),
+    "prompt_tok_s": ("prompt_tokens_per_second", 1),
+    "req_s": ("requests_per_second", 1),
+    "steps_s": ("forward_passes_per_second", 1),
+    "decode_reqs_per_step": ("decode_requests_per_forward_pass", 1),
+    "out_reqs_per_step": ("requests_per_forward_pass", 1),
+    "tok_per_step": ("tokens_per_forward_pass", 1),
+    "mean_concurrency_little": ("effective_batch_size", 1),
+    "prompt_hist_mean": ("prompt_tokens_mean", 1),
+    "prompt_p50": ("prompt_tokens_p50", 1),
+    "prompt_p95": ("prompt_tokens_p95", 1),
+    "gen_hist_mean": ("generation_tokens_mean", 1),
+    "gen_p50": ("generation_tokens_p50", 1),
+    "gen_p95": ("generation_tokens_p95", 1),
+    "queue_mean_ms": ("batch_assembly_wait_seconds", 1000),
+    "queue_p95_s": ("batch_assembly_wait_seconds_p95", 1),
+    "ttft_mean_ms": ("ttft_seconds_mean", 1000),
+    "ttft_p95_ms": ("ttft_seconds_p95", 1000),
+    "itl_mean_ms": ("itl_seconds_mean", 1000),
+    "itl_p95_ms": ("itl_seconds_p95", 1000),
+    "e2e_mean_s": ("e2e_seconds_mean", 1),
+    "prefix_hit": ("prefix_cache_hit_ratio", 1),
+    "window_s": ("duration_seconds", 1),
+    "scrapes": ("scrapes", 1),
+}
+# what was really sent: the lengths are observed when a request finishes, so not exactly these
+SENT = {"true_prompt_mean": "prompt_tokens_mean", "true_gen_mean": "generation_tokens_mean"}
+# truth that is no evidence column, or whose column is checked elsewhere
+NOT_COLUMNS = {
+    "true_rate",
+    "preemptions",
+    "ttft_p50_ms",
+    "running_max",
+    "waiting_max",
+    "share_scrapes_running_at_cap",
+    "share_scrapes_waiting",
+    "offered_rate",
+    "sent_requests",
+    "injected_extra",
+    "start",
+    "end",
+    "segment_start",
+    "segment_end",
+    "window_start",
+    "client_e2e_p50_s",
+    "client_e2e_p95_s",
+    "client_errors",
+}
+TRIM_SECONDS = 15.0
+
+
+def _phases_of_run_main(folder: Path) -> dict[str, dict[str, Any]]:
+    listed = json.loads((folder / "phases.json").read_text())["phases"]
+    return {phase["name"]: phase for phase in listed}
+
+
+def _stretches(shared_data: Path, run: str) -> list[tuple[str, float, float, dict[str, Any]]]:
+    """(name, start, end, truth) of every phase and load segment of a run."""
+    folder = shared_data / "vllm-0.32" / run
+    found = []
+    for truth in summary(folder):
+        name = truth["phase"]
+        if "window_start" not in truth:
+            phase = _phases_of_run_main(folder)[name]
+            found.append((name, phase["start"] + TRIM_SECONDS, phase["end"], truth))
+            continue
+        segments = [(f"{name} {i}", segment) for i, segment in enumerate(truth["segments"])]
+        for one, facts in [(name, truth), *segments]:
+            start = facts["window_start"] - 0.01
+            found.append((one, start, start + facts["window_s"] + 0.5, facts))
+    return found
+
+
+def _rows(frame: pl.DataFrame, stretches: list[tuple[str, float, float, Any]]) -> list[Any]:
+    # ascending ends within the target, as the table wants them; the answers back in our order
+    order = sorted(range(len(stretches)), key=lambda i: stretches[i][2])
+    asked = pl.concat([whole(frame, stretches[i][1], stretches[i][2]) for i in order])
+    rows = evidence_table(
+        frame, asked, kind="whole", cut=True, serving=serving(frame)
+    ).rows.to_dicts()
+    return [rows[order.index(i)] for i in range(len(stretches))]
+
+
+def _last_digit(value: float) -> float:
+    """Half a unit of the last printed digit, rounded up a little for a truth cut, not rounded."""
+    text = repr(value)
+    return 10.0 ** -len(text.partition(".")[2]) if "." in text else 1.0
+
+
+@pytest.mark.parametrize(("run", "stretches"), [("run_main", 6), ("run_cap", 36), ("run_slow", 36)])
+def test_every_signal_of_the_truth(shared_data: Path, run: str, stretches: int) -> None:
+    listed = _stretches(shared_data, run)
+    assert len(listed) == stretches
+    wrong = []
+    checked = 0
+    for (name, _, _, truth), row in zip(
+        listed, _rows(recording(shared_data / "vllm-0.32" / run), listed), strict=True
+    ):
+        unknown = {
+            key
+            for key, value in truth.items()
+            if isinstance(value, int | float)
+            and key not in SIGNALS.keys() | SENT.keys() | NOT_COLUMNS
+        }
+        assert not unknown, f"the truth tells more than is checked: {unknown}"
+        for key, (column, factor) in SIGNALS.items():
+            if key not in truth:
+                continue
+            checked += 1
+            found, expected = row[column], truth[key]
+            allowed = max(0.05 * abs(expected), _last_digit(expected))
+            if found is None or abs(found * factor - expected) > allowed:
+                wrong.append(f"{name}: {key} is {expected}, {column} says {found}")
+        assert row["preemptions_per_second"] * row["duration_seconds"] == truth["preemptions"]
+        assert row["restarted"] is False
+    assert not wrong, "\n".join(wrong)
+    assert checked >= 20 * stretches * 0.8
+
+
+@pytest.mark.parametrize("run", ["run_main", "run_cap", "run_slow"])
+def test_the_lengths_are_those_that_were_sent(shared_data: Path, run: str) -> None:
+    listed = [s for s in _stretches(shared_data, run) if " " not in s[0]]
+    rows = _rows(recording(shared_data / "vllm-0.32" / run), listed)
+    for (name, _, _, truth), row in zip(listed, rows, strict=True):
+        for key, column in SENT.items():
+            assert row[column] == pytest.approx(truth[key], rel=0.05), (name, key)
+
+
+def test_the_requests_per_pass_are_those_measured_inside_the_engine(shared_data: Path) -> None:
+    for run in ("run_cap", "run_slow"):
+        listed = [s for s in _stretches(shared_data, run) if " " not in s[0]]
+        rows = _rows(recording(shared_data / "vllm-0.32" / run), listed)
+        for (name, _, _, truth), row in zip(listed, rows, strict=True):
+            inside = truth["engine_truth"]["decode_reqs_per_step"]
+            assert row["decode_requests_per_forward_pass"] == pytest.approx(inside, rel=0.05), name
+
+
+def test_the_share_of_waiting_scrapes_is_the_share_that_is_bound(shared_data: Path) -> None:
+    """With the cap given, every scrape with waiting requests at a full cap is bound by it."""
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    for phase in summary(shared_data / "vllm-0.32" / "run_cap"):
+        cap = float(phase["server_args"][1])
+        start = phase["window_start"] - 0.01
+        row = evidence_table(
+            frame,
+            whole(frame, start, start + phase["window_s"] + 0.5),
+            kind="whole",
+            cut=True,
+            serving=serving(frame, max_num_seqs=cap, max_num_batched_tokens=1024.0),
+        ).rows.to_dicts()[0]
+        assert row["limit_binding_share_10m_ratio"] == pytest.approx(
+            phase["share_scrapes_waiting"], abs=0.02
+        ), phase["phase"]
+        assert row["max_num_seqs_inferred"] is False
+        wanted = "max_num_seqs" if phase["phase"] == "cap8_heavy" else "none"
+        assert row["binding_limit"] == wanted, phase["phase"]
+
+
+def test_minutes_add_up_to_the_counters_own_totals(shared_data: Path) -> None:
+    """run_cap has one restart: last - first before it, and all of what came after it."""
+    frame = recording(shared_data / "vllm-0.32" / "run_cap").filter("ok")
+    gap = frame.with_columns(step=pl.col("time").diff()).sort(
+        "step", descending=True, nulls_last=True
+    )
+    restart = gap["time"][0]
+    first, last = frame.row(0, named=True), frame.row(-1, named=True)
+    end = frame.filter(pl.col("time") < restart).row(-1, named=True)
+    everything = recording(shared_data / "vllm-0.32" / "run_cap")
+    minutes = totals(with_epochs(everything), grid(everything), kind="chained", cut=False)
+    for name in (
+        "generation_tokens_total",
+        "prompt_tokens_total",
+        "finished_requests_total",
+        "itl_seconds_count",
+        "itl_seconds_sum",
+        "iteration_tokens_sum",
+        "prompt_tokens_count",
+    ):
+        exact = end[name] - first[name] + last[name]
+        assert minutes[name].sum() == pytest.approx(exact, rel=1e-12), name
+    assert minutes["restarted"].sum() == 1
+    # and the 6,661 requests of each half were counted, with the warm-up request of each start
+    assert minutes["finished_requests_total"].sum() == pytest.approx(2 * 6661, abs=2)
