@@ -117,6 +117,14 @@ def serving_options(command: Command) -> Command:
                 type=click.Path(path_type=Path, dir_okay=False),
                 help="vLLM's start-up log, to read both from.",
             ),
+            click.option(
+                "--arguments", metavar="TEXT", help="vLLM's command line, to read both from."
+            ),
+            click.option(
+                "--pid",
+                type=click.IntRange(min=1),
+                help="vLLM's process on this host, to read its command line.",
+            ),
         )
     ):
         command = option(command)
@@ -128,6 +136,10 @@ def plan_from(
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
     startup_log: Path | None = None,
+    arguments: str | None = None,
+    pid: int | None = None,
+    *,
+    proc: Path = Path("/proc"),
 ) -> Plan:
     """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
 
@@ -135,7 +147,7 @@ def plan_from(
 
     Raises:
         ConfigError: the configuration or a rule file has problems.
-        UsageError: the start-up log cannot be read, or B < S.
+        UsageError: the start-up log or the process cannot be read, or B < S.
     """
     from driftwatch.service import configured
 
@@ -143,7 +155,7 @@ def plan_from(
     said = Serving(
         max_num_seqs=_said(max_num_seqs), max_num_batched_tokens=_said(max_num_batched_tokens)
     )
-    found = [said]
+    found = [said, *_from_command_line(arguments, pid, proc)]
     if startup_log is not None:
         from driftwatch.collect.serving import from_startup_log
 
@@ -155,14 +167,37 @@ def plan_from(
     return override(plan, found)
 
 
+def _from_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[Serving]:
+    """Settings in vLLM's own arguments, as text or of a process on this host."""
+    from driftwatch.collect.serving import from_arguments
+
+    found = []
+    if arguments is not None:
+        import shlex
+
+        try:
+            found.append(from_arguments(shlex.split(arguments)))
+        except ValueError as error:
+            raise UsageError(f"--arguments: {error}") from error
+    if pid is not None:
+        try:
+            raw = (proc / str(pid) / "cmdline").read_bytes()
+        except OSError as error:
+            raise UsageError(f"--pid {pid}: {error.strerror}") from error
+        found.append(from_arguments([word.decode(errors="replace") for word in raw.split(b"\0")]))
+    return found
+
+
 def _said(value: int | None) -> Setting | None:
     return None if value is None else Setting(float(value), "command line")
 
 
 def override(plan: Plan, found: Sequence[Serving]) -> Plan:
     """The plan with what the command line says of every server."""
-    from driftwatch.collect.serving import merge
+    from driftwatch.collect.serving import contradictions, merge
 
+    for sentence in contradictions(*found):
+        click.echo(f"warning: {sentence}", err=True)
     said = merge(*found)
     if said == Serving():
         return plan

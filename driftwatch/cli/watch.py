@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.options import Duration, override, plan_from, serving_options
+from driftwatch.cli.options import Duration, plan_from, serving_options
 
 if TYPE_CHECKING:
-    from driftwatch.collect.pages import PagesSource
-    from driftwatch.service.plan import Plan
     from driftwatch.service.state import Outcome
 
 
@@ -56,8 +54,9 @@ def command(
     plan = plan_from(**serving)
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
-    plan = _ask_servers(source, plan)
-    screen = _Screen(plan, to_stderr=as_json)
+    for instance, version in source.version().items():
+        click.echo(f"{instance}  vLLM {version or 'version unknown'}", err=True)
+    screen = _Screen(to_stderr=as_json)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), StdoutSender(json=as_json))]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
@@ -79,28 +78,12 @@ def command(
                 service.deliver_once()
 
 
-def _ask_servers(source: PagesSource, plan: Plan) -> Plan:
-    """Version of every server, and its settings where the development endpoint answers."""
-    from driftwatch.collect.serving import from_server_info
-
-    versions = source.version()
-    found = []
-    for instance, info in source.server_info().items():
-        version = versions.get(instance)
-        click.echo(f"{instance}  vLLM {version or 'version unknown'}", err=True)
-        if info is not None:
-            found.append(from_server_info(info))
-    # settings that one server answered are not another one's
-    return override(plan, found) if len(found) == 1 and len(versions) == 1 else plan
-
-
 class _Screen:
     """Prints what a tick found, once for every minute and target."""
 
-    def __init__(self, plan: Plan, *, to_stderr: bool) -> None:
+    def __init__(self, *, to_stderr: bool) -> None:
         from driftwatch.notify.stdout import needs_ascii
 
-        self._plan = plan
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()

@@ -111,6 +111,11 @@ class PagesSource:
         found = self._ask("/server_info?config_format=json")
         return {i: answer if isinstance(answer, dict) else None for i, answer in found.items()}
 
+    def forget(self, instances: Iterable[str]) -> None:
+        """Ask these servers for version and settings again: they restarted."""
+        gone = set(instances)
+        self._json = {key: found for key, found in self._json.items() if key[0] not in gone}
+
     def close(self) -> None:
         """End what is under way and give back the connections."""
         for endpoint in self._endpoints.values():

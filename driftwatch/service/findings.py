@@ -90,7 +90,7 @@ def finding(
     recommendation: Recommendation | None = None
     if diagnosis is not None:
         leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
-        recommendation = recommend(leaf, diagnosis, row, plan.pool_of(target).serving)
+        recommendation = recommend(leaf, diagnosis, row, plan.serving_of(target))
     evidence = {name: value for name, value in row.items() if not isinstance(value, list)}
     return Finding(
         rule=rule,

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.collect.serving import merge
 from driftwatch.detect.reference import declared, no_reference
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
@@ -65,6 +66,8 @@ class Plan:
         pools: configured pools; the first that matches wins.
         pool_by: labels that name the pool of a target which no configured pool matches.
         default_serving: settings of targets that no configured pool matches.
+        served: instance → settings that the server itself answered (``/server_info``); what a
+            person configured wins over them.
         external_url: where links of pages point to, None = command lines only.
     """
 
@@ -73,6 +76,7 @@ class Plan:
     pools: tuple[Pool, ...] = ()
     pool_by: tuple[str, ...] = ("namespace", "model_name")
     default_serving: Serving = field(default_factory=Serving)
+    served: Mapping[str, Serving] = field(default_factory=dict)
     external_url: str | None = None
 
     @property
@@ -99,6 +103,11 @@ class Plan:
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
         return Pool("/".join(named) or "default", serving=self.default_serving)
 
+    def serving_of(self, target: Target) -> Serving:
+        """Settings of one target: configured, else as the server itself answered."""
+        served = self.served.get(target.key.instance, Serving())
+        return merge(self.pool_of(target).serving, served)
+
     def assign(self, targets: Mapping[TargetKey, Target]) -> dict[TargetKey, Target]:
         """Targets with their pools, in key order."""
         return {
@@ -110,18 +119,18 @@ class Plan:
         """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""
         rows: list[dict[str, Any]] = []
         for target in targets:
-            pool = self.pool_of(target)
+            pool, serving = self.pool_of(target), self.serving_of(target)
             rows.append(
                 {
                     "instance": target.key.instance,
                     "engine": target.key.engine,
                     "pool": pool.name,
-                    "max_num_seqs": _value(_running_cap(pool.serving)),
+                    "max_num_seqs": _value(_running_cap(serving)),
                     "max_num_seqs_inferred": False,
-                    "max_num_batched_tokens": _value(pool.serving.max_num_batched_tokens),
-                    "kv_cache_tokens": _value(pool.serving.kv_cache_tokens),
-                    "kv_block_tokens": _value(pool.serving.kv_block_tokens),
-                    "api_server_count": _value(pool.serving.api_server_count),
+                    "max_num_batched_tokens": _value(serving.max_num_batched_tokens),
+                    "kv_cache_tokens": _value(serving.kv_cache_tokens),
+                    "kv_block_tokens": _value(serving.kv_block_tokens),
+                    "api_server_count": _value(serving.api_server_count),
                     "gpus_per_replica": pool.gpus_per_replica,
                     "slo_ttft_seconds": pool.slo.ttft_seconds,
                     "slo_tpot_seconds": pool.slo.tpot_seconds,

@@ -14,7 +14,9 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from driftwatch.clock import Clock
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
+from driftwatch.collect.serving import from_server_info
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
@@ -85,6 +87,7 @@ class Service:
         self._on_outcome = on_outcome
         self._log = structlog.get_logger()
         self._state = state_from(store, clock.now())
+        self._ask_servers()
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
@@ -118,6 +121,7 @@ class Service:
         self._state = state
         self._completed = time.monotonic()
         self._last_error = None
+        self._ask_restarted(outcome)
         self._note(outcome, self._completed - began, now)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
@@ -182,6 +186,28 @@ class Service:
         if stale > max(3 * self._interval_seconds, 30.0):
             return f"no complete tick for {stale:.0f} s: {self._last_error or 'still running'}"
         return None
+
+    def _ask_servers(self) -> None:
+        """What the servers say of their own settings, where they answer (development mode)."""
+        served = dict(self._plan.served)
+        for source in self._sources:
+            if isinstance(source, PagesSource):
+                for instance, answer in source.server_info().items():
+                    served.pop(instance, None)
+                    if answer is not None:
+                        served[instance] = from_server_info(answer)
+        self._plan = replace(self._plan, served=served)
+
+    def _ask_restarted(self, outcome: Outcome) -> None:
+        """A restarted server may have other settings."""
+        if not len(outcome.rows):
+            return
+        restarted = outcome.rows.filter("restarted")["instance"].unique().to_list()
+        if restarted:
+            for source in self._sources:
+                if isinstance(source, PagesSource):
+                    source.forget(restarted)
+            self._ask_servers()
 
     def _failed(self, event: JobExecutionEvent) -> None:
         """A job raised, or was missed: said in the log and the metrics, tried again next time."""

@@ -1,0 +1,71 @@
+"""Settings of the server that no metric shows, from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftwatch.cli.options import parse_time, plan_from
+from driftwatch.errors import UsageError
+
+
+def test_the_command_line_wins_over_log_and_process(
+    tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "cmdline").write_bytes(
+        b"vllm\0serve\0--max-num-seqs\x0032\0--max-num-batched-tokens=2048\0"
+    )
+    plan = plan_from(
+        None,
+        max_num_seqs=16,
+        startup_log=shared_data / "vllm-0.32/server_startup_log.txt",
+        pid=42,
+        proc=tmp_path,
+    )
+    serving = plan.default_serving
+    assert serving.max_num_seqs is not None
+    assert (serving.max_num_seqs.value, serving.max_num_seqs.provenance) == (16, "command line")
+    assert serving.max_num_batched_tokens is not None
+    assert serving.max_num_batched_tokens.value == 2048
+    assert serving.max_num_batched_tokens.provenance == "arguments"
+    # what the others say otherwise is said, not swallowed
+    said = capsys.readouterr().err
+    assert "max_num_seqs is 16" in said
+    assert "max_num_batched_tokens is 2048" in said
+
+
+def test_a_startup_log_alone(shared_data: Path) -> None:
+    plan = plan_from(None, startup_log=shared_data / "vllm-0.32/server_startup_log.txt")
+    assert plan.default_serving.max_num_seqs is not None
+    assert plan.default_serving.max_num_seqs.value == 64
+    assert plan.default_serving.max_num_seqs.provenance == "startup log"
+
+
+def test_a_budget_below_the_cap_is_refused() -> None:
+    with pytest.raises(UsageError, match="vLLM refuses"):
+        plan_from(None, max_num_seqs=64, max_num_batched_tokens=32)
+
+
+def test_a_process_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--pid 7"):
+        plan_from(None, pid=7, proc=tmp_path)
+
+
+def test_arguments_with_an_open_quote() -> None:
+    with pytest.raises(UsageError, match="--arguments"):
+        plan_from(None, arguments="vllm serve 'x")
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-11-18T02:56Z", "2026-11-18T03:56+01:00", "2026-11-18 02:56", "1794970560"]
+)
+def test_times(text: str) -> None:
+    assert parse_time(text).isoformat() == "2026-11-18T02:56:00+00:00"
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "nan", "1e300", "2026-13-01"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_time(text)
