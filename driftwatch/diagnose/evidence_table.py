@@ -130,6 +130,7 @@ def evidence_table(
         binding_windows,
         before.plateau,
         None if before.until is None else pl.lit(before.until, dtype=TIME),
+        serving,
     )
     known = _serving_now(windows, serving, plateau, own)
     limits = limit_columns(

@@ -3,7 +3,10 @@
 vLLM exports the cap in no metric. While requests wait for capacity and the KV cache is free, the
 running set sits at the cap; the gauge is read after finished requests have left, so it shows the
 cap or a little less (on a real server 8 in 60 and 7 in 16 of 76 queued scrapes). A server bound by
-its token budget runs at a level that wanders, and is not mistaken for a plateau.
+its token budget runs at a level that wanders. Where the budget is known, scrapes that fill it are
+left out. Where it is not and a step holds enough tokens to fill a budget, more is asked: half the
+scrapes at the very top, and steps that hold neither just about a power of two nor always the same
+number of tokens (as a full budget would).
 
 What is inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
 max_num_batched_tokens cannot be inferred (vllm.md 1.4).
@@ -15,10 +18,15 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.thresholds import (
+    BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
+    FULL_STEP_SPREAD,
     KV_PRESSED_RATIO,
     PLATEAU_MIN_SCRAPES,
     PLATEAU_SHARE,
+    PLATEAU_TOP_SHARE,
+    POWER_OF_TWO_BAND,
+    SMALLEST_BUDGET_TOKENS,
 )
 from driftwatch.signals.scrapes_inside import inside
 
@@ -37,6 +45,7 @@ def infer_max_num_seqs(
     windows: pl.DataFrame,
     carried: pl.DataFrame,
     carried_until: pl.Expr | None = None,
+    budgets: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The cap as far as it shows at each window's end.
 
@@ -50,6 +59,7 @@ def infer_max_num_seqs(
         windows: instance, engine, start, end; ascending ``end`` within a target.
         carried: :data:`CARRIED_SCHEMA`, what an earlier evaluation of the same targets knew.
         carried_until: end of that evaluation (a datetime literal); None = nothing carried.
+        budgets: instance, engine, max_num_batched_tokens (NULL = unknown) of the targets.
 
     Returns:
         The windows' instance, engine, end with ``plateau`` (NULL = not shown) and
@@ -78,7 +88,7 @@ def infer_max_num_seqs(
             allow_exact_matches=False,
             check_sortedness=False,
         )
-        .join(_candidates(inside(facts, windows)), on="window", how="left")
+        .join(_candidates(inside(facts, windows), budgets), on="window", how="left")
         .sort([*_KEY, "end"])
     )
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
@@ -90,23 +100,50 @@ def infer_max_num_seqs(
     )
 
 
-def _candidates(pairs: pl.DataFrame) -> pl.DataFrame:
+def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
     """window → the level a plateau shows, where it shows one."""
+    if budgets is None:
+        pairs = pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
+    else:
+        known = budgets.select(*_KEY, "max_num_batched_tokens")
+        pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
+    fullness = pl.col("tokens_per_step") / pl.col("max_num_batched_tokens")
     queued = pairs.filter(
         (pl.col("capacity") > 0)
         & (pl.col("kv") < KV_PRESSED_RATIO)
         & (pl.col("preempted").fill_null(0.0) == 0)
         & pl.col("running").is_not_null()
+        & (fullness < BUDGET_FULL_RATIO).fill_null(True)
     )
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
+    at_top = pl.col("running") >= top - 1
+    nearest = pl.lit(2.0).pow(pl.col("tokens").log(2.0).round())
+    spread = (pl.col("tokens_high") - pl.col("tokens_low")) / pl.col("tokens")
+    looks_full = ((pl.col("tokens") / nearest - 1).abs() < POWER_OF_TWO_BAND) | (
+        spread < FULL_STEP_SPREAD
+    )
+    could_be_full = (
+        pl.col("budget").is_null()
+        & (pl.col("tokens") >= BUDGET_FULL_RATIO * SMALLEST_BUDGET_TOKENS)
+    ).fill_null(False)
     return (
-        queued.group_by("window")
-        .agg(level=top, share=in_band.mean(), scrapes=pl.len())
+        queued.group_by("window", maintain_order=True)
+        .agg(
+            level=top,
+            share=in_band.mean(),
+            top_share=at_top.mean(),
+            scrapes=pl.len(),
+            tokens=pl.col("tokens_per_step").median(),
+            tokens_low=pl.col("tokens_per_step").quantile(0.1),
+            tokens_high=pl.col("tokens_per_step").quantile(0.9),
+            budget=pl.col("max_num_batched_tokens").first(),
+        )
         .filter(
             (pl.col("scrapes") >= PLATEAU_MIN_SCRAPES)
             & (pl.col("share") >= PLATEAU_SHARE)
             & (pl.col("level") >= 1)
+            & ~(could_be_full & (looks_full | (pl.col("top_share") < PLATEAU_TOP_SHARE)))
         )
         .select("window", candidate="level")
     )

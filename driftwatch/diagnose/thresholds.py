@@ -16,6 +16,17 @@ PLATEAU_MIN_SCRAPES = 8
 # run_cap: 76 of 76 queued scrapes in the band. A budget-bound server (vllm.md 4, W2: running
 # 3.2-18.5 of 64) leaves the band in most scrapes.
 PLATEAU_SHARE = 0.8
+# Where the budget is unknown and could be full: with leavers ~ Poisson(1) (S = mean generation
+# length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that wanders with a
+# standard deviation of 3 or more keeps under 15 % there.
+PLATEAU_TOP_SHARE = 0.4
+# No budget below 256 tokens is met in practice (vllm.md 2.1: defaults from 2048).
+SMALLEST_BUDGET_TOKENS = 256.0
+# A full budget shows steps of just about B tokens, and B is a power of two nearly everywhere.
+POWER_OF_TWO_BAND = 0.05
+# Tokens a step of a full budget are the same from scrape to scrape (a discrete-event run of equal
+# requests: within 0.1 %); at a cap they follow the mix of prompts and decodes (1-3 % and more).
+FULL_STEP_SPREAD = 0.005
 # The window over which a limit is said to bind (detection.md, BatchLimitBinding).
 BINDING_WINDOW_SECONDS = 600.0
 # "at least half of the last 10 min's scrapes" (detection.md): what binds is named from there on.
