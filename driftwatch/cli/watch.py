@@ -54,9 +54,7 @@ def command(
     plan = plan_from(**serving)
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
-    for instance, version in source.version().items():
-        click.echo(f"{instance}  vLLM {version or 'version unknown'}", err=True)
-    screen = _Screen(to_stderr=as_json)
+    screen = _Screen(source.version(), to_stderr=as_json)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), StdoutSender(json=as_json))]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
@@ -81,9 +79,10 @@ def command(
 class _Screen:
     """Prints what a tick found, once for every minute and target."""
 
-    def __init__(self, *, to_stderr: bool) -> None:
+    def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
         from driftwatch.notify.stdout import needs_ascii
 
+        self._versions = versions
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
@@ -122,7 +121,8 @@ class _Screen:
             self._known.add(key)
             kv = row["kv_cache_tokens"]
             size = "KV size unknown" if kv is None else f"KV {kv:,.0f} tokens"
-            self._say(f"{key.text}  engine {key.engine}, {size}")
+            version = self._versions.get(key.instance) or "version unknown"
+            self._say(f"{key.text}  vLLM {version}, engine {key.engine}, {size}")
             unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row[n] is None]
             if unknown:
                 self._say(f"UNKNOWN    {', '.join(unknown)}: not in /metrics")

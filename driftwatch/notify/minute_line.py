@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.notify.numbers import clean, count, figure, percent, seconds
+from driftwatch.notify.numbers import clean, count, duration, figure, percent, seconds
 
 
 def minute_line(row: Mapping[str, Any]) -> str:
@@ -32,23 +32,24 @@ def minute_line(row: Mapping[str, Any]) -> str:
 
 
 def limit_line(row: Mapping[str, Any]) -> str:
-    """``none binds: 0 waiting (both settings unknown)``, over the last ten minutes."""
+    """``none binds: 0 waiting (both settings unknown)``, over what was seen of ten minutes."""
     unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
     named = "both settings" if len(unknown) == 2 else " and ".join(unknown)
     note = f" ({named} unknown)" if unknown else ""
     share = row["limit_binding_share_10m_ratio"]
     if share is None:
         return "unknown: no scrape shows who waits"
+    seen = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
     binding = row["binding_limit"]
     if binding == "none":
-        waited = "0 waiting" if share == 0 else f"requests waited in {percent(share)} of 10 min"
+        waited = "0 waiting" if share == 0 else f"requests waited in {percent(share)} of {seen}"
         return f"none binds: {waited}{note}"
     if binding is None:
-        return f"one binds in {percent(share)} of the last 10 min's scrapes, but which?{note}"
+        return f"one binds in {percent(share)} of {seen}, but which?{note}"
     inferred = " (inferred)" if row["max_num_seqs_inferred"] and binding == "max_num_seqs" else ""
     value = row.get(binding)
     setting = "" if value is None else f" {value:.0f}"
-    return f"{clean(binding)}{setting}{inferred} binds in {percent(share)} of the last 10 min"
+    return f"{clean(binding)}{setting}{inferred} binds in {percent(share)} of {seen}"
 
 
 def _told(row: Mapping[str, Any], column: str, say: Any) -> str:

@@ -1,0 +1,79 @@
+"""One minute on one line: unknown is said, never 0."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from driftwatch.notify.minute_line import limit_line, minute_line
+
+ROW: dict[str, Any] = {
+    "end": datetime(2026, 11, 18, 9, 52, tzinfo=UTC),
+    "scrapes": 4.0,
+    "running_requests": 12.0,
+    "requests_per_forward_pass": 12.0,
+    "generation_tokens_per_second": 1300.0,
+    "batch_assembly_wait_seconds": 0.01,
+    "kv_cache_usage_ratio": 0.04,
+    "waiting_requests": 0.0,
+    "forward_passes_overcounted": False,
+    "restarted": False,
+    "max_num_seqs": None,
+    "max_num_seqs_inferred": False,
+    "max_num_batched_tokens": None,
+    "limit_binding_share_10m_ratio": 0.0,
+    "observed_10m_seconds": 600.0,
+    "binding_limit": "none",
+}
+
+
+def test_as_the_mock_up_has_it() -> None:
+    assert minute_line(ROW) == (
+        "09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting"
+    )
+    assert limit_line(ROW) == "none binds: 0 waiting (both settings unknown)"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scrapes": 0.0}, "no usable scrape"),
+        ({"kv_cache_usage_ratio": None}, "kv_cache_usage_ratio unknown"),
+        ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
+        ({"forward_passes_overcounted": True}, "≥12.0 requests a pass"),
+        ({"restarted": True}, "restarted"),
+    ],
+)
+def test_what_is_special_is_said(change: dict[str, Any], said: str) -> None:
+    assert said in minute_line({**ROW, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {
+                "limit_binding_share_10m_ratio": 0.78,
+                "binding_limit": "max_num_seqs",
+                "max_num_seqs": 8.0,
+                "max_num_seqs_inferred": True,
+                "observed_10m_seconds": 90.0,
+            },
+            "max_num_seqs 8 (inferred) binds in 78 % of the last 2 min",
+        ),
+        (
+            {"limit_binding_share_10m_ratio": 0.6, "binding_limit": None},
+            "one binds in 60 % of the last 10 min, but which? (both settings unknown)",
+        ),
+        (
+            {"limit_binding_share_10m_ratio": 0.2, "max_num_seqs": 64.0},
+            "none binds: requests waited in 20 % of the last 10 min "
+            "(max_num_batched_tokens unknown)",
+        ),
+        ({"limit_binding_share_10m_ratio": None}, "unknown: no scrape shows who waits"),
+    ],
+)
+def test_limits(change: dict[str, Any], line: str) -> None:
+    assert limit_line({**ROW, **change}) == line
