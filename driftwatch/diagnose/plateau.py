@@ -4,15 +4,17 @@ vLLM exports the cap in no metric. While requests wait for capacity and the KV c
 running set sits at the cap; the gauge is read after finished requests have left, so it shows the
 cap or a little less (on a real server 8 in 60 and 7 in 16 of 76 queued scrapes). A server bound by
 its token budget runs at a level that wanders. Where the budget is known, scrapes that fill it are
-left out. Where it is not and a step holds enough tokens to fill a budget, more is asked: half the
-scrapes at the very top, and steps that hold neither just about a power of two nor always the same
-number of tokens (as a full budget would).
+left out. Where it is not, a small level must be held exactly; and where a step then holds enough
+tokens to fill a budget, more is asked: half the scrapes at the very top, and steps that hold
+neither just about a power of two nor always the same number of tokens (as a full budget would).
 
 What is inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
 max_num_batched_tokens cannot be inferred (vllm.md 1.4).
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import polars as pl
 
@@ -22,12 +24,16 @@ from driftwatch.diagnose.thresholds import (
     CAP_BAND_RATIO,
     FULL_STEP_SPREAD,
     KV_PRESSED_RATIO,
+    PLATEAU_EXACT_BELOW_REQUESTS,
+    PLATEAU_EXACT_SHARE,
+    PLATEAU_FREED_PER_REQUEST,
     PLATEAU_MIN_SCRAPES,
     PLATEAU_SHARE,
     PLATEAU_TOP_SHARE,
     POWER_OF_TWO_BAND,
     SMALLEST_BUDGET_TOKENS,
 )
+from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.scrapes_inside import inside
 
 _KEY = list(KEY_COLUMNS)
@@ -70,7 +76,7 @@ def infer_max_num_seqs(
         facts.join(before, on=[*_KEY, "epoch"], how="left", maintain_order="left")
         .with_columns(
             running_max=pl.max_horizontal(
-                pl.col("running").cum_max().over([*_KEY, "epoch"]).forward_fill(),
+                pl.col("running").cum_max().forward_fill().over([*_KEY, "epoch"]),
                 "carried_running_max",
             )
         )
@@ -86,6 +92,8 @@ def infer_max_num_seqs(
             by=_KEY,
             strategy="backward",
             allow_exact_matches=False,
+            # beyond it the epoch is over, whether or not a scrape comes to begin the next one
+            tolerance=timedelta(seconds=MAX_GAP_SECONDS),
             check_sortedness=False,
         )
         .join(_candidates(inside(facts, windows), budgets), on="window", how="left")
@@ -127,12 +135,19 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
         pl.col("budget").is_null()
         & (pl.col("tokens") >= BUDGET_FULL_RATIO * SMALLEST_BUDGET_TOKENS)
     ).fill_null(False)
+    wanted = pl.max_horizontal(PLATEAU_EXACT_SHARE, 1 - PLATEAU_FREED_PER_REQUEST * pl.col("level"))
+    held = (
+        pl.col("budget").is_not_null()
+        | (pl.col("level") >= PLATEAU_EXACT_BELOW_REQUESTS)
+        | (pl.col("exact_share") >= wanted)
+    )
     return (
         queued.group_by("window", maintain_order=True)
         .agg(
             level=top,
             share=in_band.mean(),
             top_share=at_top.mean(),
+            exact_share=(pl.col("running") == top).mean(),
             scrapes=pl.len(),
             tokens=pl.col("tokens_per_step").median(),
             tokens_low=pl.col("tokens_per_step").quantile(0.1),
@@ -143,6 +158,7 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
             (pl.col("scrapes") >= PLATEAU_MIN_SCRAPES)
             & (pl.col("share") >= PLATEAU_SHARE)
             & (pl.col("level") >= 1)
+            & held
             & ~(could_be_full & (looks_full | (pl.col("top_share") < PLATEAU_TOP_SHARE)))
         )
         .select("window", candidate="level")

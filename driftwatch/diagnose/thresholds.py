@@ -20,6 +20,14 @@ PLATEAU_SHARE = 0.8
 # length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that wanders with a
 # standard deviation of 3 or more keeps under 15 % there.
 PLATEAU_TOP_SHARE = 0.4
+# Below 20 requests the band is two levels wide, and a budget that lets one or two requests run
+# stays in it for good: there the top itself must be held. At a cap a step frees one place in as
+# many as a generation has tokens (run_cap at 8 shows its top in 79 % of scrapes). Of levels that
+# wander for 30 min (mean 1.5 to 3, standard deviation 25 %) a tenth remains that the band alone
+# takes for a cap.
+PLATEAU_EXACT_BELOW_REQUESTS = 20
+PLATEAU_EXACT_SHARE = 0.6
+PLATEAU_FREED_PER_REQUEST = 0.05
 # No budget below 256 tokens is met in practice (vllm.md 2.1: defaults from 2048).
 SMALLEST_BUDGET_TOKENS = 256.0
 # A full budget shows steps of just about B tokens, and B is a power of two nearly everywhere.

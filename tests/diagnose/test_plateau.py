@@ -1,0 +1,405 @@
+"""max_num_seqs from the plateau of running requests: inferred where it shows, never wrongly."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_cases import (
+    KEY,
+    at,
+    floor_minute,
+    grid,
+    minute_by_minute,
+    recording,
+    scrapes,
+    serving,
+)
+
+from driftwatch.diagnose.evidence_table import Carried, evidence_table
+from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
+from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
+from driftwatch.service.state import HISTORY
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.scrapes_inside import scrape_facts
+
+
+def page(t: float, running: float, waiting: float, **more: Any) -> dict[str, Any]:
+    return {
+        "t": t,
+        "running_requests": running,
+        "waiting_requests": waiting,
+        "waiting_capacity_requests": waiting,
+        "waiting_deferred_requests": 0.0,
+        "kv_cache_usage_ratio": 0.2,
+        "preemptions_total": 0.0,
+        "generation_tokens_total": 100.0 * t,
+        "process_start_time_seconds": 1000.0,
+        **more,
+    }
+
+
+def inferred(frame: pl.DataFrame, **settings: Any) -> pl.DataFrame:
+    """instance, engine, end, cap (NULL = not shown) of every minute."""
+    asked = grid(frame).with_columns(start=pl.col("end") - timedelta(minutes=10))
+    budgets = serving(frame, **settings)
+    facts = scrape_facts(with_epochs(frame))
+    found = infer_max_num_seqs(facts, asked, pl.DataFrame(schema=CARRIED_SCHEMA), budgets=budgets)
+    return found.select(*KEY, "end", cap="plateau")
+
+
+def caps(frame: pl.DataFrame) -> set[float]:
+    """Every cap that any minute of any target inferred."""
+    return set(inferred(frame)["cap"].drop_nulls().to_list())
+
+
+# --- real servers
+
+
+def test_run_cap_shows_eight_until_the_restart_and_nothing_after(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    restart = frame.filter(~pl.col("ok"))["time"].min()
+    assert isinstance(restart, datetime)
+    rows = inferred(frame)
+    before = rows.filter(pl.col("end") <= floor_minute(restart))
+    back = frame.filter(pl.col("ok") & (pl.col("time") > restart))["time"].min()
+    after = rows.filter(pl.col("end") > back)
+    assert set(before["cap"].drop_nulls().to_list()) == {8.0}
+    assert before["cap"][-1] == 8.0  # it holds through the light minutes after
+    assert before["cap"][:3].null_count() == 3  # nothing queued in the light minutes before
+    assert after["cap"].null_count() == after.height
+
+
+@pytest.mark.parametrize("run", ["run_main", "run_slow"])
+def test_a_cap_that_never_binds_is_not_inferred_wrongly(shared_data: Path, run: str) -> None:
+    assert caps(recording(shared_data / "vllm-0.32" / run)) <= {64.0}
+
+
+# --- vLLM's own scheduler, step by step
+
+
+@cache
+def golden(folder: Path) -> dict[str, dict[str, Any]]:
+    with gzip.open(folder / "vllm_0.32_golden_2.json.gz", "rt") as file:
+        return {case["name"]: case for case in json.load(file)}
+
+
+def from_steps(case: dict[str, Any]) -> pl.DataFrame:
+    """What monitors would have scraped of the traced scheduler, each on another rhythm.
+
+    The gauges are those after ``schedule()``. The trace has no time a step, so that a scrape is
+    due every so many steps (steps are of similar length where requests queue); a step that gave
+    no output, a partial prefill alone, is not counted.
+    """
+    steps = np.array(case["trace"], dtype=float)
+    column = dict(zip(case["trace_columns"], steps.T, strict=True))
+    prefill, decode = column["prefill_tokens"], column["decode_seqs"]
+    tokens, counted = np.cumsum(prefill + decode), np.cumsum((decode > 0) | (prefill > 0))
+    preempted = np.cumsum(column["preempted"])
+    blocks = case["num_gpu_blocks"] - 1
+    frames = []
+    for seconds in (0.5, 1.0, 2.0):
+        per_scrape = max(1, round(seconds * case["steps"] / case["end_s"]))
+        for offset in range(0, per_scrape, max(1, per_scrape // 4)):
+            chosen = range(offset, len(steps), per_scrape)
+            rows = [
+                page(
+                    5.0 * i,
+                    column["running_after"][step],
+                    column["waiting_after"][step],
+                    kv_cache_usage_ratio=1 - column["free_blocks_after"][step] / blocks,
+                    preemptions_total=preempted[step],
+                    iteration_tokens_sum=tokens[step],
+                    iteration_tokens_count=float(counted[step]),
+                )
+                for i, step in enumerate(chosen)
+            ]
+            frames.append(scrapes(rows, instance=f"{seconds}-{offset}"))
+    return pl.concat(frames)
+
+
+@pytest.mark.parametrize(("name", "cap"), [("seqs_16_binds", 16.0), ("active_24_of_256", 24.0)])
+def test_the_scheduler_at_its_cap_shows_it(shared_data: Path, name: str, cap: float) -> None:
+    found = inferred(from_steps(golden(shared_data / "scheduler")[name]))
+    assert set(found["cap"].drop_nulls().to_list()) == {cap}
+    shown = found.group_by("instance").agg(pl.col("cap").is_not_null().any())
+    assert shown["cap"].all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "watermark_5pct",
+        "prefix_scarce",
+        "preempt_seqs_24",
+        "priority_preempt",
+        "no_reserve_full_isl",
+        "budget_just_above_seqs",
+        "budget_64_seqs_32",
+        "threshold_256_preempt",
+        "async",
+        "async_preempt",
+    ],
+)
+def test_the_scheduler_below_its_cap_shows_no_other(shared_data: Path, name: str) -> None:
+    """KV-bound and budget-bound schedulers: no cap, or the true one."""
+    case = golden(shared_data / "scheduler")[name]
+    assert caps(from_steps(case)) <= {float(case["max_num_seqs"])}
+
+
+# --- synthetic servers
+
+
+def capped(cap: int, leavers: float, every: float, seed: int) -> pl.DataFrame:
+    """A queue always waits; the gauge is read after a Poisson number of requests has left."""
+    rng = np.random.default_rng(seed)
+    left = np.minimum(rng.poisson(leavers, size=int(1200 / every)), cap)
+    rows = [page(every * i, float(cap - n), 30.0) for i, n in enumerate(left)]
+    return scrapes(rows, instance=f"h{seed}")
+
+
+@pytest.mark.parametrize("every", [5.0, 15.0, 30.0])
+@pytest.mark.parametrize("cap", [1, 2, 4, 8, 16, 64, 256])
+def test_a_cap_with_leavers_is_inferred(cap: int, every: float) -> None:
+    """Generations of 100 tokens: a step frees one place in a hundred."""
+    frame = pl.concat([capped(cap, cap / 100, every, seed) for seed in range(10)])
+    found = inferred(frame)
+    last = found.group_by("instance").agg(pl.col("cap").last())["cap"]
+    # a large cap may never show itself whole in 20 or 40 scrapes; then it shows a little less
+    assert all(value is not None and CAP_BAND_RATIO * cap <= value <= cap for value in last)
+    if cap <= 64:
+        assert set(last.to_list()) == {float(cap)}
+    assert all(CAP_BAND_RATIO * cap <= value <= cap for value in found["cap"].drop_nulls())
+
+
+def wandering(mean: float, every: float, budget: float, seed: int) -> pl.DataFrame:
+    """Half an hour bound by the token budget: requests wait, KV is free, the level wanders."""
+    rng = np.random.default_rng(seed)
+    level, tokens, steps = mean, 0.0, 0.0
+    rows = []
+    for i in range(int(1800 / every)):
+        level = max(1.0, mean + 0.7 * (level - mean) + rng.normal(0, 0.25 * mean))
+        # vllm.md 4: a full budget shows 0.78 to 1.0 of it
+        steps += 50.0
+        tokens += 50.0 * budget * rng.uniform(0.78, 1.0)
+        rows.append(
+            page(
+                every * i,
+                float(round(level)),
+                10.0,
+                iteration_tokens_sum=tokens,
+                iteration_tokens_count=steps,
+            )
+        )
+    return scrapes(rows, instance=f"h{seed}")
+
+
+@pytest.mark.parametrize("every", [5.0, 15.0])
+@pytest.mark.parametrize("mean", [6.0, 12.0, 30.0])
+def test_a_budget_bound_server_shows_no_cap(mean: float, every: float) -> None:
+    """Running 3 to 18 of 64, as on a real server with a budget of 256 (vllm.md 4)."""
+    frame = pl.concat([wandering(mean, every, 256.0, seed) for seed in range(20)])
+    assert caps(frame) == set()
+
+
+@pytest.mark.parametrize("mean", [1.5, 2.0, 3.0])
+def test_a_budget_that_lets_few_run_is_hardly_ever_a_cap(mean: float) -> None:
+    """Long prompts: two or three at once. Without the budget's size some look like a cap."""
+    frame = pl.concat([wandering(mean, 5.0, 8192.0, seed) for seed in range(40)])
+    shown = inferred(frame).group_by("instance").agg(pl.col("cap").is_not_null().any())
+    assert shown["cap"].sum() <= 4  # of 40; the band of two levels alone shows 9 to 36
+
+
+def test_a_known_budget_that_is_full_shows_no_cap() -> None:
+    frame = pl.concat([wandering(1.5, 5.0, 8192.0, seed) for seed in range(40)])
+    assert inferred(frame, max_num_batched_tokens=8192.0)["cap"].null_count() == 40 * 30
+
+
+def test_too_few_queued_scrapes_show_nothing() -> None:
+    rows = [page(5.0 * i, 8.0, 5.0 if i < 7 else 0.0) for i in range(24)]
+    assert caps(scrapes(rows)) == set()
+    rows = [page(5.0 * i, 8.0, 5.0 if i < 8 else 0.0) for i in range(24)]
+    assert caps(scrapes(rows)) == {8.0}
+
+
+@pytest.mark.parametrize(
+    "pressure",
+    [{"kv_cache_usage_ratio": 0.9}, {"preempting": True}, {"kv_cache_usage_ratio": None}],
+)
+def test_kv_pressure_shows_no_cap(pressure: dict[str, Any]) -> None:
+    preempting = pressure.pop("preempting", False)
+    rows = [
+        page(
+            5.0 * i, 8.0, 5.0, **pressure, **({"preemptions_total": float(i)} if preempting else {})
+        )
+        for i in range(60)
+    ]
+    found = inferred(scrapes(rows))["cap"]
+    assert found.null_count() == found.len()
+    pressure["preempting"] = preempting
+
+
+def test_deferred_requests_show_no_cap() -> None:
+    rows = [
+        page(5.0 * i, 3.0, 0.0, waiting_requests=227.0, waiting_deferred_requests=227.0)
+        for i in range(120)
+    ]
+    assert caps(scrapes(rows)) == set()
+
+
+def test_a_restart_expires_it() -> None:
+    before = [page(5.0 * i, 8.0, 5.0) for i in range(36)]
+    after = [
+        page(180 + 5.0 * i, 2.0, 0.0, process_start_time_seconds=2000.0, generation_tokens_total=i)
+        for i in range(60)
+    ]
+    found = inferred(scrapes([*before, *after]))
+    assert found.filter(pl.col("end") <= at(180))["cap"][-1] == 8.0
+    assert found.filter(pl.col("end") > at(180))["cap"].null_count() == 5
+
+
+def test_a_changed_cache_configuration_expires_it() -> None:
+    rows = [
+        page(
+            5.0 * i,
+            8.0 if i < 36 else 2.0,
+            5.0 if i < 36 else 0.0,
+            cache_config=f'{{"n":"{i // 36}"}}',
+        )
+        for i in range(96)
+    ]
+    found = inferred(scrapes(rows))
+    assert found["cap"][2] == 8.0
+    assert found.filter(pl.col("end") > at(180))["cap"].null_count() == 5
+
+
+def test_running_more_than_it_expires_it() -> None:
+    rows = [page(5.0 * i, 8.0, 5.0) for i in range(36)]
+    rows += [page(180 + 5.0 * i, 9.0 if i == 3 else 4.0, 0.0) for i in range(60)]
+    found = inferred(scrapes(rows))
+    assert found["cap"][:3].to_list()[-1] == 8.0
+    assert found.filter(pl.col("end") > at(180))["cap"].null_count() == 5
+
+
+def test_running_more_once_forbids_a_lower_plateau() -> None:
+    rows = [page(5.0 * i, 40.0 if i == 0 else 8.0, 0.0 if i == 0 else 5.0) for i in range(200)]
+    assert caps(scrapes(rows)) == set()
+
+
+def test_a_known_cap_is_not_replaced() -> None:
+    frame = scrapes([page(5.0 * i, 8.0, 5.0) for i in range(60)])
+    rows = evidence_table(
+        frame, grid(frame), kind="chained", cut=False, serving=serving(frame, max_num_seqs=64.0)
+    ).rows
+    assert rows.select("max_num_seqs", "max_num_seqs_inferred").unique().rows() == [(64.0, False)]
+
+
+def test_a_missing_gauge_does_not_borrow_its_neighbours_level() -> None:
+    """The second engine's first page lacks the gauge: its level is unknown, not the first's."""
+    big = scrapes([page(5.0 * i, 200.0, 0.0) for i in range(60)])
+    small = scrapes(
+        [
+            page(5.0 * i, 8.0, 5.0) | ({"running_requests": None} if i == 0 else {})
+            for i in range(60)
+        ],
+        engine="1",
+    )
+    frame = pl.concat([big, small])
+    one_go = evidence_table(frame, grid(frame), kind="chained", cut=False, serving=serving(frame))
+    ticks, _ = minute_by_minute(
+        frame.filter(
+            (pl.col("engine") == "0") | (pl.col("time") <= at(1)) | (pl.col("time") > at(60))
+        ),
+        grid(frame),
+        serving(frame),
+        history=HISTORY,
+    )
+    for rows in (one_go.rows, ticks):
+        assert rows.filter(pl.col("engine") == "1")["max_num_seqs"][-1] == 8.0
+
+
+def test_a_missing_gauge_after_a_restart_does_not_keep_the_old_level() -> None:
+    rows = [page(5.0 * i, 64.0, 0.0) for i in range(12)]
+    after = {"process_start_time_seconds": 2000.0}
+    rows += [page(65.0, 0.0, 0.0, **after) | {"running_requests": None}]
+    rows += [page(120 + 5.0 * i, 8.0, 5.0, **after) for i in range(60)]
+    frame = scrapes(rows)
+    ticks, _ = minute_by_minute(frame, grid(frame), serving(frame), history=HISTORY)
+    assert ticks["max_num_seqs"][-1] == 8.0
+
+
+# --- carried
+
+
+STRETCHES = st.lists(
+    st.tuples(
+        st.sampled_from(["capped 8", "capped 2", "light", "bursty", "restart", "failed", "away"]),
+        st.integers(1, 40),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def server(stretches: list[tuple[str, int]], seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    t, started, tokens = 3.0, 1000.0, 0.0
+    rows: list[dict[str, Any]] = []
+    for kind, n in stretches:
+        if kind == "away":
+            t += 35.0 * n
+            continue
+        if kind == "restart":
+            started, tokens = started + 100.0, 0.0
+        for _ in range(n):
+            t += 15.0
+            tokens += 10.0
+            running, waiting = {
+                "capped 8": (8.0 - (rng.random() < 0.2), 5.0),
+                "capped 2": (2.0, 3.0),
+                "bursty": (float(rng.integers(0, 20)), 2.0),
+            }.get(kind, (float(rng.integers(0, 3)), 0.0))
+            row = page(
+                t,
+                running,
+                waiting,
+                process_start_time_seconds=started,
+                generation_tokens_total=tokens,
+            )
+            rows.append({"t": t, "ok": False} if kind == "failed" else row)
+    return scrapes(rows)
+
+
+@settings(max_examples=12, deadline=None)
+@given(stretches=STRETCHES, seed=st.integers(0, 9), every=st.integers(1, 5))
+def test_carried_is_uninterrupted_wherever_it_is_split(
+    stretches: list[tuple[str, int]], seed: int, every: int
+) -> None:
+    frame = server(stretches, seed)
+    if frame.is_empty():
+        return
+    asked, settings_ = grid(frame), serving(frame)
+    one_go = evidence_table(frame, asked, kind="chained", cut=False, serving=settings_)
+    ticks, _ = minute_by_minute(frame, asked, settings_, history=HISTORY, every=every)
+    columns = ["end", "max_num_seqs", "max_num_seqs_inferred", "binding_limit"]
+    assert ticks.select(columns).rows() == one_go.rows.select(columns).rows()
+
+
+def test_what_is_carried_is_one_row_a_target(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    asked = grid(frame).head(14)
+    carried = evidence_table(
+        frame, asked, kind="chained", cut=False, serving=serving(frame), carried=Carried()
+    ).carried
+    assert carried.until == asked["end"].max()
+    assert carried.plateau.rows() == [("host:8000", "0", 8.0, 8.0)]
+    assert carried.alive.height == 1
