@@ -103,10 +103,11 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     named = (
         pl.when(pl.col("unknown") > known)
         .then(None)
-        .when(pl.col("seqs") == known)
-        .then(pl.lit(SEQS))
+        # a tie goes to the KV cache: raising max_num_seqs would make that worse
         .when(pl.col("kv_bound") == known)
         .then(pl.lit(KV))
+        .when(pl.col("seqs") == known)
+        .then(pl.lit(SEQS))
         .otherwise(pl.lit(BUDGET))
     )
     return counts.select(
@@ -159,7 +160,5 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
         "allows_max_num_seqs", "allows_max_num_batched_tokens", "allows_kv_cache"
     )
     return rows.with_columns(
-        binding_margin_ratio=pl.max_horizontal(
-            1 - pl.col("running_requests") / tightest, pl.lit(0.0)
-        )
+        binding_margin_ratio=(1 - pl.col("running_requests") / tightest).clip(lower_bound=0.0)
     )

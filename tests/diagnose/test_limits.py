@@ -1,0 +1,348 @@
+"""What binds: the signature table of the real server's sweep, row by row, and unknown inputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import scrapes, serving, windows
+
+from driftwatch.diagnose.evidence_table import evidence_table
+from driftwatch.diagnose.limits import binding_of_scrape
+from driftwatch.diagnose.walk import limits_of
+
+QUEUED = {
+    "running": 8.0,
+    "capacity": 5.0,
+    "deferred": 0.0,
+    "kv": 0.2,
+    "preempted": 0.0,
+    "tokens_per_step": 20.0,
+    "several_api_servers": False,
+    "max_num_seqs": 64.0,
+    "max_num_batched_tokens": 1024.0,
+    "api_server_count": None,
+}
+_SCHEMA: dict[str, Any] = {
+    name: pl.Boolean if name == "several_api_servers" else pl.Float64 for name in QUEUED
+}
+
+
+def limit(**changes: Any) -> str | None:
+    """What binds in one scrape."""
+    frame = pl.DataFrame([QUEUED | changes], schema=_SCHEMA, orient="row")
+    found: str | None = frame.select(binding_of_scrape()).item()
+    return found
+
+
+CASES: list[tuple[str, dict[str, Any], str | None]] = [
+    # the signature table (vllm.md 4, recommendation.md)
+    ("at the cap, KV free", {"running": 64.0}, "max_num_seqs"),
+    ("one below the cap", {"running": 63.0}, "max_num_seqs"),
+    ("5 % below a large cap", {"running": 244.0, "max_num_seqs": 256.0}, "max_num_seqs"),
+    ("further below it", {"running": 242.0, "max_num_seqs": 256.0}, "none"),
+    ("far below the cap, budget full", {"tokens_per_step": 900.0}, "max_num_batched_tokens"),
+    ("budget at 0.78", {"tokens_per_step": 0.78 * 1024}, "max_num_batched_tokens"),
+    ("budget not full", {"tokens_per_step": 700.0}, "none"),
+    ("preempted at low KV", {"preempted": 2.0, "kv": 0.76}, "kv_cache"),
+    ("KV full", {"kv": 0.95}, "kv_cache"),
+    ("KV full at the cap", {"kv": 0.95, "running": 64.0}, "kv_cache"),
+    ("preempting at the cap", {"preempted": 1.0, "running": 64.0}, "kv_cache"),
+    ("preempting with a full budget", {"preempted": 1.0, "tokens_per_step": 1024.0}, "kv_cache"),
+    ("deferred", {"running": 3.0, "capacity": 0.0, "deferred": 227.0}, "deferred"),
+    ("nothing waits", {"running": 3.0, "capacity": 0.0}, "none"),
+    ("nothing waits at the cap", {"running": 64.0, "capacity": 0.0}, "none"),
+    # unknown settings
+    (
+        "nothing waits, settings unknown",
+        {"capacity": 0.0, "max_num_seqs": None, "max_num_batched_tokens": None},
+        "none",
+    ),
+    (
+        "waiting, settings unknown",
+        {"max_num_seqs": None, "max_num_batched_tokens": None},
+        "unknown",
+    ),
+    ("waiting below the cap, budget unknown", {"max_num_batched_tokens": None}, "unknown"),
+    (
+        "at the cap, budget unknown",
+        {"running": 64.0, "max_num_batched_tokens": None},
+        "max_num_seqs",
+    ),
+    (
+        "full budget, cap unknown",
+        {"max_num_seqs": None, "tokens_per_step": 1000.0},
+        "max_num_batched_tokens",
+    ),
+    ("budget not full, cap unknown", {"max_num_seqs": None}, "unknown"),
+    (
+        "KV full, settings unknown",
+        {"kv": 0.9, "max_num_seqs": None, "max_num_batched_tokens": None},
+        "kv_cache",
+    ),
+    # unknown inputs
+    ("not known whether any waits", {"capacity": None}, None),
+    ("KV unknown at the cap", {"kv": None, "running": 64.0}, "unknown"),
+    ("KV unknown, preempted", {"kv": None, "preempted": 3.0}, "kv_cache"),
+    ("preemptions unknown, KV low", {"preempted": None, "running": 64.0}, "max_num_seqs"),
+    ("preemptions unknown, KV high", {"preempted": None, "kv": 0.9}, "kv_cache"),
+    ("running unknown", {"running": None}, "unknown"),
+    (
+        "running unknown, budget full",
+        {"running": None, "tokens_per_step": 1000.0},
+        "max_num_batched_tokens",
+    ),
+    ("no step in between", {"tokens_per_step": None}, "unknown"),
+    ("deferred unknown, nothing waits", {"capacity": 0.0, "deferred": None}, "none"),
+    # several API servers count a step once each: tokens per step are a lower bound
+    ("several API servers, count unknown", {"several_api_servers": True}, "unknown"),
+    (
+        "several, full all the same",
+        {"several_api_servers": True, "tokens_per_step": 900.0},
+        "max_num_batched_tokens",
+    ),
+    ("several, at the cap", {"several_api_servers": True, "running": 64.0}, "max_num_seqs"),
+    (
+        "two API servers, half full each",
+        {"several_api_servers": True, "api_server_count": 2.0, "tokens_per_step": 450.0},
+        "max_num_batched_tokens",
+    ),
+    (
+        "two API servers, not full",
+        {"several_api_servers": True, "api_server_count": 2.0, "tokens_per_step": 20.0},
+        "none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_one_scrape(changes: dict[str, Any], expected: str | None) -> None:
+    assert limit(**changes) == expected
+
+
+# --- windows
+
+
+def page(i: int, **changes: Any) -> dict[str, Any]:
+    """One of a scrape every 15 s; queued below its limits unless changed."""
+    return {
+        "t": 15.0 * i,
+        "running_requests": 8.0,
+        "waiting_requests": 5.0,
+        "waiting_capacity_requests": 5.0,
+        "waiting_deferred_requests": 0.0,
+        "kv_cache_usage_ratio": 0.2,
+        "preemptions_total": 0.0,
+        "iteration_tokens_count": 100.0 * i,
+        "iteration_tokens_sum": 2000.0 * i,
+        "generation_tokens_total": 500.0 * i,
+    } | changes
+
+
+IDLE = {"waiting_requests": 0.0, "waiting_capacity_requests": 0.0, "running_requests": 1.0}
+AT_CAP = {"running_requests": 64.0}
+KV_FULL = {"kv_cache_usage_ratio": 0.95}
+BUDGET_FULL = {"iteration_tokens_sum_per_step": 1000.0}
+DEFERRED = {**IDLE, "waiting_requests": 9.0, "waiting_deferred_requests": 9.0}
+
+
+def row(parts: list[tuple[int, dict[str, Any]]], **settings: Any) -> dict[str, Any]:
+    """Ten minutes of scrapes, so many of each kind, as one evidence row."""
+    pages: list[dict[str, Any]] = []
+    tokens = 0.0
+    for n, changes in parts:
+        changes = dict(changes)
+        per_step = changes.pop("iteration_tokens_sum_per_step", 20.0)
+        for _ in range(n):
+            tokens += 100.0 * per_step
+            pages.append(page(len(pages), iteration_tokens_sum=tokens, **changes))
+    frame = scrapes(pages)
+    found = evidence_table(
+        frame,
+        windows((0.0, 600.0)),
+        kind="chained",
+        cut=True,
+        serving=serving(
+            frame, **{"max_num_seqs": 64.0, "max_num_batched_tokens": 1024.0} | settings
+        ),
+    ).rows.to_dicts()
+    return dict(found[0])
+
+
+@pytest.mark.parametrize(
+    ("parts", "share", "binding"),
+    [
+        ([(20, AT_CAP), (20, IDLE)], 0.5, "max_num_seqs"),
+        ([(19, AT_CAP), (21, IDLE)], 0.475, "none"),
+        ([(20, BUDGET_FULL), (20, IDLE)], 0.5, "max_num_batched_tokens"),
+        ([(30, KV_FULL), (10, AT_CAP)], 1.0, "kv_cache"),
+        ([(10, KV_FULL), (30, AT_CAP)], 1.0, "max_num_seqs"),
+        ([(40, IDLE)], 0.0, "none"),
+        ([(20, DEFERRED), (20, IDLE)], 0.0, "deferred"),
+        ([(19, DEFERRED), (21, IDLE)], 0.0, "none"),
+    ],
+)
+def test_what_binds_in_most_scrapes(
+    parts: list[tuple[int, dict[str, Any]]], share: float, binding: str
+) -> None:
+    found = row(parts)
+    assert found["limit_binding_share_10m_ratio"] == pytest.approx(share)
+    assert found["binding_limit"] == binding
+
+
+def test_a_tie_with_the_kv_cache_is_the_kv_cache() -> None:
+    """Raising max_num_seqs would harm; the careful answer wins."""
+    assert row([(20, KV_FULL), (20, AT_CAP)])["binding_limit"] == "kv_cache"
+
+
+def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:
+    # running wanders, so that no cap is inferred
+    parts = [(1, {"running_requests": 3.0 + 7 * (i % 5)}) for i in range(40)]
+    found = row(parts, max_num_seqs=None, max_num_batched_tokens=None)
+    assert found["binding_limit"] is None
+    assert found["limit_binding_share_10m_ratio"] == 1.0
+    assert found["max_num_seqs"] is None
+
+
+def test_nothing_waiting_with_unknown_settings_is_none() -> None:
+    found = row([(40, IDLE)], max_num_seqs=None, max_num_batched_tokens=None)
+    assert found["binding_limit"] == "none"
+    assert found["limit_binding_share_10m_ratio"] == 0.0
+
+
+def test_a_page_before_waiting_by_reason() -> None:
+    """Old vLLM: every waiting request waited for capacity, deferred is not known."""
+    old = {"waiting_capacity_requests": None, "waiting_deferred_requests": None}
+    found = row([(40, AT_CAP | old)])
+    assert found["binding_limit"] == "max_num_seqs"
+    assert found["waiting_capacity_requests"] == 5.0
+    assert found["waiting_deferred_requests"] is None
+    assert found["waiting_deferred_share_10m_ratio"] is None
+
+
+def test_waiting_unknown_is_unknown() -> None:
+    gone = {"waiting_capacity_requests": None, "waiting_requests": None}
+    found = row([(40, gone)])
+    assert found["binding_limit"] is None
+    assert found["limit_binding_share_10m_ratio"] is None
+
+
+def test_binding_requests_and_since_are_of_the_binding_scrapes() -> None:
+    found = row([(10, IDLE), (30, AT_CAP)])
+    assert found["binding_requests"] == 69.0
+    assert (found["binding_since"] - found["start"]).total_seconds() == 150.0
+
+
+# --- how many each limit lets run
+
+
+EDGES = [10.0, 100.0, 1000.0, math.inf]
+
+
+def lengths(n: int, **changes: Any) -> list[tuple[int, dict[str, Any]]]:
+    """n finished requests of 500 prompt and 50 generated tokens over ten minutes."""
+    parts = []
+    for i in range(40):
+        done = n * i / 39
+        parts.append(
+            (
+                1,
+                {
+                    "prompt_tokens_sum": 500.0 * done,
+                    "prompt_tokens_count": done,
+                    "prompt_tokens_buckets": [0.0, 0.0, done, done],
+                    "prompt_tokens_edges": EDGES,
+                    "generation_tokens_sum": 50.0 * done,
+                    "generation_tokens_count": done,
+                    "generation_tokens_buckets": [0.0, done, done, done],
+                    "generation_tokens_edges": EDGES,
+                    "prefix_cache_queries_total": 500.0 * done,
+                    "prefix_cache_hits_total": 100.0 * done,
+                    **AT_CAP,
+                    **changes,
+                },
+            )
+        )
+    return parts
+
+
+def test_the_closed_form_of_each_limit() -> None:
+    found = row(lengths(390), kv_cache_tokens=100_000.0, kv_block_tokens=16.0)
+    assert found["allows_max_num_seqs"] == 64.0
+    # B E[G] / (E[P](1-h) + E[G]), h = 0.2
+    assert found["allows_max_num_batched_tokens"] == pytest.approx(1024 * 50 / (400 + 50))
+    # residents are length-biased: E[G²]/(2 E[G]), G spread evenly over (10, 100]
+    residence = (10**2 + 10 * 100 + 100**2) / 3 / 50
+    assert found["allows_kv_cache"] == pytest.approx(100_000 / (500 + residence / 2 + 8))
+    assert found["binding_margin_ratio"] == 0.0  # 64 of the tightest, 64
+    found = row(lengths(390, running_requests=16.0), max_num_seqs=512.0)
+    tightest = found["allows_max_num_batched_tokens"]
+    assert found["binding_margin_ratio"] == pytest.approx(1 - 16 / tightest)
+
+
+def test_the_page_tells_the_kv_size() -> None:
+    config = '{"block_size":"16","kv_cache_size_tokens":"None","num_gpu_blocks":"1000"}'
+    found = row([(n, changes | {"cache_config": config}) for n, changes in lengths(390)])
+    assert found["kv_cache_tokens"] == 16_000.0
+    config = config.replace("None", "12345.0")
+    found = row([(n, changes | {"cache_config": config}) for n, changes in lengths(390)])
+    assert found["kv_cache_tokens"] == 12_345.0
+    found = row(
+        [(n, changes | {"cache_config": config}) for n, changes in lengths(390)],
+        kv_cache_tokens=999.0,
+    )
+    assert found["kv_cache_tokens"] == 999.0  # what a person configured wins
+
+
+def test_the_margin_is_unknown_where_no_limit_is() -> None:
+    parts = [(1, {**IDLE, "running_requests": 3.0}) for _ in range(40)]
+    found = row(parts, max_num_seqs=None, max_num_batched_tokens=None)
+    assert found["allows_max_num_seqs"] is None
+    assert found["binding_margin_ratio"] is None
+
+
+def test_the_margin_is_unknown_where_running_is() -> None:
+    found = row([(40, {"running_requests": None})])
+    assert found["allows_max_num_seqs"] == 64.0
+    assert found["binding_margin_ratio"] is None
+
+
+def test_the_margin_of_a_known_cap() -> None:
+    assert row([(40, IDLE | {"running_requests": 16.0})])["binding_margin_ratio"] == 0.75
+
+
+def test_limits_of_a_row_name_what_is_missing() -> None:
+    found = row(lengths(390), max_num_seqs=None, max_num_batched_tokens=None)
+    frame = pl.DataFrame(
+        [
+            found
+            | {
+                "max_num_seqs": None,
+                "max_num_seqs_inferred": False,
+                "allows_max_num_seqs": None,
+                "binding_limit": None,
+            }
+        ],
+        strict=False,
+    )
+    budget, seqs, kv = limits_of(frame)[0]
+    assert (budget.name, budget.note) == (
+        "max_num_batched_tokens",
+        "max_num_batched_tokens unknown",
+    )
+    assert (seqs.name, seqs.note, seqs.margin_ratio) == (
+        "max_num_seqs",
+        "max_num_seqs unknown",
+        None,
+    )
+    assert (kv.name, kv.note) == ("kv_cache", "kv_cache_tokens unknown")
+
+
+def test_limits_of_a_row_without_finished_requests() -> None:
+    found = row([(40, AT_CAP)], kv_cache_tokens=1000.0)
+    budget, seqs, kv = limits_of(pl.DataFrame([found], strict=False))[0]
+    assert budget.note == kv.note == "no finished requests to size by"
+    assert (seqs.allows_requests, seqs.binds, seqs.margin_ratio) == (64.0, True, 0.0)
+    assert (kv.binds, kv.allows_requests) == (False, None)
