@@ -70,24 +70,36 @@ def _number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _seqs_setting(evidence: Mapping[str, Any], serving: Serving) -> Setting | None:
-    if serving.max_num_seqs is not None:
-        return serving.max_num_seqs
+def _cap_in_force(
+    evidence: Mapping[str, Any], serving: Serving
+) -> tuple[str, Setting] | tuple[str, None]:
+    """The argument that caps the running set, with its value.
+
+    That is max_num_active_seqs where it is set lower: above it max_num_seqs changes nothing.
+    """
+    active, seqs = serving.max_num_active_seqs, serving.max_num_seqs
+    if active is not None and (seqs is None or active.value < seqs.value):
+        return "max_num_active_seqs", active
+    if seqs is not None:
+        return "max_num_seqs", seqs
     if evidence.get("max_num_seqs_inferred") and evidence.get("max_num_seqs") is not None:
-        return Setting(evidence["max_num_seqs"], "inferred", "plateau of running requests")
-    return None
+        inferred = Setting(evidence["max_num_seqs"], "inferred", "plateau of running requests")
+        return "max_num_seqs", inferred
+    return "max_num_seqs", None
 
 
 def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recommendation:
     """mean(running + waiting) over the binding scrapes, 2S to 8S, the next capture size.
 
     Never above what the KV cache holds, nor above the token budget's N where B is known, nor
-    above B itself (vLLM refuses B < S).
+    above B itself (vLLM refuses B < S), nor max_num_active_seqs above max_num_seqs.
     """
-    setting = _seqs_setting(evidence, serving)
+    knob, setting = _cap_in_force(evidence, serving)
     demand = evidence.get("binding_requests")
-    if setting is None or demand is None:
-        return Recommendation("none", reason="max_num_seqs unknown")
+    if setting is None:
+        return Recommendation("none", reason=f"{knob} unknown")
+    if demand is None:
+        return Recommendation("none", reason="how many requests ran or waited is unknown")
     now = setting.value
     wanted = capture_size_at_least(min(max(demand, _GROWTH_MIN * now), _GROWTH_MAX * now))
     ceilings = {
@@ -95,6 +107,8 @@ def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recomm
         "token budget": evidence.get("allows_max_num_batched_tokens"),
         "max_num_batched_tokens": evidence.get("max_num_batched_tokens"),
     }
+    if knob == "max_num_active_seqs" and serving.max_num_seqs is not None:
+        ceilings["max_num_seqs"] = serving.max_num_seqs.value
     known = {name: value for name, value in ceilings.items() if value is not None}
     tightest = min(known, key=lambda name: known[name], default=None)
     if tightest is not None and wanted > known[tightest]:
@@ -102,7 +116,7 @@ def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recomm
     if wanted <= now:
         return Recommendation(
             "none",
-            reason=f"do not raise max_num_seqs: the {tightest} holds "
+            reason=f"do not raise {knob}: the {tightest} holds "
             f"{_number(known[tightest or ''])} requests at these lengths",
         )
     price = ["restart"]
@@ -118,13 +132,13 @@ def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recomm
         price.append("KV room unknown: kv_cache_tokens not on the page")
     return Recommendation(
         "change",
-        knob="max_num_seqs",
+        knob=knob,
         from_value=now,
         from_provenance=setting.provenance,
         to_value=float(wanted),
         reason=f"{_number(demand)} requests were running or waiting while it bound",
         price=tuple(price),
-        undo=f"--max-num-seqs {_number(now).replace(',', '')}",
+        undo=f"--{knob.replace('_', '-')} {_number(now).replace(',', '')}",
         wrong_if="requests still wait for capacity at this rate after the restart",
     )
 
@@ -137,8 +151,10 @@ def _raise_max_num_batched_tokens(evidence: Mapping[str, Any], serving: Serving)
     setting = serving.max_num_batched_tokens
     demand = evidence.get("binding_requests")
     allows = evidence.get("allows_max_num_batched_tokens")
-    if setting is None or demand is None or not allows:
+    if setting is None:
         return Recommendation("none", reason="max_num_batched_tokens unknown")
+    if demand is None:
+        return Recommendation("none", reason="how many requests ran or waited is unknown")
     now = setting.value
     if now >= BUDGET_WORTH_RAISING_BELOW_TOKENS:
         return Recommendation(
@@ -147,6 +163,8 @@ def _raise_max_num_batched_tokens(evidence: Mapping[str, Any], serving: Serving)
             "larger budget gives back 3–5 % and costs inter-token latency; add replicas or cache "
             "prefixes",
         )
+    if not allows:
+        return Recommendation("none", reason="no finished requests to size the budget by")
     needed = now * demand / allows
     wanted = 2 ** math.ceil(math.log2(min(max(needed, _GROWTH_MIN * now), _GROWTH_MAX * now)))
     wanted = min(wanted, BUDGET_WORTH_RAISING_BELOW_TOKENS)
