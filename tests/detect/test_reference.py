@@ -1,0 +1,299 @@
+"""What "before" means: measured or declared, how many requests it takes, and the ratios to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import HOST, at, recording, scrapes, serving, summary, whole, windows
+
+from driftwatch.collect.exposition import PageParser
+from driftwatch.detect.reference import (
+    MIN_REQUESTS,
+    REMEMBERED,
+    baseline,
+    combined,
+    declared,
+    no_reference,
+)
+from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table
+
+
+def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.0) -> pl.DataFrame:
+    """``before`` requests in the first ten minutes, ``after`` longer ones in the next ten."""
+    rows: list[dict[str, Any]] = []
+    for i in range(81):
+        first = before * min(i, 40) / 40
+        second = after * max(0, i - 40) / 40
+        rows.append(
+            {
+                "t": 15.0 * i,
+                "prompt_tokens_count": first + second,
+                "prompt_tokens_sum": prompt * first + longer * second,
+                "generation_tokens_count": first + second,
+                "generation_tokens_sum": 50.0 * (first + second),
+                "generation_tokens_total": 50.0 * (first + second),
+                "finished_requests_total": first + second,
+                "process_start_time_seconds": 1000.0,
+            }
+        )
+    return scrapes(rows)
+
+
+def table(
+    frame: pl.DataFrame, start: float, end: float, reference: pl.DataFrame | None = None
+) -> EvidenceTable:
+    return evidence_table(
+        frame,
+        windows((start, end)),
+        kind="whole",
+        cut=True,
+        serving=serving(frame, gpus_per_replica=2.0),
+        reference=reference,
+    )
+
+
+def compared(frame: pl.DataFrame, reference: pl.DataFrame) -> dict[str, Any]:
+    return dict(table(frame, 600, 1200, reference).rows.to_dicts()[0])
+
+
+def measured(frame: pl.DataFrame) -> pl.DataFrame:
+    return baseline(table(frame, 0, 600).rows)
+
+
+def test_a_baseline_remembers_and_compares() -> None:
+    frame = history(1000, 500)
+    reference = measured(frame)
+    assert reference.height == 1
+    assert reference.row(0, named=True)["since"] == at(0)
+    assert reference.row(0, named=True)["until"] == at(600)
+    row = compared(frame, reference)
+    assert row["reference_kind"] == "baseline"
+    assert row["prompt_tokens_mean_ratio"] == pytest.approx(2.0)
+    assert row["generation_tokens_mean_ratio"] == pytest.approx(1.0)
+    assert row["requests_per_second_ratio"] == pytest.approx(0.5)
+    assert row["tokens_per_second_per_gpu_ratio"] == pytest.approx(0.5)
+    assert row["prompt_tokens_mean_2m_ratio"] == pytest.approx(2.0)
+    assert row["reference_prompt_tokens_mean"] == pytest.approx(100.0)
+    for name in REMEMBERED:
+        assert f"reference_{name}" in row
+
+
+def test_a_hundred_requests_are_compared_and_fewer_are_not() -> None:
+    reference = measured(history(1000, 0))
+    # the window of 600 to 1200 s holds all requests but none of the first ten minutes
+    assert compared(history(1000, 100), reference)["prompt_tokens_mean_ratio"] is not None
+    few = compared(history(1000, 99), reference)
+    assert few["prompt_tokens_mean_ratio"] is None
+    assert few["generation_tokens_mean_ratio"] is None
+    assert few["prompt_tokens_mean_2m_ratio"] is None
+    assert few["prompt_tokens_mean"] == pytest.approx(200.0)  # known, only not compared
+    assert few["requests_per_second_ratio"] is not None  # a rate needs no hundred requests
+
+
+def test_the_last_two_minutes_need_a_hundred_of_their_own() -> None:
+    reference = measured(history(1000, 0))
+    # the last two minutes are 8 of the 40 intervals: 500 requests are 100 of them
+    for after, known in ((495, False), (505, True)):
+        row = compared(history(1000, after), reference)
+        assert (row["prompt_tokens_mean_2m_ratio"] is not None) is known, after
+        assert row["finished_requests_2m"] == pytest.approx(after * 8 / 40)
+
+
+def test_a_baseline_of_few_requests_has_no_lengths() -> None:
+    reference = measured(history(99, 0))
+    row = reference.row(0, named=True)
+    assert row["reference_prompt_tokens_mean"] is None
+    assert row["reference_finished_requests"] == pytest.approx(99)
+    assert measured(history(100, 0)).row(0, named=True)[
+        "reference_prompt_tokens_mean"
+    ] == pytest.approx(100.0)
+    assert compared(history(99, 500), reference)["prompt_tokens_mean_ratio"] is None
+
+
+TUNED = {"instance": HOST, "engine": "0", "reference_prompt_tokens_mean": 400.0}
+
+
+def test_tuned_for_is_compared_where_it_declares() -> None:
+    row = compared(history(1000, 500), declared([TUNED]))
+    assert row["reference_kind"] == "tuned_for"
+    assert row["prompt_tokens_mean_ratio"] == pytest.approx(0.5)
+    assert row["generation_tokens_mean_ratio"] is None  # not declared
+    assert row["requests_per_second_ratio"] is None
+    assert row["tokens_per_second_per_gpu_ratio"] is None
+
+
+def test_what_was_measured_wins_over_what_was_declared() -> None:
+    frame = history(1000, 500)
+    both = combined(measured(frame), declared([TUNED, TUNED | {"instance": "other:1"}]))
+    assert both.select("instance", "kind").rows() == [(HOST, "baseline"), ("other:1", "tuned_for")]
+    assert compared(frame, both)["prompt_tokens_mean_ratio"] == pytest.approx(2.0)
+    assert combined(no_reference(), declared([TUNED])).height == 1
+    assert combined(measured(frame), no_reference()).height == 1
+
+
+def test_without_a_reference_no_ratio() -> None:
+    row = compared(history(1000, 500), no_reference())
+    assert row["reference_kind"] is None
+    ratios = [c for c in row if c.endswith(("_mean_ratio", "_2m_ratio", "per_second_ratio"))]
+    assert len(ratios) >= 5
+    assert all(row[c] is None for c in ratios)
+
+
+def test_a_reference_of_another_target_is_not_used() -> None:
+    row = compared(history(1000, 500), declared([TUNED | {"engine": "1"}]))
+    assert row["reference_kind"] is None
+
+
+def test_a_rate_of_nothing_is_no_reference() -> None:
+    row = compared(history(0, 500), measured(history(0, 500)))
+    assert row["requests_per_second_ratio"] is None
+    assert row["tokens_per_second_per_gpu_ratio"] is None
+
+
+def test_the_drifts_of_run_main(shared_data: Path) -> None:
+    """Prompts ×4, generations ×4 and a quarter of the rate, against the first baseline."""
+    folder = shared_data / "vllm-0.32" / "run_main"
+    frame = recording(folder)
+    phases = {p["name"]: p for p in json.loads((folder / "phases.json").read_text())["phases"]}
+    truth = {p["phase"]: p for p in summary(folder)}
+
+    def rows(name: str, reference: pl.DataFrame | None = None) -> pl.DataFrame:
+        asked = whole(frame, phases[name]["start"] + 15, phases[name]["end"])
+        return evidence_table(
+            frame, asked, kind="whole", cut=True, serving=serving(frame), reference=reference
+        ).rows
+
+    reference = baseline(rows("baseline"))
+    for name, facts in truth.items():
+        row = rows(name, reference).row(0, named=True)
+        for column, fact in (
+            ("prompt_tokens_mean_ratio", "prompt_hist_mean"),
+            ("generation_tokens_mean_ratio", "gen_hist_mean"),
+            ("requests_per_second_ratio", "req_s"),
+        ):
+            expected = facts[fact] / truth["baseline"][fact]
+            assert row[column] == pytest.approx(expected, rel=0.05), (name, column)
+
+
+# --- pages of several engines and several API servers
+
+
+def during_and_after(shared_data: Path, name: str) -> pl.DataFrame:
+    parser = PageParser()
+    pages = [
+        (HOST, at(60 * i), (shared_data / "vllm-0.32" / f"metrics_{name}_{when}.txt").read_bytes())
+        for i, when in enumerate(("during", "after"))
+    ]
+    return parser.parse_many(pages).frame
+
+
+def over(frame: pl.DataFrame, **settings: Any) -> list[dict[str, Any]]:
+    asked = pl.concat([windows((0, 60), engine=e) for e in sorted(frame["engine"].unique())])
+    return evidence_table(
+        frame, asked, kind="whole", cut=True, serving=serving(frame, **settings)
+    ).rows.to_dicts()
+
+
+def test_steps_of_several_api_servers_are_marked_as_overcounted(shared_data: Path) -> None:
+    frame = during_and_after(shared_data, "dp2")
+    rows = over(frame)
+    assert [row["engine"] for row in rows] == ["0", "1"]
+    for row in rows:
+        assert row["forward_passes_overcounted"] is True
+    for row in over(frame, api_server_count=2.0):
+        assert row["forward_passes_overcounted"] is False
+
+
+def test_a_known_count_of_api_servers_halves_the_steps(shared_data: Path) -> None:
+    frame = during_and_after(shared_data, "dp2")
+    for one, two in zip(over(frame), over(frame, api_server_count=2.0), strict=True):
+        assert one["requests_per_forward_pass"] is not None
+        assert two["requests_per_forward_pass"] == pytest.approx(
+            2 * one["requests_per_forward_pass"]
+        )
+        assert two["forward_passes_per_second"] == pytest.approx(
+            one["forward_passes_per_second"] / 2
+        )
+        # the time-weighted batch needs no count of steps
+        assert two["effective_batch_size"] == one["effective_batch_size"]
+
+
+def test_two_front_ends_of_one_engine_are_marked_too(shared_data: Path) -> None:
+    (row,) = over(during_and_after(shared_data, "api2"))
+    assert row["forward_passes_overcounted"] is True
+
+
+def test_one_front_end_of_two_engines_is_not_marked(shared_data: Path) -> None:
+    rows = over(during_and_after(shared_data, "dp2_api1"))
+    assert [row["forward_passes_overcounted"] for row in rows] == [False, False]
+
+
+# --- latency targets
+
+
+def slo(
+    counts: list[float] | None,
+    ttft: float | None,
+    tpot: float | None = None,
+    tpot_counts: list[float] | None = None,
+) -> dict[str, Any]:
+    edges = [0.5, 1.0, 2.0, math.inf]
+    lists = pl.List(pl.Float64)
+
+    def histogram(name: str, values: list[float] | None) -> list[pl.Series]:
+        return [
+            pl.Series(f"{name}_buckets", [values], dtype=lists),
+            pl.Series(f"{name}_edges", [edges if values else None], dtype=lists),
+            pl.Series(f"{name}_count", [values[-1] if values else None], dtype=pl.Float64),
+        ]
+
+    totals = pl.DataFrame(
+        histogram("ttft_seconds", counts) + histogram("tpot_seconds", tpot_counts)
+    )
+    targets = pl.DataFrame(
+        {"slo_ttft_seconds": [ttft], "slo_tpot_seconds": [tpot], "slo_share": [0.95]},
+        schema=dict.fromkeys(("slo_ttft_seconds", "slo_tpot_seconds", "slo_share"), pl.Float64),
+    )
+    return slo_columns(totals, targets).row(0, named=True)
+
+
+GOOD, BAD, FEW = [96.0, 100.0, 100.0, 100.0], [90.0, 94.0, 100.0, 100.0], [0.0, 0.0, 0.0, 19.0]
+
+
+@pytest.mark.parametrize(
+    ("case", "missed"),
+    [
+        (slo(GOOD, 0.5), False),
+        (slo(BAD, 1.0), True),
+        (slo([94.0, 96.0, 100.0, 100.0], 0.7), None),  # inside a bucket that decides
+        (slo(BAD, 0.7), True),  # both bounds below the share
+        (slo(GOOD, 0.7), False),  # both bounds above it
+        (slo(FEW, 0.5), None),  # fewer than 20 requests decide nothing
+        (slo(None, 0.5), None),
+        (slo(BAD, None), None),  # no target
+        (slo(GOOD, 0.5, 1.0, BAD), True),
+        (slo(GOOD, 0.5, 0.5, GOOD), False),
+        (slo(BAD, 1.0, 0.5, None), True),  # one missed target is enough
+        (slo(GOOD, 0.5, 0.5, None), None),  # the other one is not known
+        (slo(GOOD, None, 1.0, BAD), True),
+    ],
+)
+def test_targets_missed_or_met_or_not_known(case: dict[str, Any], missed: bool | None) -> None:
+    assert case["slo_missed"] is missed
+
+
+def test_the_share_is_a_lower_bound_with_its_upper_one() -> None:
+    row = slo([94.0, 96.0, 100.0, 100.0], 0.7)
+    assert row["ttft_in_target_10m_ratio"] == 0.94
+    assert row["ttft_in_target_10m_upper_ratio"] == 0.96
+    assert row["tpot_in_target_10m_ratio"] is None
+
+
+def test_the_least_number_compared_is_the_rules() -> None:
+    assert MIN_REQUESTS == 100
