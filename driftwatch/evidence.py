@@ -444,6 +444,28 @@ COLUMNS: tuple[Column, ...] = (
         off="queued scrapes with no limit known",
     ),
     _c(
+        "binding_running_requests",
+        "requests",
+        "mean running requests over those of the last 10 min's scrapes in which a batch limit "
+        "binds",
+        "running_requests",
+        off="no batch limit binds",
+    ),
+    _c(
+        "binding_waiting_requests",
+        "requests",
+        "mean requests waiting for capacity over the same scrapes",
+        "waiting_capacity_requests",
+        off="no batch limit binds",
+        alias=("queue length",),
+    ),
+    _c(
+        "scrapes_10m",
+        "scrapes",
+        "scrapes of the last 10 min since the last restart or knob change that show who waits",
+        "running_requests",
+    ),
+    _c(
         "waiting_deferred_share_10m_ratio",
         "1",
         "share of the last 10 min's scrapes with deferred requests",

@@ -116,7 +116,8 @@ class Limit:
     Attributes:
         name: max_num_seqs, max_num_batched_tokens or kv_cache.
         allows_requests: concurrent requests it allows at these lengths; None = unknown.
-        in_flight_requests: mean running requests of the window.
+        in_flight_requests: mean running requests of the scrapes in which a limit binds, of the
+            window where none does.
         margin_ratio: 1 - in_flight / allows, not below 0; None = unknown.
         binds: it binds in this window; None = unknown.
         note: what is missing, or "inferred".

@@ -172,6 +172,9 @@ _REACHING_BACK = (
     "limit_binding_share_10m_ratio",
     "waiting_deferred_share_10m_ratio",
     "binding_limit",
+    "binding_running_requests",
+    "binding_waiting_requests",
+    "scrapes_10m",
     "seconds_since_last_token",
 )
 

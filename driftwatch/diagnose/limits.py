@@ -76,8 +76,9 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
-        ``binding_limit``, ``binding_requests`` (mean running + waiting for capacity over the
-        binding scrapes), ``binding_since`` (first binding scrape), ``pairs_scrapes``.
+        ``binding_limit``, ``scrapes_10m``, and over the binding scrapes the means
+        ``binding_running_requests``, ``binding_waiting_requests`` (for capacity) and their sum
+        ``binding_requests``; ``binding_since`` (first binding scrape).
     """
     judged = pairs.join(serving, on="window", how="left", maintain_order="left").with_columns(
         limit=binding_of_scrape()
@@ -93,6 +94,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         deferred_n=pl.col("deferred").count(),
         deferred=(pl.col("deferred") > 0).sum(),
         binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
+        binding_running_requests=pl.col("running").filter(batch).mean(),
+        binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
         binding_since=pl.col("time").filter(batch).min(),
     )
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
@@ -113,7 +116,10 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     return counts.select(
         "window",
         "binding_requests",
+        "binding_running_requests",
+        "binding_waiting_requests",
         "binding_since",
+        scrapes_10m=pl.col("n").cast(pl.Float64),
         limit_binding_share_10m_ratio=share,
         waiting_deferred_share_10m_ratio=deferred_share,
         binding_limit=pl.when(pl.col("n") == 0)
@@ -159,6 +165,11 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     tightest = pl.min_horizontal(
         "allows_max_num_seqs", "allows_max_num_batched_tokens", "allows_kv_cache"
     )
+    binds = pl.col("binding_limit").is_in([SEQS, BUDGET, KV])
+    while_bound = pl.when(binds).then(pl.col("binding_running_requests"))
     return rows.with_columns(
-        binding_margin_ratio=(1 - pl.col("running_requests") / tightest).clip(lower_bound=0.0)
+        # while a limit binds, what ran while it bound; the light minutes beside are not it
+        binding_margin_ratio=(1 - pl.coalesce(while_bound, "running_requests") / tightest).clip(
+            lower_bound=0.0
+        )
     )

@@ -128,8 +128,10 @@ def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:
 
 
 def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
-    running = row["running_requests"]
     binding = row["binding_limit"]
+    running = row["running_requests"]
+    if binding in (BUDGET, SEQS, KV) and row["binding_running_requests"] is not None:
+        running = row["binding_running_requests"]  # while it bound, not in the light minutes
     notes = {
         SEQS: "inferred" if row["max_num_seqs_inferred"] else None,
         BUDGET: None,
@@ -140,8 +142,6 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         allows = row[f"allows_{name}"]
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         binds = None if binding is None else binding == name
-        if binds:
-            margin = 0.0
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name
