@@ -130,7 +130,7 @@ def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:
 def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
     binding = row["binding_limit"]
     running = row["running_requests"]
-    if binding in (BUDGET, SEQS, KV) and row["binding_running_requests"] is not None:
+    if binding in (BUDGET, SEQS, KV) and row.get("binding_running_requests") is not None:
         running = row["binding_running_requests"]  # while it bound, not in the light minutes
     notes = {
         SEQS: "inferred" if row["max_num_seqs_inferred"] else None,

@@ -106,17 +106,15 @@ def finding(
 
 
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Why a column is unknown, or why a known one is only a bound."""
+    """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
     found = {
         name: column.disabled_by or "not on the page"
         for name, column in BY_NAME.items()
         if row.get(name) is None
     }
-    if row.get("reference_kind") is not None:
-        for stem in ("prompt_tokens", "generation_tokens"):
-            for suffix in ("_mean_ratio", "_mean_2m_ratio"):
-                if row.get(f"{stem}{suffix}") is None:
-                    found[f"{stem}{suffix}"] = "fewer than 100 finished requests to compare"
+    found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if "slo_missed" in found:
+        found["slo_missed"] = _slo_unknown(row)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
         unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
         found["binding_limit"] = f"requests wait, but {' and '.join(unknown)} unknown"
@@ -133,6 +131,45 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if row.get("max_num_seqs_inferred"):
         found["max_num_seqs"] = "inferred from the plateau of running requests"
     return found
+
+
+def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
+    """Ratio column → why there is none: no reference, none for this signal, or too few requests."""
+    kind = row.get("reference_kind")
+    ratios = {
+        "requests_per_second_ratio": "requests_per_second",
+        "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
+        "prompt_tokens_mean_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
+        "generation_tokens_mean_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
+    }
+    found = {}
+    for ratio, column in ratios.items():
+        if kind is None:
+            found[ratio] = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+        elif row.get(f"reference_{column}") is None:
+            found[ratio] = (
+                f"tuned_for does not say {column}"
+                if kind == "tuned_for"
+                else f"the baseline has no {column}"
+            )
+        elif row.get(column) is None:
+            found[ratio] = f"{column} unknown"
+        else:
+            span = "the 2 min" if "_2m_" in ratio else "the window"
+            found[ratio] = f"fewer than 100 finished requests in {span}"
+    return found
+
+
+def _slo_unknown(row: Mapping[str, Any]) -> str:
+    """Why it is not known whether a target was missed."""
+    if row.get("slo_ttft_seconds") is None and row.get("slo_tpot_seconds") is None:
+        return "no slo in the configuration"
+    known = any(row.get(f"{n}_in_target_10m_ratio") is not None for n in ("ttft", "tpot"))
+    if not known:
+        return "fewer than 20 requests to judge by"
+    return "the target lies inside a histogram bucket, and that bucket decides"
 
 
 def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
