@@ -1,0 +1,298 @@
+"""The one table: order, splitting, engines, names and dates do not matter to its rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import (
+    HOST,
+    KEY,
+    at,
+    differences,
+    grid,
+    minute_by_minute,
+    recording,
+    scrapes,
+    serving,
+    windows,
+)
+
+from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.registry import BY_COLUMN, GAUGES
+from driftwatch.collect.schema import TIME
+from driftwatch.detect.reference import baseline
+from driftwatch.diagnose.evidence_table import (
+    Carried,
+    EvidenceTable,
+    evidence_only,
+    evidence_table,
+    minute_windows,
+)
+from driftwatch.evidence import COLUMNS
+from driftwatch.service.state import HISTORY
+
+INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
+RUNS = ["run_main", "run_cap"]
+
+
+def table(frame: pl.DataFrame, asked: pl.DataFrame | None = None, **settings: Any) -> EvidenceTable:
+    return evidence_table(
+        frame,
+        grid(frame) if asked is None else asked,
+        kind="chained",
+        cut=False,
+        serving=serving(frame, slo_ttft_seconds=0.5, **settings),
+        inputs=INPUTS,
+    )
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_order_of_scrapes_does_not_matter(shared_data: Path, run: str) -> None:
+    frame = recording(shared_data / "vllm-0.32" / run)
+    expected = table(frame)
+    for other in (frame.reverse(), frame.sample(fraction=1.0, shuffle=True, seed=3)):
+        found = table(other)
+        assert found.rows.equals(expected.rows)
+        assert found.carried.plateau.equals(expected.carried.plateau)
+        assert found.carried.alive.equals(expected.carried.alive)
+        assert found.carried.seen.equals(expected.carried.seen)
+
+
+def test_scrapes_told_twice_do_not_matter(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    twice = pl.concat([frame, frame.tail(200), frame.head(100)])
+    assert table(twice).rows.equals(table(frame).rows)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_minute_by_minute_is_all_in_one_go(shared_data: Path, run: str) -> None:
+    """A tick a minute, each seeing only the history that the service keeps."""
+    frame = recording(shared_data / "vllm-0.32" / run)
+    expected = table(frame)
+    rows, carried = minute_by_minute(
+        frame, grid(frame), serving(frame, slo_ttft_seconds=0.5), history=HISTORY, inputs=INPUTS
+    )
+    assert differences(rows, expected.rows) == []
+    assert carried.until == expected.carried.until
+    assert carried.plateau.equals(expected.carried.plateau)
+    assert carried.alive.equals(expected.carried.alive)
+    assert carried.seen.equals(expected.carried.seen)
+
+
+def test_a_target_that_dies_and_returns_is_the_same_minute_by_minute(shared_data: Path) -> None:
+    """Twenty minutes without a scrape in the middle, and five of failed ones before them."""
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    start = frame["time"].min()
+    since = (pl.col("time") - start).dt.total_seconds()
+    values = [c for c in frame.columns if c not in (*KEY, "time", "ok", "reason")]
+    failed = since.is_between(300, 600)
+    broken = frame.with_columns(
+        pl.when(failed).then(False).otherwise(pl.col("ok")).alias("ok"),
+        *[pl.when(~failed).then(pl.col(c)).alias(c) for c in values],
+    )
+    late = pl.col("time") + pl.duration(minutes=20)
+    broken = broken.with_columns(
+        time=pl.when(since > 600).then(late).otherwise(pl.col("time")).cast(TIME)
+    )
+    expected = table(broken)
+    rows, _ = minute_by_minute(
+        broken, grid(broken), serving(broken, slo_ttft_seconds=0.5), history=HISTORY, inputs=INPUTS
+    )
+    assert differences(rows, expected.rows) == []
+    silent = expected.rows.filter(pl.col("scrapes") == 0)
+    assert silent.height >= 19
+    for name in ("running_requests", "binding_limit", "seconds_since_last_token", "restarted"):
+        assert silent[name].null_count() == silent.height, name
+
+
+def test_the_model_name_does_not_matter(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    renamed = frame.with_columns(model_name=pl.lit("another/name"))
+    found, expected = table(renamed).rows, table(frame).rows
+    assert found.drop("model_name").equals(expected.drop("model_name"))
+    assert set(found["model_name"].drop_nulls()) == {"another/name"}
+
+
+def test_the_date_does_not_matter(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    year = timedelta(days=365)
+    starts = ("process_start_time_seconds", "created_seconds")
+    shifted = frame.with_columns(
+        (pl.col("time") + year).cast(TIME),
+        *[pl.col(name) + year.total_seconds() for name in starts],
+    )
+    found, expected = table(shifted).rows, table(frame).rows
+    times = [name for name, dtype in expected.schema.items() if dtype == TIME]
+    back = found.with_columns((pl.col(name) - year).cast(TIME) for name in times)
+    assert differences(back, expected) == []
+    assert {"start", "end", "binding_since", "first_time"} <= set(times)
+
+
+# --- several targets
+
+
+def two_engines(shared_data: Path) -> pl.DataFrame:
+    parser = PageParser()
+    folder = shared_data / "vllm-0.32"
+    pages = [
+        (HOST, at(30 + 20 * i), (folder / f"metrics_dp2_{when}.txt").read_bytes())
+        for i, when in enumerate(("during", "after"))
+    ]
+    return parser.parse_many(pages).frame
+
+
+def test_two_engines_stay_apart(shared_data: Path) -> None:
+    frame = two_engines(shared_data)
+    both = table(frame).rows
+    assert both.select(KEY).rows() == [(HOST, "0"), (HOST, "1")]
+    for engine in ("0", "1"):
+        alone = table(frame.filter(pl.col("engine") == engine)).rows
+        beside = both.filter(pl.col("engine") == engine)
+        pool = [c for c in both.columns if c.startswith("pool_")]
+        assert beside.drop(pool).equals(alone.drop(pool))
+
+
+def test_a_target_does_not_change_its_neighbours(shared_data: Path) -> None:
+    one = recording(shared_data / "vllm-0.32" / "run_cap")
+    start = one["time"].min()
+    other = recording(shared_data / "vllm-0.32" / "run_main")
+    moved = other.with_columns(
+        instance=pl.lit("another:8000"),
+        time=(pl.col("time") + (start - other["time"].min())).cast(TIME),
+    )
+    asked = pl.concat([grid(one), grid(moved)])
+    both = table(pl.concat([moved, one]), asked).rows
+    pool = [c for c in both.columns if c.startswith("pool_")]
+    for instance, frame in (("host:8000", one), ("another:8000", moved)):
+        alone = table(frame).rows
+        beside = both.filter(pl.col("instance") == instance)
+        assert differences(beside.drop(pool), alone.drop(pool)) == []
+
+
+def busy(t: float, running: float, waiting: float) -> dict[str, Any]:
+    return {"t": t, "running_requests": running, "waiting_requests": waiting}
+
+
+def test_idle_twins_are_those_of_the_same_minute_and_pool() -> None:
+    queued = scrapes([busy(t, 8.0, 4.0) for t in range(0, 60, 5)], instance="a:1")
+    idle = scrapes([busy(t, 0.0, 0.0) for t in range(0, 60, 5)], instance="b:1")
+    full = scrapes([busy(t, 8.0, 0.0) for t in range(0, 60, 5)], instance="c:1")
+    frame = pl.concat([queued, idle, full])
+    rows = table(frame).rows
+    assert rows.select("instance", "pool_idle_ratio").rows() == [
+        ("a:1", 0.5),
+        ("b:1", 0.0),
+        ("c:1", 0.5),
+    ]
+    assert table(queued).rows["pool_idle_ratio"].to_list() == [None]  # a pool of one
+
+
+# --- shape
+
+
+def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    asked = grid(frame)
+    rows = table(frame, asked).rows
+    assert rows.select([*KEY, "start", "end"]).rows() == asked.rows()
+    published = evidence_only(rows)
+    assert published.columns == [*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)]
+
+
+def test_no_float_is_nan_or_infinite(shared_data: Path) -> None:
+    for run in RUNS:
+        frame = recording(shared_data / "vllm-0.32" / run)
+        rows = table(frame, max_num_seqs=64.0, gpus_per_replica=1.0).rows
+        for name, dtype in rows.schema.items():
+            if dtype == pl.Float64:
+                assert rows[name].drop_nulls().is_finite().all(), name
+
+
+def test_targets_without_scrapes_are_unknown_not_zero() -> None:
+    frame = scrapes([busy(t, 3.0, 0.0) for t in range(0, 60, 5)])
+    ghost = windows((0, 60), instance="ghost:1")
+    rows = evidence_table(
+        frame,
+        pl.concat([ghost, windows((0, 60))]),
+        kind="chained",
+        cut=False,
+        serving=pl.concat([serving(frame), serving(ghost)]),
+        inputs=INPUTS,
+    ).rows
+    row = rows.row(0, named=True)
+    assert row["instance"] == "ghost:1"
+    known = {name: row[name] for name in (c.name for c in COLUMNS) if row[name] is not None}
+    # the pool knows of its other target; nothing is said of this one
+    counts = {"scrapes", "duration_seconds", "max_num_seqs_inferred"}
+    assert {n for n in known if not n.startswith("pool_")} <= counts
+    assert known["scrapes"] == 0.0
+
+
+def test_stats_disabled_is_unknown_not_idle(shared_data: Path) -> None:
+    page = (shared_data / "vllm-0.32" / "metrics_disable_log_stats.txt").read_bytes()
+    parser = PageParser()
+    frame = parser.parse_many([(HOST, at(5.0 * i), page) for i in range(12)]).frame
+    row = table(frame, windows((0, 60))).rows.row(0, named=True)
+    for name in (*GAUGES[:2], "generation_tokens_per_second", "binding_limit", "restarted"):
+        assert row[name] is None, name
+    assert row["scrapes"] == 0.0
+
+
+def test_minute_windows_are_every_minute_of_every_target() -> None:
+    targets = pl.DataFrame({"instance": ["b", "a", "a"], "engine": ["0", "1", "1"]})
+    found = minute_windows(targets, at(0), at(180))
+    assert found.select(KEY).unique(maintain_order=True).rows() == [("a", "1"), ("b", "0")]
+    assert found.height == 6
+    assert found["start"].to_list()[:3] == [at(0), at(60), at(120)]
+    assert (found["end"] - found["start"]).unique().to_list() == [timedelta(minutes=1)]
+
+
+def test_a_baseline_of_a_whole_recording_compares_to_itself(shared_data: Path) -> None:
+    frame = recording(shared_data / "vllm-0.32" / "run_slow")
+    everything = grid(frame).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
+    asked = everything.select([*KEY, "start", "end"])
+    first = evidence_table(frame, asked, kind="whole", cut=True, serving=serving(frame))
+    again = evidence_table(
+        frame,
+        asked,
+        kind="whole",
+        cut=True,
+        serving=serving(frame),
+        reference=baseline(first.rows),
+        carried=Carried(),
+    ).rows
+    for name in ("prompt_tokens_mean_ratio", "requests_per_second_ratio"):
+        assert again[name].to_list() == [1.0]
+
+
+def test_a_whole_window_does_not_reach_outside_itself(shared_data: Path) -> None:
+    """The ten-minute columns of a five-minute window are of those five minutes."""
+    frame = recording(shared_data / "vllm-0.32" / "run_cap")
+    start = frame["time"].min()
+    cut = frame.filter(
+        (pl.col("time") >= start + timedelta(minutes=4))
+        & (pl.col("time") <= start + timedelta(minutes=9))
+    )
+    asked = pl.DataFrame(
+        {
+            "instance": ["host:8000"],
+            "engine": ["0"],
+            "start": [start + timedelta(minutes=4)],
+            "end": [start + timedelta(minutes=9)],
+        }
+    ).with_columns(pl.col("start", "end").cast(TIME))
+    settings = serving(frame, max_num_seqs=8.0)
+    inner, outer = (
+        evidence_table(part, asked, kind="whole", cut=True, serving=settings).rows
+        for part in (cut, frame)
+    )
+    names = [c for c in outer.columns if "10m" in c or "2m" in c]
+    assert len(names) >= 8
+    assert (
+        differences(inner.select([*KEY, "end", *names]), outer.select([*KEY, "end", *names])) == []
+    )
+    assert outer["observed_10m_seconds"][0] <= 300

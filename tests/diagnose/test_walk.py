@@ -1,0 +1,352 @@
+"""The walk: every leaf by hand-made evidence, three-valued answers, and the advice that would harm.
+
+The shipped tree is the subject; what its thresholds mean is said in the rows' names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftwatch.diagnose.tree import Tree
+from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.evidence import BY_NAME, COLUMNS, DType
+from driftwatch.model import Diagnosis, Recommendation, Serving, Setting
+from driftwatch.recommend.closed_form import recommend
+from driftwatch.rulebook.book import load_rulebook
+
+DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
+EXTRA = ("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache")
+SCHEMA: dict[str, Any] = {
+    **{column.name: DTYPES[column.dtype] for column in COLUMNS},
+    **dict.fromkeys((*EXTRA, "binding_requests"), pl.Float64),
+}
+
+# everything known, nothing wrong
+KNOWN: dict[str, Any] = {
+    "speed_at_equal_load_ratio": 1.0,
+    "pool_speed_at_equal_load_ratio": 1.0,
+    "seconds_since_last_token": 0.0,
+    "waiting_deferred_share_10m_ratio": 0.0,
+    "limit_binding_share_10m_ratio": 0.0,
+    "slo_missed": False,
+    "batch_assembly_wait_10m_seconds": 0.01,
+    "queue_share_of_ttft_10m_ratio": 0.1,
+    "prompt_tokens_mean_ratio": 1.0,
+    "generation_tokens_mean_ratio": 1.0,
+    "requests_per_second_ratio": 1.0,
+    "release_changed": False,
+    "gpu_sm_clock_ratio": 1.0,
+    "reference_prefix_cache_hit_ratio": 0.5,
+    "prefix_cache_hit_ratio": 0.5,
+    "binding_limit": "none",
+    "preemptions_per_second": 0.0,
+    "kv_cache_usage_ratio": 0.2,
+    "pool_idle_ratio": 0.0,
+    "waiting_requests": 0.0,
+    "running_requests": 8.0,
+    "max_num_seqs": 8.0,
+    "max_num_seqs_inferred": False,
+    "max_num_batched_tokens": 512.0,
+    "binding_requests": 40.0,
+    "allows_max_num_seqs": 8.0,
+    "allows_max_num_batched_tokens": 60.0,
+    "allows_kv_cache": 500.0,
+}
+SLOW = {"speed_at_equal_load_ratio": 0.7, "pool_speed_at_equal_load_ratio": 0.7}
+MISSED = {"slo_missed": True}
+CAP = {
+    "limit_binding_share_10m_ratio": 0.8,
+    "binding_limit": "max_num_seqs",
+    "waiting_requests": 9.0,
+}
+BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
+KV = CAP | {"binding_limit": "kv_cache"}
+PROMPTS, GENERATIONS = {"prompt_tokens_mean_ratio": 4.0}, {"generation_tokens_mean_ratio": 4.0}
+DEFERRED = {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"}
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return load_rulebook().trees["batch-size-drift"]
+
+
+def frame(*rows: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
+
+
+def diagnosed(tree: Tree, **changes: Any) -> Diagnosis:
+    (found,) = walk(tree, frame(KNOWN | changes))
+    return found
+
+
+def advised(tree: Tree, row: dict[str, Any], found: Diagnosis) -> Recommendation:
+    serving = Serving(
+        max_num_seqs=Setting(8, "config"), max_num_batched_tokens=Setting(512, "config")
+    )
+    return recommend(tree.leaves.get(found.leaf), found, row, serving)
+
+
+LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
+    ("healthy", None, {}),
+    ("drifted_within_limits", None, PROMPTS),
+    ("drifted_within_limits", None, {"generation_tokens_mean_ratio": 0.5}),
+    ("request_rate_drop", None, {"requests_per_second_ratio": 0.25}),
+    ("engine_stuck", "demand", {"seconds_since_last_token": 120.0}),
+    ("engine_stuck", "demand", {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
+    ("version_change", "demand", {**SLOW, "release_changed": True}),
+    ("gpu_throttled", "demand", {**SLOW, "gpu_sm_clock_ratio": 0.8}),
+    ("prefix_cache_collapse", "demand", {**SLOW, "prefix_cache_hit_ratio": 0.1}),
+    ("replica_slow", "demand", {**SLOW, "pool_speed_at_equal_load_ratio": 1.0}),
+    ("scheduler_regression", "demand", SLOW),
+    ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS}),
+    ("token_budget_binding", "demand", {**BUDGET, **MISSED}),
+    ("token_budget_binding", "generations", {**BUDGET, **MISSED, **GENERATIONS}),
+    ("kv_pressure", "generations", {**KV, **MISSED, **GENERATIONS}),
+    ("kv_pressure", "demand", {**KV, **MISSED}),
+    ("kv_pressure", "prompts", {**KV, **MISSED, **PROMPTS}),
+    ("concurrency_cap_binding", "generations", {**CAP, **MISSED, **GENERATIONS}),
+    ("concurrency_cap_binding", "demand", {**CAP, **MISSED}),
+    ("concurrency_cap_binding", "prompts", {**CAP, **MISSED, **PROMPTS}),
+    ("deferred_admission", "demand", DEFERRED),
+    (
+        "kv_pressure",
+        "demand",
+        {**MISSED, "preemptions_per_second": 0.5, "kv_cache_usage_ratio": 0.8},
+    ),
+    ("replica_imbalance", "demand", {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
+]
+
+
+@pytest.mark.parametrize(("leaf", "cause", "changes"), LEAVES)
+def test_a_leaf_and_its_cause(
+    tree: Tree, leaf: str, cause: str | None, changes: dict[str, Any]
+) -> None:
+    found = diagnosed(tree, **changes)
+    assert found.leaf == leaf, [(s.node, s.answer) for s in found.path]
+    assert found.cause == cause
+    assert found.meaning == tree.leaves[leaf].meaning
+    assert found.missing == ()
+    assert all(step.answer in ("yes", "no") for step in found.path)
+
+
+def test_every_leaf_is_reached_by_hand(tree: Tree) -> None:
+    assert {leaf for leaf, _, _ in LEAVES} == set(tree.leaves)
+
+
+def test_many_rows_are_walked_as_one_by_one(tree: Tree) -> None:
+    rows = [KNOWN | changes for _, _, changes in LEAVES]
+    assert walk(tree, frame(*rows)) == [walk(tree, frame(row))[0] for row in rows]
+
+
+def test_no_rows(tree: Tree) -> None:
+    assert walk(tree, frame()) == []
+
+
+# --- unknown
+
+
+@pytest.mark.parametrize(("leaf", "cause", "changes"), LEAVES)
+def test_a_needed_column_that_is_unknown_is_named(
+    tree: Tree, leaf: str, cause: str | None, changes: dict[str, Any]
+) -> None:
+    """Each column of the way made NULL: the same leaf, another with a word, or undetermined."""
+    row = KNOWN | changes
+    (known,) = walk(tree, frame(row))
+    asked = {c for step in known.path for c in tree.nodes[step.node].when.columns}
+    for column in sorted(asked):
+        found = diagnosed(tree, **(changes | {column: None}))
+        last = found.path[-1]
+        if found.leaf == UNDETERMINED:
+            assert column in found.missing, column
+            assert last.answer == "unknown"
+            assert last.reason is not None
+            assert column in last.reason
+            assert found.advice is None
+            assert advised(tree, row | {column: None}, found).action == "none"
+            continue
+        # the walk went on: because another part decided, or because the tree says what it means
+        for step in found.path:
+            node = tree.nodes[step.node]
+            if column not in node.when.columns:
+                continue
+            (strict,) = frame(row | {column: None}).select(node.when.expression).to_series()
+            if strict is None:
+                assert column in node.not_asked, (step.node, column)
+                assert step.reason is not None
+                assert node.not_asked[column] in step.reason
+
+
+def test_a_question_of_which_nothing_is_known_is_not_asked(tree: Tree) -> None:
+    found = diagnosed(tree, **CAP, **MISSED, prompt_tokens_mean_ratio=None)
+    step = next(s for s in found.path if s.node == "prompts_up")
+    assert step.answer == "not asked"
+    assert step.reason == tree.nodes["prompts_up"].not_asked["prompt_tokens_mean_ratio"]
+    assert found.leaf == "concurrency_cap_binding"
+    assert found.cause is None  # "as before" was not found, so demand is not claimed
+
+
+def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
+    unknown = dict.fromkeys(("speed_at_equal_load_ratio", "pool_speed_at_equal_load_ratio"))
+    found = diagnosed(tree, **CAP, **MISSED, **unknown)
+    assert found.leaf == "concurrency_cap_binding"
+    slower = next(s for s in found.path if s.node == "engine_slower")
+    assert slower.answer == "no"
+    assert slower.reason == "speed at equal load is not measured by this release"
+
+
+def test_an_unknown_binding_limit_is_undetermined(tree: Tree) -> None:
+    found = diagnosed(tree, **CAP | {"binding_limit": None}, **MISSED)
+    assert (found.leaf, found.missing) == (UNDETERMINED, ("binding_limit",))
+
+
+def test_a_missed_target_with_unknown_tokens_is_undetermined(tree: Tree) -> None:
+    """Whether the engine is stuck is not known, so no limit is blamed."""
+    found = diagnosed(tree, **CAP, **MISSED, seconds_since_last_token=None)
+    assert found.leaf == UNDETERMINED
+    assert "seconds_since_last_token" in found.missing
+
+
+def test_without_a_reference_nothing_is_called_healthy(tree: Tree) -> None:
+    found = diagnosed(tree, prompt_tokens_mean_ratio=None, generation_tokens_mean_ratio=None)
+    assert found.leaf == UNDETERMINED
+    assert found.missing == ("generation_tokens_mean_ratio", "prompt_tokens_mean_ratio")
+
+
+def test_the_steps_carry_their_numbers(tree: Tree) -> None:
+    found = diagnosed(tree, **CAP, **MISSED)
+    last = found.path[-1]
+    assert last.evidence["binding_limit"] == "max_num_seqs"
+    assert last.evidence["max_num_seqs"] == 8.0
+    for step in found.path:
+        assert tree.nodes[step.node].when.columns <= step.evidence.keys()
+        assert step.question == tree.nodes[step.node].question
+
+
+# --- properties over any evidence
+
+
+ASKED: dict[str, st.SearchStrategy[Any]] = {
+    name: st.sampled_from([None, *values])
+    for name, values in {
+        "speed_at_equal_load_ratio": [0.5, 0.85, 0.9, 1.0, 1.0],
+        "pool_speed_at_equal_load_ratio": [0.5, 1.0],
+        "seconds_since_last_token": [0.0, 0.0, 119.9, 120.0, 900.0],
+        "waiting_deferred_share_10m_ratio": [0.0, 0.5, 1.0],
+        "limit_binding_share_10m_ratio": [0.0, 0.49, 0.5, 1.0],
+        "slo_missed": [True, True, False],
+        "batch_assembly_wait_10m_seconds": [0.0, 1.0, 2.0],
+        "queue_share_of_ttft_10m_ratio": [0.0, 0.5, 1.0],
+        "prompt_tokens_mean_ratio": [0.5, 1.0, 4.0],
+        "generation_tokens_mean_ratio": [0.5, 1.0, 4.0],
+        "requests_per_second_ratio": [0.25, 1.0],
+        "release_changed": [True, False],
+        "gpu_sm_clock_ratio": [0.5, 1.0],
+        "reference_prefix_cache_hit_ratio": [0.0, 0.5],
+        "prefix_cache_hit_ratio": [0.0, 0.5],
+        "binding_limit": [
+            "max_num_seqs",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "kv_cache",
+            "deferred",
+            "none",
+        ],
+        "preemptions_per_second": [0.0, 1.0],
+        "kv_cache_usage_ratio": [0.1, 0.74, 1.0],
+        "pool_idle_ratio": [0.0, 0.5],
+        "waiting_requests": [0.0, 9.0],
+    }.items()
+}
+
+
+def test_the_random_rows_cover_every_column_the_tree_reads(tree: Tree) -> None:
+    read = {column for node in tree.nodes.values() for column in node.when.columns}
+    assert read == set(ASKED)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes=st.lists(st.fixed_dictionaries(ASKED), min_size=20, max_size=60))
+def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
+    tree = load_rulebook().trees["batch-size-drift"]
+    rows = [KNOWN | change for change in changes]
+    for row, found in zip(rows, walk(tree, frame(*rows)), strict=True):
+        stuck = (row["seconds_since_last_token"] or 0) >= 120
+        speed = row["speed_at_equal_load_ratio"]
+        slow = speed is not None and speed <= 0.85
+        advice = advised(tree, row, found)
+
+        # the way is one of the tree's
+        place = tree.start
+        for step in found.path:
+            assert step.node == place
+            node = tree.nodes[place]
+            place = node.yes if step.answer == "yes" else node.no
+        if found.leaf == UNDETERMINED:
+            assert found.path[-1].answer == "unknown"
+            last = tree.nodes[found.path[-1].node]
+            assert found.missing
+            assert set(found.missing) <= last.when.columns - last.not_asked.keys()
+            assert all(row[column] is None for column in found.missing)
+            assert (advice.action, found.advice, found.meaning) == ("none", None, None)
+            assert advice.reason.startswith("undetermined: ")
+        else:
+            assert found.leaf == place
+            assert found.missing == ()
+
+        # what would harm
+        if stuck:
+            assert found.leaf == "engine_stuck"
+        elif slow and row["seconds_since_last_token"] is not None:
+            assert tree.leaves[found.leaf].kind == "none"
+            assert found.leaf not in ("kv_pressure", "deferred_admission", "replica_imbalance")
+        if advice.action == "change":
+            assert tree.leaves[found.leaf].kind == "change"
+            assert not stuck
+            assert not slow
+            assert row["seconds_since_last_token"] is not None
+            assert row["binding_limit"] == advice.knob
+        if advice.knob == "max_num_seqs":
+            assert row["binding_limit"] == "max_num_seqs"
+            assert (
+                max(
+                    row["limit_binding_share_10m_ratio"] or 0,
+                    row["waiting_deferred_share_10m_ratio"] or 0,
+                )
+                >= 0.5
+            )
+        if found.leaf in ("kv_pressure", "deferred_admission"):
+            assert advice.action == "none"
+
+
+@pytest.mark.parametrize("why", [SLOW, {"seconds_since_last_token": 300.0}])
+@pytest.mark.parametrize("drift", [{}, PROMPTS, GENERATIONS])
+def test_a_slow_or_stuck_engine_with_a_full_cap_is_not_told_to_raise_it(
+    tree: Tree, why: dict[str, Any], drift: dict[str, Any]
+) -> None:
+    """A slow engine fills its batch, and then max_num_seqs looks like the limit."""
+    row = KNOWN | CAP | MISSED | why | drift
+    (found,) = walk(tree, frame(row))
+    advice = advised(tree, row, found)
+    assert (advice.action, advice.knob) == ("none", None)
+    assert found.advice is not None
+    assert "Do not change a knob" in found.advice
+
+
+def test_the_binding_limit_stands_among_the_limits(tree: Tree) -> None:
+    budget, seqs, kv = diagnosed(tree, **CAP, **MISSED).limits
+    assert (seqs.name, seqs.binds, seqs.margin_ratio) == ("max_num_seqs", True, 0.0)
+    assert (budget.binds, kv.binds) == (False, False)
+    assert kv.margin_ratio == pytest.approx(1 - 8 / 500)
+    unknown = diagnosed(tree, **CAP | {"binding_limit": None}).limits
+    assert all(limit.binds is None for limit in unknown)
+
+
+def test_every_change_leaf_names_a_knob_of_the_limits(tree: Tree) -> None:
+    knobs = {leaf.knob for leaf in tree.leaves.values() if leaf.kind == "change"}
+    assert knobs == {"max_num_seqs", "max_num_batched_tokens"}
+    assert knobs <= set(BY_NAME)
