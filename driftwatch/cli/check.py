@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem
@@ -29,7 +29,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     """Check configuration and rules; every problem at once.
 
     RULE FILES are files, folders or globs; without any the configuration's, else the shipped
-    rules. Exit: 0 no problem, 3 problems found.
+    rules. Exit: 0 no problem, 1 problems found, 2 a file cannot be read, 3 warnings only.
     """
     from driftwatch.errors import ConfigError
     from driftwatch.rulebook.book import read_rulebook
@@ -56,8 +56,20 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
             problems, files=read, rules=reading.rules, ascii_only=encoding != "utf8"
         )
         click.echo(text)
-    wrong = any(problem.severity == "error" for problem in problems)
-    return EXIT_LINT if wrong else EXIT_ANSWERED
+    return _exit_code(problems)
+
+
+_NOT_THERE = frozenset({"unreadable", "no-files"})
+
+
+def _exit_code(problems: Sequence[Problem]) -> int:
+    """The worst of what was found."""
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if any(problem.code in _NOT_THERE for problem in errors):
+        return EXIT_USAGE
+    if errors:
+        return EXIT_PROBLEM
+    return EXIT_LINT if problems else EXIT_ANSWERED
 
 
 def _json(problems: Sequence[Problem], files: int, rules: int) -> str:
