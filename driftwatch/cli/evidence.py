@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from driftwatch.evidence import Column
+    from driftwatch.model import Finding
     from driftwatch.service.explain import Window
 
 _EXIT_PROBLEM = 1
@@ -66,26 +69,60 @@ def command(
     if as_json:
         click.echo(explained_json(found, window.start, window.end))
         return
-    columns = _matching(term)
-    wide = max(len(c.name) for c in columns)
-    for column in columns:
+    _print_window(found, _matching(term))
+
+
+# p95 and its two edges are one fact: they print on one row
+_EDGES = ("_lower", "_upper")
+
+
+def _print_window(found: Finding, columns: Sequence[Column]) -> None:
+    """One row a column: three digits and padded for a terminal; every digit, tab-separated, and
+    a row for each bucket edge for a pipe.
+    """
+    import textwrap
+
+    names = {column.name for column in columns}
+    piped = not sys.stdout.isatty()
+    shown = [c for c in columns if piped or c.name[:-6] not in names or _edge(c) is None]
+    wide = max((len(column.name) for column in shown), default=0)
+    for column in shown:
+        reason = found.reasons.get(column.name, "")
         value = found.evidence.get(column.name)
-        text = _value(value)
-        reason = found.reasons.get(column.name)
+        if piped:
+            raw = "unknown" if value is None else str(value)
+            click.echo("\t".join((column.name, raw, column.unit, reason)))
+            continue
         note = f"  ({reason})" if reason else ""
-        click.echo(f"{column.name:<{wide}}  {text:>12} {_unit(column):<10}{note}".rstrip())
+        text = f"{column.name:<{wide}}  {_text(found, column)}{note}"
+        click.echo(textwrap.fill(text, 80, subsequent_indent=" " * (wide + 2)))
 
 
-def _value(value: Any) -> str:
+def _edge(column: Column) -> str | None:
+    """Which edge of a quantile's bucket the column is; None for any other column."""
+    return next((edge for edge in _EDGES if column.name.endswith(edge)), None)
+
+
+def _text(found: Finding, column: Column) -> str:
+    """The value in three digits with its unit; a quantile as the bucket it lies in."""
+    from driftwatch.notify.numbers import clean, figure, knob
+
+    value = found.evidence.get(column.name)
+    unit = "" if column.unit == "1" else f" {column.unit}"
     if value is None:
         return "unknown"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
-
-
-def _unit(column: Column) -> str:
-    return "" if column.unit == "1" else column.unit
+    if not isinstance(value, int | float):
+        return clean(str(value))
+    lower = found.evidence.get(f"{column.name}_lower")
+    if lower is None:
+        whole = column.name.startswith("max_num_")
+        return f"{knob(value) if whole else figure(value)}{unit}"
+    upper = found.evidence.get(f"{column.name}_upper")
+    if upper is None:
+        return f"above {lower:g}{unit}"
+    return f"in ({lower:g}, {upper:g}]{unit} (about {figure(value)})"
 
 
 def _matching(term: str | None) -> tuple[Column, ...]:
@@ -107,6 +144,11 @@ def _list_columns(term: str | None, as_json: bool) -> int:
         rows = [asdict(column) for column in columns]
         click.echo(json.dumps({"schema_version": 1, "columns": rows}, indent=2))
         return 0 if columns else _EXIT_PROBLEM
+    if not sys.stdout.isatty():
+        for column in columns:
+            click.echo("\t".join(_cells(column)))
+        if columns:
+            return 0
     said = {
         name: why
         for name, why in NOT_CONTINUOUS.items()
@@ -115,7 +157,7 @@ def _list_columns(term: str | None, as_json: bool) -> int:
     for name, why in said.items():
         click.echo(f"{name}: {why}")
     for column in columns:
-        click.echo(f"{column.name}  [{column.unit if column.unit != '1' else column.dtype}]")
+        click.echo(f"{column.name}  [{column.unit}]")
         facts = [column.meaning]
         if column.sources:
             facts.append(f"from {', '.join(_wire(s) for s in column.sources)}")
@@ -131,8 +173,22 @@ def _list_columns(term: str | None, as_json: bool) -> int:
     return 0
 
 
+def _cells(column: Column) -> tuple[str, ...]:
+    """Name, unit, meaning, sources, what disables it, aliases: one line of a pipe."""
+    return (
+        column.name,
+        column.unit,
+        column.meaning,
+        ", ".join(_wire(source) for source in column.sources),
+        column.disabled_by,
+        ", ".join(column.aliases),
+    )
+
+
 def _wire(source: str) -> str:
     """The wire name of a registry column, else the input as it is called."""
     from driftwatch.collect.registry import BY_COLUMN
 
+    if source == "any":
+        return "every scrape"
     return BY_COLUMN[source].wire_name if source in BY_COLUMN else source

@@ -48,7 +48,7 @@ def test_every_problem_and_the_verdict_last(
     config = write(tmp_path, "c.yaml", "receivers: [{name: oncal, stdout: {}}]\n")
     rule = write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape"))
     result = check("--config", config.name, rule)
-    assert result.return_value == 3
+    assert result.return_value == 1
     assert result.output == (
         "r.yaml:4:26: error[unknown-column] scrape\n"
         " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall]}\n"
@@ -66,7 +66,7 @@ def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
     config = write(tmp_path, "c.yaml", "intervall: 15s\n")
     rule = write(tmp_path, "r.yaml", RULE.replace("page", "pages"))
     result = check("-c", config, rule)
-    assert result.return_value == 3
+    assert result.return_value == 1
     assert "error[unknown-key] unknown key intervall" in result.output
     assert "severity is one of page, ticket, notice, not pages" in result.output
     assert result.output.endswith("2 errors in 2 files, 1 rule\n")
@@ -75,7 +75,7 @@ def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
 def test_json(tmp_path: Path) -> None:
     result = check("--json", write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape")))
     found = json.loads(result.output)
-    assert result.return_value == 3
+    assert result.return_value == 1
     assert (found["schema_version"], found["ok"], found["files"], found["rules"]) == (
         1,
         False,
