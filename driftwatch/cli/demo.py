@@ -13,8 +13,8 @@ sees only its /metrics page. Light traffic, then more than it was tuned for; the
 restarts it with another setting and sends the same requests again.
 """
 _END = """\
-That is all the pages there were: the restart paged nobody, and the same requests, sent again to
-the restarted server, wait no more.
+That is all the pages there were: the restart paged nobody, and the same
+requests, sent again to the restarted server, wait no more.
 next:    driftwatch watch http://HOST:8000/metrics      on your own server
          driftwatch evidence queue                      what the words mean
 """
@@ -37,7 +37,7 @@ def command(fast: bool) -> None:
 
     ascii = needs_ascii(sys.stdout)
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    sender = StdoutSender()
+    sender = StdoutSender(mark=True)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:

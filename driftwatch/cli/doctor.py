@@ -13,7 +13,7 @@ from driftwatch.cli.options import Span, plan_from, print_problems, serving_opti
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from driftwatch.collect.schema import Source, SourceProblem
     from driftwatch.model import Target, TargetKey
@@ -64,7 +64,7 @@ def command(
 
     print_problems(problems)
     found = checkup(pl.concat(frames), plan.assign(targets), plan, baseline is not None)
-    _print(found, show_all, as_json)
+    _print(found, show_all, as_json, _pool_lines(config))
     click.get_current_context().exit(0 if found.ready else 1)
 
 
@@ -91,7 +91,23 @@ def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -
     return sources_of(load_settings(config), SystemClock())
 
 
-def _print(found: Checkup, show_all: bool, as_json: bool) -> None:
+def _pool_lines(config: Path | None) -> dict[str, str]:
+    """Pool name → ``file:line`` where it is configured."""
+    if config is None:
+        return {}
+    from driftwatch.yaml_positions import Entries, Items, Scalar, read_yaml
+
+    root = read_yaml(config).root
+    pools = root.entries.get("pools") if isinstance(root, Entries) else None
+    found = {}
+    for pool in pools[1].items if pools and isinstance(pools[1], Items) else ():
+        name = pool.entries.get("name") if isinstance(pool, Entries) else None
+        if name and isinstance(name[1], Scalar):
+            found[str(name[1].value)] = f"{config}:{name[0].line}"
+    return found
+
+
+def _print(found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, str]) -> None:
     """Trouble first, verdict last."""
     if as_json:
         import json
@@ -104,21 +120,21 @@ def _print(found: Checkup, show_all: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps(document, indent=2))
         return
-    order = {"MISSING": 0, "WARNING": 1, "ok": 2}
+    order = {"MISSING": 0, "WARNING": 1, "off": 2, "ok": 3}
     checks = sorted(found.checks, key=lambda check: order[check.status])
     wide = max((len(c.where) for c in checks), default=0)
     fine = [c for c in checks if c.status == "ok"]
     for check in checks:
-        if check.status != "ok" or show_all:
-            _print_check(check, wide)
+        if check.status in ("MISSING", "WARNING") or show_all:
+            _print_check(check, wide, lines)
     if not show_all:
         click.echo(f"ok      {len(fine)} checks (--all)")
     able = sum(found.rules.values())
     word = "READY" if found.ready else "NOT READY"
-    click.echo(f"{word}: {able} of {len(found.rules)} rules can fire on every target")
+    click.echo(f"{word}: {able} of {len(found.rules)} rules can fire on every pool")
 
 
-def _print_check(check: Check, wide: int) -> None:
+def _print_check(check: Check, wide: int, lines: Mapping[str, str]) -> None:
     import textwrap
 
     click.echo(
@@ -133,4 +149,12 @@ def _print_check(check: Check, wide: int) -> None:
             )
         )
     if check.fix:
-        click.echo(f"        fix       {check.fix}")
+        place = lines.get(check.pool, "pools[]:") if check.pool is not None else ""
+        click.echo(
+            textwrap.fill(
+                f"        fix       {f'{place} ' if place else ''}{check.fix}",
+                80,
+                subsequent_indent=" " * 18,
+                break_on_hyphens=False,
+            )
+        )

@@ -20,11 +20,11 @@ from driftwatch.cli.options import (
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import polars as pl
 
-    from driftwatch.model import Target, TargetKey
+    from driftwatch.model import Incident, Target, TargetKey
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
 
@@ -79,8 +79,11 @@ def command(
     plan = plan_from(**serving)
     if recording is not None:
         scrapes, targets, end = from_recording(recording, plan)
+        incidents: list[Incident] = []
     else:
-        scrapes, targets, end = _from_store(db, serving["config"], at, length, baseline, plan)
+        scrapes, targets, end, incidents = _from_store(
+            db, serving["config"], at, length, baseline, plan
+        )
     chosen = target_named(target, targets)
     window = window_ending(at or end, length)
     measured = measured_reference(scrapes, baseline, targets, plan)
@@ -95,6 +98,9 @@ def command(
         from driftwatch.notify.explained import render_explained
         from driftwatch.notify.stdout import needs_ascii, wants_colour
 
+        if at is None:
+            for line in _open_incidents(incidents, chosen):
+                click.echo(line)
         click.echo(
             render_explained(
                 found,
@@ -133,8 +139,8 @@ def _from_store(
     length: timedelta,
     baseline: Window | None,
     plan: Plan,
-) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime]:
-    """Stored scrapes around the window (and the baseline), and the targets in them."""
+) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime, list[Incident]]:
+    """Stored scrapes around the window (and the baseline), the targets, the open incidents."""
     from driftwatch.cli.database import open_store
     from driftwatch.service.stored import newest, stored_targets
 
@@ -153,4 +159,14 @@ def _from_store(
             first = min(first, baseline.start)
         scrapes = store.scrapes(first, max(end, last) + timedelta(seconds=1))
         targets = plan.assign(stored_targets(store))
-    return scrapes, targets, end
+        incidents = list(store.open_incidents().values())
+    return scrapes, targets, end, incidents
+
+
+def _open_incidents(incidents: Sequence[Incident], target: Target) -> Iterator[str]:
+    """``FIRING BatchLimitBinding since 02:45 UTC``, a line each."""
+    for incident in incidents:
+        named = (incident.target.get("instance"), incident.target.get("engine"))
+        if incident.state == "firing" and named == tuple(target.key):
+            taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
+            yield (f"FIRING {incident.rule} since {incident.started_at:%Y-%m-%d %H:%M} UTC{taken}")

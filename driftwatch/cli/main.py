@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -28,6 +31,11 @@ VERBS: dict[str, str] = {
 }
 
 EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE, EXIT_LINT, EXIT_NO_VERDICT = range(5)
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of any command before `| head`
+
+
+class OutputClosed(Exception):
+    """Whoever read our output has gone; click would call its BrokenPipeError exit code 1."""
 
 
 class LazyGroup(click.Group):
@@ -44,6 +52,16 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"driftwatch.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a reader that has gone is told apart from every other trouble."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, DriftwatchError) as error:
+            # a page on a closed output is a delivery that failed, see StdoutSender
+            if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
+                raise OutputClosed from error
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing them."""
@@ -78,6 +96,9 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     try:
         result = cli(standalone_mode=False)
+    except OutputClosed:
+        _drop_output()
+        sys.exit(EXIT_BROKEN_PIPE)
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_USAGE)
@@ -99,3 +120,13 @@ def main() -> None:
             click.echo(f"help: {error.help_text}", err=True)
         sys.exit(EXIT_USAGE)
     sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
+
+
+def _drop_output() -> None:
+    """Nobody reads on: what is still buffered must not fail once more when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -82,12 +82,18 @@ def command(
     rows: list[pl.DataFrame] = []
     problems: list[SourceProblem] = []
     told = 0
+    never = {rule.id for rule in plan.enabled}
     try:
         for outcome in replay(sources, span, plan, baseline=baseline):
             problems += outcome.problems
             if evidence is not None and not outcome.rows.is_empty():
                 rows.append(outcome.rows)
             told += _print_pages(outcome, as_json)
+            never -= (
+                {r for r in never if outcome.verdicts[r].count()}
+                if len(outcome.verdicts)
+                else set()
+            )
     finally:
         progress.close()
         for source in sources:
@@ -97,8 +103,10 @@ def command(
         write_evidence(rows, evidence)
     if not told and not as_json:
         click.echo(
-            f"no page between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%H:%M:%S} UTC", err=True
+            f"no page between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
         )
+        for rule in sorted(never):
+            click.echo(f"{rule} could not fire: an input is missing (see doctor)")
     click.get_current_context().exit(1 if problems else 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import polars as pl
@@ -14,7 +14,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.plan import Plan, Pool
 
-Status = Literal["MISSING", "WARNING", "ok"]
+Status = Literal["MISSING", "WARNING", "off", "ok"]
 
 # Evidence columns that need more than a page: column → (what it needs, how to give it).
 _NEEDS_REFERENCE = frozenset(
@@ -27,11 +27,13 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        status: MISSING (a rule cannot fire), WARNING (it can, but less well), ok.
+        status: MISSING (a rule cannot fire), WARNING (it can, but less well), off (a rule that is
+            switched off), ok.
         where: target or pool.
         what: what was found.
         disables: rules or answers that this costs.
-        fix: the line that mends it.
+        fix: the setting that mends it, below its pool where ``where`` names one.
+        pool: name of the pool that the setting belongs to, None where it is no pool's.
     """
 
     status: Status
@@ -39,6 +41,7 @@ class Check:
     what: str
     disables: tuple[str, ...] = ()
     fix: str | None = None
+    pool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,13 @@ def checkup(
         pool = plan.pool_of(target)
         pools[pool.name] = pool
     for name in sorted(pools):
-        checks += _settings(pools[name], plan, can, has_reference, rows, targets)
+        said = _settings(pools[name], plan, can, has_reference, rows, targets)
+        checks += [replace(check, pool=name) for check in said]
+    checks += [
+        Check("off", rule.id, rule.reason or "switched off")
+        for rule in plan.rules
+        if not rule.enabled
+    ]
     return Checkup(tuple(checks), can)
 
 
@@ -157,7 +166,7 @@ def _counting(key: TargetKey, row: Mapping[str, object]) -> list[Check]:
             key.text,
             "several API servers: each engine step is counted once per server",
             ("requests_per_forward_pass and tokens_per_forward_pass are lower bounds",),
-            "pools[].serving.api_server_count, or vLLM's --api-server-count 1",
+            "serving.api_server_count, or vLLM's --api-server-count 1",
         )
     ]
 
@@ -180,7 +189,7 @@ def _settings(
                 pool.name,
                 "max_num_seqs: not configured, not in /metrics",
                 ("the sequence cap's margin until it is inferred from a plateau",),
-                "pools[].serving.max_num_seqs, or serving.startup_log",
+                "serving.max_num_seqs, or serving.startup_log",
             )
         )
     else:
@@ -198,7 +207,7 @@ def _settings(
                 pool.name,
                 "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
                 ("leaf token_budget_binding",),
-                "pools[].serving.max_num_batched_tokens, or serving.startup_log",
+                "serving.max_num_batched_tokens, or serving.startup_log",
             )
         )
     else:
@@ -225,7 +234,7 @@ def _settings(
                 pool.name,
                 "no reference for the lengths",
                 tuple(missing),
-                "pools[].tuned_for: {prompt_tokens: N, generation_tokens: N}",
+                "tuned_for: {prompt_tokens: N, generation_tokens: N}",
             )
         )
     elif lengths:
@@ -248,7 +257,7 @@ def _slo(
                 "no slo: a limit pages only when requests wait more than "
                 "1 s and that is half of their TTFT",
                 (),
-                "pools[].slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
+                "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
             )
         ]
     checks = []
