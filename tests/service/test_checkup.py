@@ -1,0 +1,130 @@
+"""doctor: every input of every rule, and the line that fixes what is missing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from service_cases import shipped_plan
+
+from driftwatch.collect.exposition import PageParser
+from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
+from driftwatch.service.checkup import Check, Checkup, checkup
+from driftwatch.service.plan import Plan, Pool, TunedFor
+
+KEY = TargetKey("host:8000", "0")
+COMPLETE = Pool(
+    "chat",
+    serving=Serving(
+        max_num_seqs=Setting(64, "config"), max_num_batched_tokens=Setting(1024, "config")
+    ),
+    slo=Slo(ttft_seconds=1.0, tpot_seconds=0.05),
+    tuned_for=TunedFor(128, 64),
+)
+
+
+def _page(shared_data: Path, change: str = "", by: str = "") -> pl.DataFrame:
+    text = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+    if change:
+        assert re.search(change, text, flags=re.M)
+        text = re.sub(change, by, text, flags=re.M)
+    return PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text.encode()).frame
+
+
+def _checked(frame: pl.DataFrame, pool: Pool = COMPLETE, baseline: bool = False) -> Checkup:
+    plan: Plan = replace(shipped_plan(), pools=(pool,))
+    targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
+    return checkup(frame, targets, plan, baseline)
+
+
+def _trouble(found: Checkup) -> list[Check]:
+    return [c for c in found.checks if c.status in ("MISSING", "WARNING")]
+
+
+def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
+    found = _checked(_page(shared_data))
+    assert _trouble(found) == []
+    assert found.ready
+    assert all(found.rules.values())
+
+
+@pytest.mark.parametrize(
+    ("family", "rule"),
+    [
+        ("request_queue_time_seconds", "BatchLimitBinding"),
+        ("generation_tokens_total", "EngineStuck"),
+        ("num_requests_running", "EngineStuck"),
+        ("request_generation_tokens", 'LengthDrift{signal="generation_tokens"}'),
+    ],
+)
+def test_a_family_that_is_gone_disables_its_rules(
+    shared_data: Path, family: str, rule: str
+) -> None:
+    found = _checked(_page(shared_data, rf"^vllm:{family}(_bucket|_sum|_count|_created)?\{{.*\n"))
+    assert not found.ready
+    assert found.rules[rule] is False
+    missing = [c for c in found.checks if c.status == "MISSING"]
+    assert any(f"vllm:{family}" in c.what and rule in c.disables for c in missing)
+
+
+def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:
+    pool = replace(COMPLETE, tuned_for=TunedFor())
+    without = _checked(_page(shared_data), pool)
+    assert [r for r, can in without.rules.items() if not can] == [
+        'LengthDrift{signal="prompt_tokens"}',
+        'LengthDrift{signal="generation_tokens"}',
+    ]
+    assert _checked(_page(shared_data), pool, baseline=True).ready
+
+
+def test_unknown_settings_are_warned_of(shared_data: Path) -> None:
+    found = _checked(_page(shared_data), replace(COMPLETE, serving=Serving(), slo=Slo()))
+    assert found.ready  # the rules can fire, with less to say
+    texts = " ".join(c.what for c in _trouble(found))
+    assert "max_num_seqs" in texts
+    assert "max_num_batched_tokens" in texts
+    assert "no slo" in texts
+    assert {c.pool for c in _trouble(found)} == {"chat"}
+
+
+def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
+    found = _checked(_page(shared_data), replace(COMPLETE, slo=Slo(ttft_seconds=0.8)))
+    assert ["no bucket edge" in c.what for c in _trouble(found)] == [True]
+
+
+def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
+    text = (shared_data / "vllm-0.32/metrics_disable_log_stats.txt").read_bytes()
+    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).frame
+    found = _checked(frame)
+    assert not any(found.rules.values())
+    missing = next(c for c in found.checks if c.status == "MISSING")
+    assert "stats disabled" in missing.what
+    assert missing.fix == "start vLLM without --disable-log-stats"
+
+
+def test_several_api_servers_are_warned_of(shared_data: Path) -> None:
+    text = (shared_data / "vllm-0.32/metrics_api2_after.txt").read_bytes()
+    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).frame
+    assert any("several API servers" in c.what for c in _trouble(_checked(frame)))
+
+
+def test_no_target_is_not_ready() -> None:
+    plan = shipped_plan()
+    found = checkup(pl.DataFrame(schema=_schema()), {}, plan, False)
+    assert not found.ready
+
+
+def _schema() -> dict[str, pl.DataType]:
+    from driftwatch.collect.schema import SCRAPE_SCHEMA
+
+    return dict(SCRAPE_SCHEMA)
+
+
+def test_rules_that_are_off_are_listed_with_their_reason(shared_data: Path) -> None:
+    off = [c for c in _checked(_page(shared_data)).checks if c.status == "off"]
+    assert [c.where for c in off] == ["ThroughputDown"]
+    assert "server-month" in off[0].what
