@@ -235,6 +235,18 @@ def test_binding_requests_and_since_are_of_the_binding_scrapes() -> None:
     assert (found["binding_since"] - found["start"]).total_seconds() == 150.0
 
 
+def test_what_bound_before_a_restart_is_not_counted_after_it() -> None:
+    """The last ten minutes are cut at the restart: only the new server is judged."""
+    old, new = {"process_start_time_seconds": 1.0}, {"process_start_time_seconds": 9000.0}
+    found = row([(30, AT_CAP | old), (10, IDLE | new)])
+    assert found["limit_binding_share_10m_ratio"] == 0.0
+    assert found["binding_limit"] == "none"
+    assert found["binding_requests"] is None
+    found = row([(30, IDLE | old), (10, AT_CAP | new)])
+    assert found["limit_binding_share_10m_ratio"] == 1.0
+    assert (found["binding_since"] - found["start"]).total_seconds() == 450.0
+
+
 # --- how many each limit lets run
 
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.diagnose.tree import Tree
+from driftwatch.condition import parse_condition
+from driftwatch.diagnose.tree import Leaf, Node, Tree
 from driftwatch.diagnose.walk import UNDETERMINED, walk
 from driftwatch.evidence import BY_NAME, COLUMNS, DType
 from driftwatch.model import Diagnosis, Recommendation, Serving, Setting
@@ -188,6 +189,26 @@ def test_a_question_of_which_nothing_is_known_is_not_asked(tree: Tree) -> None:
     assert step.reason == tree.nodes["prompts_up"].not_asked["prompt_tokens_mean_ratio"]
     assert found.leaf == "concurrency_cap_binding"
     assert found.cause is None  # "as before" was not found, so demand is not claimed
+
+
+def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
+    """An unasked comparison is false, so its negation is yes, and the reason is said."""
+    text = "NOT speed_at_equal_load_ratio <= 0.85"
+    column = "speed_at_equal_load_ratio"
+    node = Node(
+        "kept",
+        "Speed kept?",
+        parse_condition(text),
+        parse_condition(text, false_when_unknown=[column]),
+        yes="fine",
+        no="slow",
+        not_asked={column: "not measured"},
+    )
+    leaves = {n: Leaf(n, "healthy", n) for n in ("fine", "slow")}
+    small = Tree("small", "kept", {"kept": node}, leaves)
+    for speed, leaf, reason in ((None, "fine", "not measured"), (0.5, "slow", None)):
+        (found,) = walk(small, frame(KNOWN | {column: speed}))
+        assert (found.leaf, found.path[0].reason) == (leaf, reason)
 
 
 def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:

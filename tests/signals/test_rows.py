@@ -1,0 +1,193 @@
+"""The formulas of the evidence columns, on numbers small enough to check by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pipeline_cases import scrapes, serving, windows
+
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.rows import base_columns
+from driftwatch.signals.windows import totals
+
+# one minute's increases
+INCREASE: dict[str, float] = {
+    "itl_seconds_sum": 120.0,
+    "itl_seconds_count": 900.0,
+    "ttft_seconds_sum": 25.0,
+    "ttft_seconds_count": 100.0,
+    "iteration_tokens_count": 250.0,
+    "iteration_tokens_sum": 10_000.0,
+    "prompt_tokens_sum": 8_000.0,
+    "prompt_tokens_count": 80.0,
+    "generation_tokens_sum": 4_000.0,
+    "generation_tokens_count": 80.0,
+    "prompt_tokens_total": 9_000.0,
+    "prompt_tokens_computed_total": 6_000.0,
+    "generation_tokens_total": 1_200.0,
+    "finished_requests_total": 90.0,
+    "aborted_requests_total": 6.0,
+    "rejected_requests_total": 30.0,
+    "preemptions_total": 12.0,
+    "prefix_cache_queries_total": 9_000.0,
+    "prefix_cache_hits_total": 3_000.0,
+    "queue_seconds_sum": 16.0,
+    "queue_seconds_count": 80.0,
+    "prefill_seconds_sum": 8.0,
+    "prefill_seconds_count": 80.0,
+    "decode_seconds_sum": 40.0,
+    "decode_seconds_count": 80.0,
+    "e2e_seconds_sum": 64.0,
+    "e2e_seconds_count": 80.0,
+    "tpot_seconds_sum": 8.0,
+    "tpot_seconds_count": 80.0,
+}
+GAUGES = {
+    "running_requests": 4.0,
+    "waiting_requests": 3.0,
+    "waiting_capacity_requests": 2.0,
+    "waiting_deferred_requests": 1.0,
+    "kv_cache_usage_ratio": 0.25,
+}
+SETTINGS = {"max_num_seqs": 8.0, "max_num_batched_tokens": 400.0, "gpus_per_replica": 4.0}
+
+
+def row(changes: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    """One minute between two scrapes."""
+    end: dict[str, Any] = {**INCREASE, **GAUGES} | (changes or {})
+    start = {
+        name: None if end[name] is None else 0.0 if name in INCREASE else end[name] for name in end
+    }
+    frame = scrapes([{"t": 0.0, **start}, {"t": 60.0, **end}])
+    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
+    columns = base_columns(found, serving(frame, **SETTINGS | settings))
+    return columns.row(0, named=True)
+
+
+EXPECTED = {
+    "effective_batch_size": 2.0,  # 120 / 60
+    "requests_per_forward_pass": 4.0,  # (900 + 100) / 250
+    "decode_requests_per_forward_pass": 3.6,
+    "tokens_per_forward_pass": 40.0,
+    "batch_utilization": 0.1,  # 40 / 400
+    "sequence_utilization": 0.5,  # 4 / 8
+    "batch_estimate_spread_ratio": 2.0,  # 4 / 2
+    "forward_passes_per_second": 250 / 60,
+    "prompt_tokens_mean": 100.0,
+    "generation_tokens_mean": 50.0,
+    "finished_requests": 80.0,
+    "prefill_decode_ratio": 5.0,  # computed 6,000 / 1,200
+    "generation_tokens_per_second": 20.0,
+    "tokens_per_second_per_gpu": 5.0,
+    "prompt_tokens_per_second": 150.0,
+    "requests_per_second": 1.5,
+    "aborted_requests_per_second": 0.1,
+    "rejected_requests_per_second": 0.5,
+    "preemptions_per_second": 0.2,
+    "prefix_cache_hit_ratio": 1 / 3,
+    "batch_assembly_wait_seconds": 0.2,
+    "ttft_seconds_mean": 0.25,
+    "queue_share_of_ttft_ratio": 0.8,
+    "prefill_share_of_e2e_ratio": 0.125,
+    "decode_share_of_e2e_ratio": 0.625,
+    "itl_seconds_mean": 120 / 900,
+    "tpot_seconds_mean": 0.1,
+    "e2e_seconds_mean": 0.8,
+    "running_requests": 4.0,
+    "waiting_requests": 3.0,
+    "waiting_capacity_requests": 2.0,
+    "waiting_deferred_requests": 1.0,
+    "kv_cache_usage_ratio": 0.25,
+    "duration_seconds": 60.0,
+}
+
+
+@pytest.mark.parametrize("column", sorted(EXPECTED))
+def test_the_formula(column: str) -> None:
+    assert row()[column] == pytest.approx(EXPECTED[column], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("nothing", "unknown"),
+    [
+        ("iteration_tokens_count", ["requests_per_forward_pass", "tokens_per_forward_pass"]),
+        ("prompt_tokens_count", ["prompt_tokens_mean"]),
+        ("queue_seconds_count", ["batch_assembly_wait_seconds", "queue_share_of_ttft_ratio"]),
+        ("generation_tokens_total", ["prefill_decode_ratio"]),
+        ("prefix_cache_queries_total", ["prefix_cache_hit_ratio"]),
+        ("e2e_seconds_count", ["e2e_seconds_mean", "decode_share_of_e2e_ratio"]),
+    ],
+)
+def test_a_mean_of_nothing_is_unknown(nothing: str, unknown: list[str]) -> None:
+    for value in (0.0, None):
+        found = row({nothing: value})
+        assert [found[name] for name in unknown] == [None] * len(unknown)
+        assert not any(isinstance(v, float) and not math.isfinite(v) for v in found.values())
+
+
+def test_a_rate_of_nothing_is_zero_and_of_the_unknown_unknown() -> None:
+    assert row({"preemptions_total": 0.0})["preemptions_per_second"] == 0.0
+    assert row({"preemptions_total": None})["preemptions_per_second"] is None
+    assert row({"itl_seconds_sum": 0.0})["effective_batch_size"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "column"),
+    [
+        ("max_num_seqs", "sequence_utilization"),
+        ("max_num_batched_tokens", "batch_utilization"),
+        ("gpus_per_replica", "tokens_per_second_per_gpu"),
+    ],
+)
+def test_an_unknown_setting_leaves_its_ratio_unknown(setting: str, column: str) -> None:
+    assert row(**{setting: None})[column] is None
+
+
+def test_prompt_tokens_stand_in_where_computed_ones_are_not_counted() -> None:
+    assert row({"prompt_tokens_computed_total": None})["prefill_decode_ratio"] == 7.5
+
+
+def test_one_batch_estimate_alone_has_no_spread() -> None:
+    found = row({"itl_seconds_count": None, "itl_seconds_sum": None})
+    assert found["batch_estimate_spread_ratio"] is None
+
+
+def test_one_scrape_gives_gauges_but_no_rate() -> None:
+    frame = scrapes([{"t": 0.0, **INCREASE, **GAUGES}])
+    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
+    only = base_columns(found, serving(frame)).row(0, named=True)
+    assert only["running_requests"] == 4.0
+    assert only["effective_batch_size"] is None
+    assert only["requests_per_second"] is None
+    assert only["prompt_tokens_mean"] is None
+
+
+def test_several_api_servers_divide_the_steps_where_their_number_is_known() -> None:
+    several = {"several_api_servers": True}
+    unknown, known = row(several), row(several, api_server_count=2.0)
+    assert unknown["requests_per_forward_pass"] == 4.0
+    assert unknown["forward_passes_overcounted"] is True
+    assert known["requests_per_forward_pass"] == 8.0
+    assert known["tokens_per_forward_pass"] == 80.0
+    assert known["forward_passes_overcounted"] is False
+    assert row()["forward_passes_overcounted"] is False
+
+
+def test_quantiles_come_with_their_bucket() -> None:
+    edges = [100.0, 1000.0, math.inf]
+    counts = [40.0, 80.0, 80.0]
+    frame = scrapes(
+        [
+            {"t": 0.0, "prompt_tokens_buckets": [0.0] * 3, "prompt_tokens_edges": edges},
+            {"t": 60.0, "prompt_tokens_buckets": counts, "prompt_tokens_edges": edges},
+        ]
+    )
+    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
+    columns = base_columns(found, serving(frame)).row(0, named=True)
+    assert (columns["prompt_tokens_p50"], columns["prompt_tokens_p50_upper"]) == (100.0, 100.0)
+    assert columns["prompt_tokens_p95"] == pytest.approx(100 + 900 * (76 - 40) / 40)
+    assert columns["prompt_tokens_p95_lower"] == 100.0
+    assert columns["prompt_tokens_p95_upper"] == 1000.0
+    assert columns["generation_tokens_p50"] is None
