@@ -35,13 +35,22 @@ from driftwatch.notify.wording import (
     is_as_before,
     length_words,
     moved,
+    moved_column,
     no_verdict,
+    seen_of,
     value,
+    waiting_requests,
 )
 
 LINE_LIMIT = 300
 
-_NOT_REPLAYED = "not replayed in this release"
+# what a change of the knob does; its size is not forecast before traffic can be replayed
+_EFFECTS = {
+    "max_num_batched_tokens": "a step takes more prompt tokens",
+    "max_num_seqs": "more requests run at once",
+    "max_num_active_seqs": "more requests run at once",
+}
+_NOT_FORECAST = "how much TTFT gains is not forecast"
 
 _DEFERRED_IS = "LoRA slots, KV transfer or grammar"
 _MILLISECOND_STEMS = ("itl_", "tpot_")
@@ -78,8 +87,15 @@ def _body(page: Page) -> Iterator[Line]:
     if page["event"] == "resolved":
         ended = instant(page, "resolved_at")
         yield Line("Until", "", ended, weight=9)
+        if page["severity"] == "notice":
+            return
         if (text := _limit(page)) is not None:
             yield Line("Was", text, weight=5)
+        return
+    if page["severity"] == "notice":
+        # it tells what moved and asks for nothing; the walk and its limits stay in the JSON
+        if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
+            yield Line("Missing", text, weight=8)
         return
     if (text := _limit(page)) is not None:
         yield Line("Limit", text, weight=7)
@@ -93,8 +109,8 @@ def _body(page: Page) -> Iterator[Line]:
         return
     if advised["action"] == "change":
         yield Line("Why", clean(advised["reason"]), weight=3)
-        if not any(_NOT_REPLAYED in cost for cost in advised["price"]):
-            yield Line("Effect", _NOT_REPLAYED, weight=2)
+        does = _EFFECTS.get(advised["knob"])
+        yield Line("Effect", "; ".join(filter(None, (does, _NOT_FORECAST))), weight=2)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
     if price or undo:
@@ -109,10 +125,10 @@ def _meaning(page: Page) -> Iterator[Line]:
     if advised is not None and advised["action"] == "change":
         return
     meaning = diagnosis["meaning"] if diagnosis is not None else None
-    if meaning and page["severity"] != "notice":
+    if meaning:
         yield Line("Means", clean(meaning), weight=5)
     advice = full_advice(page) or ""
-    if no_verdict(page) is None and page["severity"] != "notice" and advice not in page["summary"]:
+    if no_verdict(page) is None and advice not in page["summary"]:
         yield Line("Do", advice, weight=8)
     if advised is not None and no_verdict(page) is None:
         reason = clean(advised["reason"])
@@ -129,29 +145,40 @@ def since_text(page: Page) -> str:
     known = any(moved(page, stem) is not None for stem in stems)
     if not known:
         carried = page["evidence"].get("prompt_tokens_mean_ratio")
-        if carried is None:
+        if carried is None or page["event"] == "resolved":
             return ""
         why = clean(carried.get("reason") or "no reference")
         # how to give one is doctor's business, not the phone's
         return f"lengths not compared: {why.split(' (')[0]}"
     rate = value(page, "requests_per_second_ratio")
     if rate is not None and not is_as_before(rate):
-        parts.append(f"requests {change(rate)}")
+        # beside lengths of the last 2 min the rate's own window has to be said
+        recent = any(moved_column(page, stem).endswith("_2m_ratio") for stem in stems)
+        window = f" ({_window(page)})" if recent else ""
+        parts.append(f"requests {change(rate)}{window}")
     return "; ".join(parts)
 
 
+def _window(page: Page) -> str:
+    """The window of the page's row, as far as it was seen."""
+    return seen_of(value(page, "duration_seconds"))
+
+
 def _length(page: Page, stem: str) -> str:
-    """``prompts ×2.3 (mean 512 → 1,200, n 87,000)``; the mean's reference only where carried."""
+    """``prompts ×2.34 (mean 512 → 1,200, n 87,000)``: from → to only where the mean is carried.
+
+    Numbers of the last 2 min say so: the page's other means are of a longer window.
+    """
     ratio = moved(page, stem)
     if ratio is None:
         return f"{stem}s not compared"
     if is_as_before(ratio):
         return f"{stem}s as before ({times(ratio, 3)})"
     before = _reference(page, f"{stem}_tokens_mean")
-    if value(page, f"{stem}_tokens_mean_2m_ratio") is None:
+    recent = moved_column(page, stem).endswith("_2m_ratio")
+    if not recent:
         now, n = value(page, f"{stem}_tokens_mean"), value(page, "finished_requests")
     else:
-        # the page's own mean may be of a longer window than this ratio
         now = None if before is None else ratio * before
         n = value(page, "finished_requests_2m")
     detail = []
@@ -159,15 +186,27 @@ def _length(page: Page, stem: str) -> str:
         detail.append(f"mean {_tokens(before)} → {_tokens(now)}")
     elif now is not None:
         detail.append(f"mean now {_tokens(now)}")
+    if recent:
+        detail.append("last 2 min")
     if n:
         detail.append(f"n {count(n)}")
     inside = f" ({', '.join(detail)})" if detail else ""
     return f"{stem}s {times(ratio, 3)}{inside}"
 
 
-def _reference(page: Page, column: str) -> float | None:
+def reference_values(page: Page) -> Mapping[str, Any]:
+    """Column → value of the reference the page compares with; empty without one."""
     values = (page["reference"] or {}).get("values")
-    found = values.get(column) if isinstance(values, Mapping) else None
+    return values if isinstance(values, Mapping) else {}
+
+
+def preemptions(rate: float) -> str:
+    """``0 preemptions``, ``0.83 preemptions/s``."""
+    return "0 preemptions" if rate == 0 else f"{figure(rate, 2)} preemptions/s"
+
+
+def _reference(page: Page, column: str) -> float | None:
+    found = reference_values(page).get(column)
     return float(found) if isinstance(found, int | float) else None
 
 
@@ -195,23 +234,38 @@ def _limit(page: Page) -> str | None:
         for name in bound
         if name in writers
     )
-    waiting = value(page, "waiting_requests")
+    if value(page, "binding_running_requests") is not None and bound != ["max_num_seqs"]:
+        first += f" ({_window(page)}); {count(value(page, 'binding_running_requests'))} running"
+    waiting = waiting_requests(page)
     if waiting is not None:
         first += f", {count(waiting)} waiting"
-    share = value(page, "limit_binding_share_10m_ratio")
-    if share is not None:
-        first += f" (10-min means; bound in {percent(share)} of scrapes)"
+    first += _bound_when(page)
     others = [write(page) for name, write in writers.items() if name not in bound]
     preempted = value(page, "preemptions_per_second")
-    if preempted == 0:
-        others.append("no preemption")
-    elif preempted is not None:
-        others.append(f"{figure(preempted, 2)} preemptions/s")
+    if preempted is not None:
+        others.append("no preemption" if preempted == 0 else preemptions(preempted))
     return "; ".join((first, ", ".join(text for text in others if text)))
 
 
+def _bound_when(page: Page) -> str:
+    """Which scrapes the numbers before it are of: those in which the limit bound, or all."""
+    share = value(page, "limit_binding_share_10m_ratio")
+    if share is None:
+        return ""
+    of = _of_scrapes(share, value(page, "scrapes_10m"))
+    if value(page, "binding_running_requests") is not None:
+        return f" while it bound ({of})"
+    return f" (means of the {seen_of(value(page, 'observed_10m_seconds'))}; bound in {of})"
+
+
+def _of_scrapes(share: float, scrapes: float | None) -> str:
+    return f"{percent(share)} of {'' if scrapes is None else count(scrapes) + ' '}scrapes"
+
+
 def _sequences(page: Page) -> str:
-    cap, running = value(page, "max_num_seqs"), value(page, "running_requests")
+    cap, running = value(page, "max_num_seqs"), value(page, "binding_running_requests")
+    if running is None:
+        running = value(page, "running_requests")
     if cap is None or running is None:
         return "max_num_seqs unknown" if cap is None else f"max_num_seqs {knob(cap)}"
     inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
@@ -240,7 +294,8 @@ def _seen(page: Page) -> str | None:
     if wait is not None and ttft is not None:
         of = f" ({percent(share)})" if share is not None else ""
         parts.append(
-            f"mean wait {bare_seconds(wait, 3)} of {seconds(ttft, 3)} TTFT{of}, last 10 min"
+            f"mean wait {bare_seconds(wait, 3)} of {seconds(ttft, 3)} TTFT{of}, "
+            f"{seen_of(value(page, 'observed_10m_seconds'))}"
         )
     slo, goals = page["slo"] or {}, []
     for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
@@ -251,7 +306,8 @@ def _seen(page: Page) -> str | None:
         met = percent_range(entry["value"], entry.get("upper", entry["value"]))
         goals.append(f"{met} ({stem.upper()} {write(target)})")
     if goals:
-        parts.append(f"in target {', '.join(goals)}")
+        n = value(page, "finished_requests")
+        parts.append(f"in target {', '.join(goals)}" + (f", n {count(n)}" if n else ""))
     if page["alert"] == "EngineStuck":
         parts = [
             f"{word} {count(seen)}"
@@ -298,11 +354,13 @@ def evidence_text(column: str, found: Any, reason: str | None = None, *, before:
     """
     name = SHORT.get(column, column)
     if found is None:
-        plain = column if "{}" in name else name
+        plain = column if "{}" in name else name.removesuffix(":")
         return f"{plain}: unknown" + (f" ({clean(reason)})" if reason else "")
     text = evidence_value(column, found)
     if before is not None:
-        text = f"{evidence_value(column, before)} → {text}"
+        was = evidence_value(column, before)
+        unit = text.partition(" ")[2]
+        text = f"{was.removesuffix(f' {unit}') if unit else was} → {text}"
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 
@@ -312,6 +370,8 @@ def evidence_value(column: str, found: Any) -> str:
         return "yes" if found else "no"
     if not isinstance(found, int | float):
         return clean(str(found))
+    if column in ("max_num_seqs", "max_num_batched_tokens"):
+        return knob(found)
     unit = BY_NAME[column].unit if column in BY_NAME else ""
     if unit == "1":
         if column.endswith(("tokens_mean_ratio", "tokens_mean_2m_ratio")):

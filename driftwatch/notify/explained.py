@@ -10,10 +10,23 @@ import orjson
 
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.model import Finding
+from driftwatch.notify.columns import SHORT
 from driftwatch.notify.layout import paint, spell, wrap
-from driftwatch.notify.numbers import change, clean, count, figure, knob, span, times, utc_text
+from driftwatch.notify.numbers import (
+    change,
+    clean,
+    count,
+    duration,
+    figure,
+    knob,
+    milliseconds,
+    span,
+    times,
+    utc_text,
+)
 from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
-from driftwatch.notify.terminal import render_limits, render_path
+from driftwatch.notify.path import render_path, short_reason
+from driftwatch.notify.terminal import render_limits
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
@@ -69,18 +82,27 @@ def render_explained(
     out: list[str] = []
     for text in (_head(finding), _verdict(finding, start, end)):
         out += wrap(spell(text, ascii), _WIDTH, "  ")
-    for label, told in (("moved", _moved_text(finding)), ("speed", _attribution_text(finding))):
+    for label, told in (("moved", _moved_text(finding)), ("tokens/s", _attribution_text(finding))):
         if told:
             out += wrap(spell(f"{label:<8} {told}", ascii), _WIDTH, " " * 9)
     out.append("")
     if diagnosis is not None:
         values = dict(finding.reference["values"]) if finding.reference else {}
         out += [
-            render_path(diagnosis_json(diagnosis, finding.reasons), reference=values, ascii=ascii),
+            render_path(
+                diagnosis_json(diagnosis, finding.reasons),
+                reference=values,
+                evidence=finding.evidence,
+                ascii=ascii,
+            ),
             "",
         ]
-        waiting = finding.evidence.get("waiting_requests")
-        out += [render_limits(diagnosis.limits, waiting=waiting, ascii=ascii), ""]
+        waiting = finding.evidence.get("binding_waiting_requests")
+        if waiting is None:
+            waiting = finding.evidence.get("waiting_requests")
+        preempted = finding.evidence.get("preemptions_per_second")
+        table = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
+        out += [table, ""]
     out += [line for text in _todo(finding) for line in wrap(spell(text, ascii), _WIDTH, " " * 9)]
     return paint("\n".join(out).rstrip(), colour)
 
@@ -109,16 +131,51 @@ def _head(finding: Finding) -> str:
 def _verdict(finding: Finding, start: datetime, end: datetime) -> str:
     """The leaf in words, the window and how much was seen in it."""
     diagnosis = finding.diagnosis
-    leaf = "no verdict" if diagnosis is None else diagnosis.leaf
+    lacking = _lacking(finding)
+    if diagnosis is None or lacking:
+        leaf = f"NO VERDICT: {'; '.join(lacking) or 'not asked for'}"
+    else:
+        leaf = diagnosis.leaf
     n = finding.evidence.get("finished_requests")
-    seen = "finished requests unknown" if n is None else f"n {count(n)}"
-    said = f"{leaf}   now = {_clock(start, end)}, {seen}"
+    counted = "finished requests unknown" if n is None else f"n {count(n)}"
+    said = f"{leaf}   now = {_clock(start, end)}{_seen(finding, start, end)}, {counted}"
     reference = finding.reference
     if reference is None:
-        return f"{said}; no reference"
+        return said if "no reference" in leaf else f"{said}; no reference"
     if reference["kind"] == "tuned_for":
         return f"{said}; reference: tuned_for"
     return f"{said}; reference: {_clock(reference['from'], reference['to'])}"
+
+
+def _seen(finding: Finding, start: datetime, end: datetime) -> str:
+    """How much of the window scrapes cover, where that is not all of it."""
+    whole, seen = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
+    if seen is None:
+        return ", none of it seen"
+    if duration(seen) == duration(whole) or seen >= whole:
+        return ""
+    one, other = duration(seen), duration(whole)
+    same_unit = one.split(" ")[1:] == other.split(" ")[1:]
+    return f", {one.split(' ')[0] if same_unit else one} of {other} seen"
+
+
+def _lacking(finding: Finding) -> list[str]:
+    """Why there is no verdict, each reason once, without how to mend it; empty with a verdict."""
+    if finding.diagnosis is None:
+        return []
+    found = []
+    for name in finding.diagnosis.missing:
+        why = short_reason(_reason(finding, name))
+        if why == "no reference":
+            found.append(f"{why} for the lengths" if "_tokens_mean_" in name else why)
+        else:
+            word = SHORT.get(name, name)
+            found.append(f"{name if '{}' in word else word.removesuffix(':')}: {why}")
+    return [*dict.fromkeys(found)]
+
+
+def _reason(finding: Finding, name: str) -> str:
+    return finding.reasons.get(name) or BY_NAME[name].disabled_by or "not on the page"
 
 
 def _clock(start: datetime, end: datetime) -> str:
@@ -164,7 +221,8 @@ def _moved_text(finding: Finding) -> str:
         if entry["ratio"] is None:
             said.append(f"{name} unknown ({entry['reason']})")
             continue
-        factor = times(entry["ratio"], 3)
+        lengths = entry["unit"] == "tokens"
+        factor = times(entry["ratio"], 3) if lengths else change(entry["ratio"])
         said.append(
             f"{name} {factor} ({figure(entry['from'])} → {figure(entry['to'])} {entry['unit']})"
         )
@@ -191,17 +249,22 @@ def _attribution(finding: Finding) -> list[dict[str, Any]] | None:
 
 
 def _attribution_text(finding: Finding) -> str:
+    """Each factor's change in percent; the factors multiply to the whole."""
     factors = _attribution(finding)
-    if factors is None:
+    if factors is None or finding.reference is None:
         return ""
-    by_name = {f["factor"]: f["ratio"] for f in factors}
-    now = finding.evidence["generation_tokens_per_second"]
-    before = finding.reference["values"]["generation_tokens_per_second"] if finding.reference else 0
+    by_name = {f["factor"]: change(f["ratio"]) for f in factors}
+    before, now = finding.reference["values"], finding.evidence
+
+    def moved(column: str) -> str:
+        return f"{figure(before[column])} → {figure(now[column])}"
+
+    itl = "itl_seconds_mean"
     return (
-        f"{figure(before)} → {figure(now)} tokens/s ({change(by_name['tokens per second'])}) = "
-        f"batch {times(by_name['batch'], 3)} · tokens/s a request "
-        f"{times(by_name['time per token'], 3)} · first tokens "
-        f"{times(by_name['first tokens'], 3)}; moves with demand"
+        f"{moved('generation_tokens_per_second')} ({by_name['tokens per second']}) = "
+        f"batch {by_name['batch']} ({moved('effective_batch_size')}) · "
+        f"1/ITL {by_name['time per token']} (ITL {milliseconds(before[itl]).removesuffix(' ms')} → "
+        f"{milliseconds(now[itl])}) · first tokens {by_name['first tokens']}; moves with demand"
     )
 
 
@@ -218,15 +281,23 @@ def _todo(finding: Finding) -> Sequence[str]:
         said.append(f"price:   {'; '.join(advice.price)}")
         said.append(f"undo:    {advice.undo}")
         said.append(f"wrong if {advice.wrong_if}")
+    elif _lacking(finding):
+        said.append(f"do:      {_mend(finding)}")
     elif advice is not None:
         said.append(f"do:      nothing to set: {advice.reason}")
     missing = finding.diagnosis.missing if finding.diagnosis else ()
-    for name in missing:
-        why = finding.reasons.get(name) or BY_NAME[name].disabled_by or "not on the page"
-        said.append(f"missing: {name}: {why}")
     said.append(
         f"next:    driftwatch doctor, driftwatch evidence {missing[0]}"
         if missing
-        else "next:    driftwatch evidence TERM explains a column"
+        else "next:    driftwatch evidence queue"
     )
     return said
+
+
+def _mend(finding: Finding) -> str:
+    """What gives a verdict: how to mend it stands in brackets behind a reason."""
+    missing = finding.diagnosis.missing if finding.diagnosis else ()
+    reasons = [clean(_reason(finding, name)) for name in missing]
+    ways = [why.partition(" (")[2].rstrip(")") for why in reasons if " (--" in why]
+    ways = [way.removesuffix(" in the configuration") for way in dict.fromkeys(ways)]
+    return f"no verdict: give {'; '.join(ways)}" if ways else "nothing to set: no verdict"

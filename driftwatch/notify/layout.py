@@ -31,8 +31,8 @@ _COLOURS: Mapping[str, str] = {
     "undetermined": "33",
     "unknown": "33",
 }
-# a number stays beside its unit
-_WORD = re.compile(r"\s*\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b))?")
+# a number stays beside its unit, with what is written against it: "16 min;", and n beside its own
+_WORD = re.compile(r"\s*(?:n (?=\d))?\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b)\S*)?")
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
 
 

@@ -2,56 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from driftwatch.notify.numbers import clean, count, duration, figure, percent, seconds
+from driftwatch.notify.layout import columns, wrap
+from driftwatch.notify.numbers import (
+    clean,
+    count,
+    duration,
+    figure,
+    knob,
+    seconds,
+    whole_percent,
+)
+from driftwatch.notify.wording import LIMIT_WORDS
+
+WIDTH = 80
+
+_INDENT = " " * len("09:52 UTC  ")
 
 
 def minute_line(row: Mapping[str, Any]) -> str:
     """``09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
-    Unknown values are said, never 0.
+    Unknown values are said, never 0. At most 80 columns: words are shortened before a line is
+    broken.
     """
     clock = f"{row['end']:%H:%M} UTC"
     if not row["scrapes"]:
         return f"{clock}  no usable scrape"
     if row["running_requests"] == 0 and not row["generation_tokens_per_second"]:
         return f"{clock}  idle"
+    full, short = (
+        f"{clock}  {', '.join(_said(row, unit))}" for unit in ("requests a pass", "a pass")
+    )
+    if columns(full) <= WIDTH:
+        return full
+    return "\n".join(wrap(short, WIDTH, _INDENT))
+
+
+def _said(row: Mapping[str, Any], batch: str) -> Iterator[str]:
     bound = "≥" if row["forward_passes_overcounted"] else ""
-    said = [
-        _told(row, "requests_per_forward_pass", lambda v: f"{bound}{figure(v)} requests a pass"),
-        _told(row, "generation_tokens_per_second", lambda v: f"{figure(v)} tokens/s"),
-        _told(row, "batch_assembly_wait_seconds", lambda v: f"wait {seconds(v)}"),
-        _told(row, "kv_cache_usage_ratio", lambda v: f"KV {percent(v)}"),
-        _told(row, "waiting_requests", lambda v: f"{count(v)} waiting"),
-    ]
+
+    def told(column: str, name: str, say: Callable[[float], str]) -> str:
+        value = row[column]
+        return f"{name} unknown" if value is None else say(value)
+
+    yield told("requests_per_forward_pass", batch, lambda v: f"{bound}{figure(v)} {batch}")
+    yield told("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
+    yield told("batch_assembly_wait_seconds", "wait", lambda v: f"wait {_wait(v)}")
+    yield told("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
+    yield told("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")
     if row["restarted"]:
-        said.append("restarted")
-    return f"{clock}  {', '.join(said)}"
+        yield "restarted"
+
+
+def _wait(value: float) -> str:
+    return "<0.01 s" if 0 < value < 0.005 else seconds(value)
+
+
+def _waiting(value: float) -> str:
+    return "<0.1" if 0 < value < 0.1 else count(value)
 
 
 def limit_line(row: Mapping[str, Any]) -> str:
-    """``none binds: 0 waiting (both settings unknown)``, over what was seen of ten minutes."""
+    """``none binds: 0 waiting (both settings unknown)``, over what was seen of ten minutes.
+
+    At most 69 columns, so that the line fits 80 behind its label.
+    """
     unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
-    named = "both settings" if len(unknown) == 2 else " and ".join(unknown)
+    named = "both settings" if len(unknown) == 2 else "".join(LIMIT_WORDS[n] for n in unknown)
     note = f" ({named} unknown)" if unknown else ""
     share = row["limit_binding_share_10m_ratio"]
     if share is None:
         return "unknown: no scrape shows who waits"
+    n = row.get("scrapes_10m")
     seen = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
+    seen = f"{whole_percent(share)} of " + (seen if n is None else f"{count(n)} scrapes")
     binding = row["binding_limit"]
     if binding == "none":
-        waited = "0 waiting" if share == 0 else f"requests waited in {percent(share)} of {seen}"
+        waited = "0 waiting" if share == 0 else f"waiting in {seen}"
         return f"none binds: {waited}{note}"
     if binding is None:
-        return f"one binds in {percent(share)} of {seen}, but which?{note}"
+        return f"one binds in {seen}, but which?{note}"
     inferred = " (inferred)" if row["max_num_seqs_inferred"] and binding == "max_num_seqs" else ""
     value = row.get(binding)
-    setting = "" if value is None else f" {value:.0f}"
-    return f"{clean(binding)}{setting}{inferred} binds in {percent(share)} of {seen}"
-
-
-def _told(row: Mapping[str, Any], column: str, say: Any) -> str:
-    value = row[column]
-    return f"{column} unknown" if value is None else str(say(value))
+    setting = "" if value is None else f" {knob(value)}"
+    return f"{clean(binding)}{setting}{inferred} binds in {seen}"

@@ -85,10 +85,12 @@ def change(ratio: float) -> str:
 def times(ratio: float, digits: int = 2) -> str:
     """A ratio of lengths.
 
-    >>> times(2.34), times(2.34, 3), times(0.663, 3)
-    ('×2.3', '×2.34', '×0.66')
+    >>> times(2.34), times(2.34, 3), times(0.663, 3), times(0.9976, 3)
+    ('×2.3', '×2.34', '×0.66', '×1.00')
     """
-    return f"×{figure(ratio, 2 if ratio < 1 else digits)}"
+    # after rounding: 0.998 beside 1.02 is ×1.00 beside ×1.02
+    shown = 1.0 if round(ratio, 2) == 1 else ratio
+    return f"×{figure(shown, 2 if shown < 1 else digits)}"
 
 
 def bare_seconds(value: float, digits: int = 2) -> str:
@@ -125,6 +127,30 @@ def milliseconds(value: float, digits: int = 3) -> str:
         return seconds(value, digits)
     text = figure(value * 1000, digits)
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
+
+
+def whole_percent(ratio: float) -> str:
+    """A share in whole percent, for lines that must stay short.
+
+    >>> whole_percent(0.004), whole_percent(0.213), whole_percent(0.0), whole_percent(0.999)
+    ('<1 %', '21 %', '0 %', '>99 %')
+    """
+    if 0 < ratio < 0.01:
+        return "<1 %"
+    return ">99 %" if 0.99 < ratio < 1 else f"{ratio * 100:,.0f} %"
+
+
+def clock_seconds(start: datetime, end: datetime) -> float:
+    """Seconds between two times as they are printed: to the minute, so that the two add up.
+
+    Less than a minute on the clock stays as it is.
+
+    >>> day = datetime(2026, 11, 18, 2, 45, 50, tzinfo=UTC)
+    >>> clock_seconds(day, day.replace(hour=3, minute=2, second=1)) / 60
+    17.0
+    """
+    one, other = (at.replace(second=0, microsecond=0) for at in (start, end))
+    return (other - one).total_seconds() or (end - start).total_seconds()
 
 
 def duration(value: float) -> str:

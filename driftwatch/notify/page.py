@@ -22,6 +22,9 @@ SCHEMA_VERSION = 1
 
 SILENCE_FOR = "2h"
 
+# a notice tells and asks for nothing, whatever the diagnosis would advise
+NOTICE_ADVISES_NOTHING = "a notice asks for nothing to be done"
+
 _NO_INPUT = "not in the scrapes of the window"
 _INSIDE_BUCKET = "a lower bound: the target lies inside a bucket, see upper"
 _NOT_FINITE = "not a finite number"
@@ -88,11 +91,15 @@ def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> di
         "diagnosis": None
         if finding.diagnosis is None
         else diagnosis_json(finding.diagnosis, finding.reasons),
-        "recommendation": None
-        if finding.recommendation is None
-        else recommendation_json(finding.recommendation),
+        "recommendation": _advised(finding.recommendation, incident),
         "reference": None if finding.reference is None else plain(finding.reference),
     }
+
+
+def _advised(found: Recommendation | None, incident: Incident) -> dict[str, Any] | None:
+    if found is not None and incident.severity == "notice":
+        found = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
+    return None if found is None else recommendation_json(found)
 
 
 def evidence_json(finding: Finding, alert: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, GuardedHTTPConnection, GuardedHTTPSConnection
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.webhook import failed
-from driftwatch.notify.wording import Page, evaluated, lead
+from driftwatch.notify.wording import Page, evaluated, lead, marked
 
 BODY_LIMIT = 1200
 TIMEOUT_SECONDS = 10
@@ -38,7 +38,7 @@ def blocks(page: Page) -> dict[str, Any]:
     Returns:
         ``text`` (phone preview) and ``blocks``: at most four, the body at most 1,200 characters.
     """
-    top = escape(lead(page))
+    top = escape(marked(page, lead(page)))
     made: list[dict[str, Any]] = [
         {"type": "section", "text": {"type": "plain_text", "text": top, "emoji": True}}
     ]
@@ -50,7 +50,7 @@ def blocks(page: Page) -> dict[str, Any]:
         made.append({"type": "context", "elements": [_mrkdwn(commands)]})
     if buttons := _buttons(page):
         made.append({"type": "actions", "elements": buttons})
-    text = harmless(page["summary"])
+    text = harmless(marked(page, page["summary"]))
     return {"text": text, "blocks": made, "unfurl_links": False, "unfurl_media": False}
 
 

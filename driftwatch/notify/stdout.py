@@ -22,11 +22,13 @@ class StdoutSender:
         name: receiver name.
         json: one line of JSON a page instead of the terminal's form.
         stream: where to; None = standard output, looked up at each page.
+        mark: put Slack's state mark before line 1 (``demo`` shows it as the phone does).
     """
 
     name: str = "stdout"
     json: bool = False
     stream: TextIO | None = None
+    mark: bool = False
 
     def send(self, page: Mapping[str, Any]) -> None:
         """Write the page and flush.
@@ -39,7 +41,8 @@ class StdoutSender:
             if self.json:
                 text = orjson.dumps(dict(page)).decode()
             else:
-                text = render(page, colour=wants_colour(stream), ascii=needs_ascii(stream)) + "\n"
+                colour, ascii = wants_colour(stream), needs_ascii(stream)
+                text = render(page, colour=colour, ascii=ascii, mark=self.mark) + "\n"
             stream.write(text + "\n")
             stream.flush()
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The page as on-call sees it in a terminal: 80 columns, answer first. Pure.
 
-``render`` is the whole page; ``render_path`` and ``render_limits`` are also what ``explain``
-prints. Colour only repeats a word; outside UTF-8 everything has an ASCII spelling.
+``render`` is the whole page; ``render_limits`` and the path are also what ``explain`` prints.
+Colour only repeats a word; outside UTF-8 everything has an ASCII spelling.
 """
 
 from __future__ import annotations
@@ -9,19 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from driftwatch.model import Diagnosis, Limit
-from driftwatch.notify.body import Line, evidence_text, lines
-from driftwatch.notify.columns import SHORT
+from driftwatch.model import Limit
+from driftwatch.notify.body import Line, lines, preemptions, reference_values
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
 from driftwatch.notify.numbers import clean, count, moment, percent
-from driftwatch.notify.page import diagnosis_json, limit_json
-from driftwatch.notify.wording import LIMIT_WORDS, given_pool, lead, setting_change, value
+from driftwatch.notify.page import limit_json
+from driftwatch.notify.path import render_path
+from driftwatch.notify.wording import (
+    LIMIT_WORDS,
+    given_pool,
+    instant,
+    lead,
+    marked,
+    setting_change,
+    value,
+    waiting_requests,
+)
 
 _NARROWEST = 48
 _SIDE_BY_SIDE = 64  # narrower than this, what stood beside stands below
 _LABEL_WIDTH = 9
-_QUESTION_WIDTH = 30
-_ANSWER_WIDTH = len("not asked")
 
 
 def render(
@@ -31,6 +38,7 @@ def render(
     colour: bool = False,
     ascii: bool = False,
     next_command: str | None = None,
+    mark: bool = False,
 ) -> str:
     """The whole page as text without a final newline.
 
@@ -40,27 +48,40 @@ def render(
         colour: colour the state words (the caller asks the terminal and ``NO_COLOR``).
         ascii: spell everything in ASCII.
         next_command: printed instead of the page's ``explain`` command.
+        mark: put Slack's state mark before line 1.
     """
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
-    out = wrap(spell(lead(page), ascii), width, " ")
-    for text in [*map(_told, lines(page)), _about(page)]:
+    top = marked(page, lead(page)) if mark else lead(page)
+    out = wrap(spell(top, ascii), width, " ")
+    for text in [*(_told(page, line) for line in lines(page)), _about(page)]:
         out += wrap(spell(text, ascii), width, indent)
     diagnosis = page["diagnosis"]
-    if page["event"] == "firing" and diagnosis is not None:
+    quiet = page["event"] != "firing" or page["severity"] == "notice"
+    if not quiet and diagnosis is not None:
         if diagnosis["path"]:
-            out += ["", render_path(diagnosis, width=width, ascii=ascii)]
+            row = {column: entry["value"] for column, entry in page["evidence"].items()}
+            before = reference_values(page)
+            walk = render_path(diagnosis, width=width, reference=before, evidence=row, ascii=ascii)
+            out += ["", walk]
         if diagnosis["limits"]:
-            waiting = value(page, "waiting_requests")
-            table = render_limits(diagnosis["limits"], width=width, waiting=waiting, ascii=ascii)
+            table = render_limits(
+                diagnosis["limits"],
+                width=width,
+                waiting=waiting_requests(page),
+                preempted=value(page, "preemptions_per_second"),
+                ascii=ascii,
+            )
             out += ["", table]
     commands = [spell(text, ascii) for text in _commands(page, next_command)]
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
 
 
-def _told(line: Line) -> str:
-    # a terminal keeps its text for days: the date always stands beside the time
-    stamp = "" if line.at is None else moment(line.at, None)
+def _told(page: Mapping[str, Any], line: Line) -> str:
+    # a terminal keeps its text for days, so the date stands on the page: once, at its first time
+    began = instant(page, "started_at")
+    dated = None if began is None or line.label == "Since" else began.date()
+    stamp = "" if line.at is None else moment(line.at, dated)
     return f"{line.label:<{_LABEL_WIDTH}}{'; '.join(filter(None, (stamp, line.text)))}"
 
 
@@ -75,7 +96,8 @@ def _about(page: Mapping[str, Any]) -> str:
 def _commands(page: Mapping[str, Any], next_command: str | None) -> Iterator[str]:
     advised, links = page["recommendation"], page["links"]
     if page["event"] == "firing" and not page["test"]:
-        if advised is not None and advised["action"] == "change":
+        change = advised is not None and advised["action"] == "change"
+        if change and page["severity"] != "notice":
             yield f"do:      {setting_change(advised)}"
         yield f"ack:     {clean(links['ack'])}"
         yield f"silence: {clean(links['silence'])}"
@@ -86,80 +108,12 @@ def _commands(page: Mapping[str, Any], next_command: str | None) -> Iterator[str
         yield f"runbook: {links['runbook']}"
 
 
-def render_path(
-    diagnosis: Diagnosis | Mapping[str, Any],
-    *,
-    width: int = 80,
-    reference: Mapping[str, Any] | None = None,
-    colour: bool = False,
-    ascii: bool = False,
-) -> str:
-    """The walk: a line per question with its answer and the numbers it was decided on.
-
-    Args:
-        diagnosis: as diagnosed, or as a page carries it.
-        width: columns.
-        reference: column → value of the reference, printed ``before → now`` where it is known.
-        colour: colour the words that say trouble.
-        ascii: spell everything in ASCII.
-    """
-    walked = diagnosis_json(diagnosis) if isinstance(diagnosis, Diagnosis) else diagnosis
-    out = ["path"]
-    for step in walked["path"]:
-        out += _step(step, width, reference or {}, ascii)
-    ended = f" leaf {walked['leaf']}" + (f", cause {walked['cause']}" if walked["cause"] else "")
-    if walked["leaf"] == "undetermined" and walked["missing"]:
-        ended += f": missing {', '.join(map(clean, walked['missing']))}"
-    elif walked["meaning"]:
-        ended += f": {clean(walked['meaning'])}"
-    out += wrap(spell(ended, ascii), width, "   ")
-    return paint("\n".join(out), colour)
-
-
-def _step(
-    step: Mapping[str, Any],
-    width: int,
-    reference: Mapping[str, Any],
-    ascii: bool,
-) -> list[str]:
-    answer, told = step["answer"], _facts(step, reference)
-    if width < _SIDE_BY_SIDE:
-        asked = f" {clean(step['question'])} {answer}"
-        rows = wrap(spell(asked, ascii), width, " ")
-        return rows + wrap(spell(f"   {'; '.join(told)}", ascii), width, "   ") * bool(told)
-    left = wrap(spell(clean(step["question"]), ascii), _QUESTION_WIDTH)
-    start = _QUESTION_WIDTH + _ANSWER_WIDTH + 3
-    right = wrap(spell("; ".join(told), ascii), max(20, width - start))
-    rows = []
-    for at in range(max(len(left), len(right))):
-        question = left[at] if at < len(left) else ""
-        fact = right[at] if at < len(right) else ""
-        word = answer if at == 0 else ""
-        rows.append(f" {pad(question, _QUESTION_WIDTH)} {word:<{_ANSWER_WIDTH}} {fact}".rstrip())
-    return rows
-
-
-def _facts(step: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
-    """What a question was decided on: numbers first where it was answered, else the reason."""
-    answer, reason = step["answer"], clean(step["reason"] or "")
-    facts = []
-    for column, found in step["evidence"].items():
-        said = answer in ("unknown", "not asked") or SHORT.get(column, column) in reason
-        if found is None and said:
-            continue  # the reason says it once
-        if answer == "yes" and isinstance(found, int | float) and found == 0:
-            continue  # one of several ways to a yes, and not the one that was taken
-        facts.append(evidence_text(column, found, before=reference.get(column)))
-    if not reason:
-        return facts
-    return [*facts, f"not asked: {reason}"] if answer in ("yes", "no") else [reason, *facts]
-
-
 def render_limits(
     limits: Sequence[Limit | Mapping[str, Any]],
     *,
     width: int = 80,
     waiting: float | None = None,
+    preempted: float | None = None,
     colour: bool = False,
     ascii: bool = False,
 ) -> str:
@@ -169,6 +123,7 @@ def render_limits(
         limits: as diagnosed, or as a page carries them.
         width: columns.
         waiting: mean waiting requests, printed beside the limit that binds.
+        preempted: preemptions per second, printed beside the KV cache.
         colour: colour the words that say trouble.
         ascii: spell everything in ASCII.
     """
@@ -187,7 +142,9 @@ def render_limits(
         elif row["binds"]:
             said.append("BINDS" if waiting is None else f"BINDS, {count(waiting)} waiting")
         if row["note"]:
-            said.append(clean(row["note"]))
+            said.append(_remark(row))
+        if row["name"] == "kv_cache" and preempted is not None:
+            said.append(preemptions(preempted))
         table.append(
             (f" {name}", *cells, "unknown" if margin is None else percent(margin), "; ".join(said))
         )
@@ -201,3 +158,10 @@ def render_limits(
             continue
         out += wrap(spell(f"{head}  {remark}".rstrip(), ascii), width, " " * (len(head) + 2))
     return paint("\n".join(out), colour)
+
+
+def _remark(row: Mapping[str, Any]) -> str:
+    """A limit's note; that a setting is unknown stands in the row already, so why."""
+    note = clean(row["note"])
+    unknown = row["name"] != "kv_cache" and note == f"{clean(row['name'])} unknown"
+    return "not in /metrics" if unknown else note

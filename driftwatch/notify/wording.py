@@ -15,6 +15,7 @@ from driftwatch.notify.numbers import (
     bare_seconds,
     change,
     clean,
+    clock_seconds,
     count,
     cut,
     duration,
@@ -31,7 +32,8 @@ from driftwatch.notify.numbers import (
 
 Page = Mapping[str, Any]
 
-HEADLINE_LIMIT = 120
+# a phone shows 120 characters, and Slack's state mark takes two of them
+HEADLINE_LIMIT = 118
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
 
@@ -73,12 +75,18 @@ def leaf(page: Page) -> str | None:
 
 
 def state_word(page: Page) -> str:
-    """The word of the state, with the mark that Slack shows before it."""
+    """The word of the state."""
     if page["test"]:
         return "TEST"
     if page["event"] == "resolved":
-        return "✅ RESOLVED"
-    return {"page": "🔴 FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
+        return "RESOLVED"
+    return {"page": "FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
+
+
+def marked(page: Page, text: str) -> str:
+    """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
+    mark = {"FIRING": "🔴 ", "RESOLVED": "✅ "}.get(state_word(page), "")
+    return mark + text
 
 
 def target_name(page: Page) -> str:
@@ -99,14 +107,14 @@ def given_pool(page: Page) -> str | None:
 
 
 def headline(page: Page) -> str:
-    """Line 1, at most 120 characters: the count goes before the imperative does.
+    """Line 1, at most 118 characters: the count goes before the imperative does.
 
     >>> firing = {"test": False, "event": "firing", "severity": "page", "alert": "EngineStuck",
     ...     "target": {"instance": "host:8000", "engine": "0"}, "annotations": {},
     ...     "evidence": {"seconds_since_last_token": {"value": 180.0, "unit": "seconds"}},
     ...     "diagnosis": None, "recommendation": None, "slo": None}
     >>> headline(firing)
-    '🔴 FIRING host:8000: no token for 3 min. Do not change a knob; restart the engine'
+    'FIRING host:8000: no token for 3 min. Do not change a knob; restart the engine'
     """
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
@@ -145,7 +153,7 @@ def _resolved(page: Page, start: str, bads: list[str]) -> list[str]:
     began, ended = instant(page, "started_at"), instant(page, "resolved_at")
     if began is None or ended is None:
         return [f"{start}: {bad}" for bad in bads]
-    lasted = f"after {duration((ended - began).total_seconds())} ({span(began, ended)})"
+    lasted = f"after {duration(clock_seconds(began, ended))} ({span(began, ended)})"
     return [*(f"{start} {lasted}: {bad}" for bad in bads), f"{start} {lasted}"]
 
 
@@ -205,7 +213,7 @@ def _binding(page: Page, past: bool) -> list[str]:
     if not names:
         return []
     bound = f"{LIMIT_WORDS.get(names[0], clean(names[0]))} {'bound' if past else 'binds'}"
-    waiting = value(page, "waiting_requests")
+    waiting = waiting_requests(page)
     return [f"{bound}, {count(waiting)} waiting", bound] if waiting and not past else [bound]
 
 
@@ -244,11 +252,34 @@ def _coverage(page: Page, past: bool) -> list[str]:
     return [f"{text}: {names}", f"{text}: {first}{more}", text]
 
 
+def waiting_requests(page: Page) -> float | None:
+    """How many requests wait: while the limit bound where that is known, else the window's mean."""
+    bound = value(page, "binding_waiting_requests")
+    found = value(page, "waiting_requests") if bound is None else bound
+    return None if found is None else float(found)
+
+
 def moved(page: Page, stem: str) -> float | None:
-    """A mean length over the reference's: of the last 2 min where that is known."""
-    recent = value(page, f"{stem}_tokens_mean_2m_ratio")
-    ratio = value(page, f"{stem}_tokens_mean_ratio") if recent is None else recent
-    return None if ratio is None else float(ratio)
+    """A mean length over the reference's, of the window that the whole page is about."""
+    found = value(page, moved_column(page, stem))
+    return None if found is None else float(found)
+
+
+def moved_column(page: Page, stem: str) -> str:
+    """The ratio that is printed: LengthDrift judges the last 2 min, the others their window."""
+    recent, window = f"{stem}_tokens_mean_2m_ratio", f"{stem}_tokens_mean_ratio"
+    first, second = (recent, window) if page["alert"] == "LengthDrift" else (window, recent)
+    return second if value(page, first) is None else first
+
+
+def seen_of(seconds_seen: float | None, minutes: int = 10) -> str:
+    """``last 10 min``, or how much of it was seen where that is less.
+
+    >>> seen_of(600.0), seen_of(180.0), seen_of(None)
+    ('last 10 min', 'last 3 min', 'last 10 min')
+    """
+    most = minutes * 60.0
+    return f"last {duration(most if seconds_seen is None else min(seconds_seen, most))}"
 
 
 def length_words(page: Page) -> list[tuple[str, str]]:
@@ -289,10 +320,10 @@ def _traffic(page: Page, past: bool) -> list[str]:
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
     advised = page["recommendation"]
-    if advised is not None and advised["action"] == "change":
-        return [f"Set {setting_change(advised)}"]
     if page["severity"] == "notice":
         return []
+    if advised is not None and advised["action"] == "change":
+        return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
         return [f"No verdict: {lacking}", "No verdict"]
     advice = full_advice(page)

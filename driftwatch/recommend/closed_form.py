@@ -121,13 +121,10 @@ def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recomm
         )
     price = ["restart"]
     if evidence.get("itl_seconds_mean") is not None and evidence.get("running_requests"):
-        price.append(
-            f"inter-token latency rises with the batch (now mean "
-            f"{evidence['itl_seconds_mean'] * 1000:.3g} ms); not replayed in this release"
-        )
+        price.append(f"ITL rises with the batch (now {evidence['itl_seconds_mean'] * 1000:.3g} ms)")
     kv = evidence.get("allows_kv_cache")
     if kv is not None:
-        price.append(f"KV cache holds {_number(kv)} requests at these lengths")
+        price.append(f"KV holds {_number(kv)} requests")
     else:
         price.append("KV room unknown: kv_cache_tokens not on the page")
     return Recommendation(
@@ -159,7 +156,7 @@ def _raise_max_num_batched_tokens(evidence: Mapping[str, Any], serving: Serving)
     if now >= BUDGET_WORTH_RAISING_BELOW_TOKENS:
         return Recommendation(
             "none",
-            reason=f"do not change a knob: from {BUDGET_WORTH_RAISING_BELOW_TOKENS:,} tokens a "
+            reason=f"do not change a knob: from {BUDGET_WORTH_RAISING_BELOW_TOKENS} tokens a "
             "larger budget gives back 3–5 % and costs inter-token latency; add replicas or cache "
             "prefixes",
         )
@@ -178,8 +175,7 @@ def _raise_max_num_batched_tokens(evidence: Mapping[str, Any], serving: Serving)
         f"{_number(allows)}",
         price=(
             "restart",
-            "longer steps: inter-token latency p99 rises with the budget; not replayed in this "
-            "release",
+            "longer steps: ITL p99 rises with the budget",
             "fewer KV blocks: the profile run grows with the budget",
         ),
         undo=f"--max-num-batched-tokens {_number(now).replace(',', '')}",

@@ -109,13 +109,16 @@ COST = {
 }
 
 CAP_EVIDENCE: dict[str, Any] = COST | {
-    "duration_seconds": 60.0,
-    "scrapes": 12.0,
+    "duration_seconds": 600.0,
+    "scrapes": 120.0,
+    "scrapes_10m": 120.0,
+    "binding_running_requests": 7.83,
+    "binding_waiting_requests": 28.4,
     "requests_per_second": 9.2,
-    "running_requests": 7.83,
+    "running_requests": 6.1,
     "effective_batch_size": 7.9,
     "requests_per_forward_pass": 7.78,
-    "waiting_requests": 28.4,
+    "waiting_requests": 25.3,
     "waiting_capacity_requests": 28.4,
     "waiting_deferred_requests": 0.0,
     "kv_cache_usage_ratio": 0.042,
@@ -193,8 +196,8 @@ CAP = case(
         from_provenance="inferred",
         to_value=40.0,
         reason="36 requests were running or waiting while it bound; 40 is the next capture size",
-        price=("KV use 4.2 → about 21 %", "a restart"),
-        undo="set max_num_seqs back to 8 and restart",
+        price=("restart", "ITL rises with the batch (now 5.14 ms)", "KV holds 186 requests"),
+        undo="--max-num-seqs 8",
         wrong_if="requests still wait over 1 s with max_num_seqs 40 and KV under 85 %",
     ),
     annotations={"runbook_url": "https://wiki.example.net/vllm/batch-limit"},
@@ -202,7 +205,9 @@ CAP = case(
 )
 
 BUDGET_EVIDENCE = CAP_EVIDENCE | {
-    "running_requests": 68.0,
+    "running_requests": 66.0,
+    "binding_running_requests": 68.0,
+    "binding_waiting_requests": 28.0,
     "max_num_seqs": 256.0,
     "max_num_seqs_inferred": False,
     "max_num_batched_tokens": 512.0,
@@ -260,8 +265,8 @@ BUDGET = case(
         from_provenance="config",
         to_value=2048.0,
         reason="a step's token budget is full while requests wait",
-        price=("longer steps: ITL rises", "a restart"),
-        undo="512",
+        price=("restart", "longer steps: ITL p99 rises with the budget"),
+        undo="--max-num-batched-tokens 512",
         wrong_if="over 5 % still miss TTFT at this demand",
     ),
 )

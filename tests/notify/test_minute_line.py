@@ -40,7 +40,11 @@ def test_as_the_mock_up_has_it() -> None:
     ("change", "said"),
     [
         ({"scrapes": 0.0}, "no usable scrape"),
-        ({"kv_cache_usage_ratio": None}, "kv_cache_usage_ratio unknown"),
+        ({"kv_cache_usage_ratio": None}, "KV unknown"),
+        ({"batch_assembly_wait_seconds": 0.00003}, "wait <0.01 s"),
+        ({"batch_assembly_wait_seconds": 0.0}, "wait 0 s"),
+        ({"kv_cache_usage_ratio": 0.0004}, "KV <1 %"),
+        ({"waiting_requests": 0.083}, "<0.1 waiting"),
         ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
         ({"forward_passes_overcounted": True}, "≥12.0 requests a pass"),
         ({"restarted": True}, "restarted"),
@@ -69,11 +73,40 @@ def test_what_is_special_is_said(change: dict[str, Any], said: str) -> None:
         ),
         (
             {"limit_binding_share_10m_ratio": 0.2, "max_num_seqs": 64.0},
-            "none binds: requests waited in 20 % of the last 10 min "
-            "(max_num_batched_tokens unknown)",
+            "none binds: waiting in 20 % of the last 10 min (token budget unknown)",
+        ),
+        (
+            {
+                "limit_binding_share_10m_ratio": 0.59,
+                "binding_limit": "max_num_batched_tokens",
+                "max_num_batched_tokens": 2048.0,
+                "scrapes_10m": 120.0,
+            },
+            "max_num_batched_tokens 2048 binds in 59 % of 120 scrapes",
         ),
         ({"limit_binding_share_10m_ratio": None}, "unknown: no scrape shows who waits"),
     ],
 )
 def test_limits(change: dict[str, Any], line: str) -> None:
     assert limit_line({**ROW, **change}) == line
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("wait", [None, 0.00003, 0.83, 123.0])
+@pytest.mark.parametrize("waiting", [None, 0.0, 0.083, 8.8, 12_345.0])
+@pytest.mark.parametrize("tokens", [None, 799.0, 123_456.0])
+def test_no_line_is_wider_than_80(
+    restarted: bool, wait: float | None, waiting: float | None, tokens: float | None
+) -> None:
+    row = ROW | {
+        "batch_assembly_wait_seconds": wait,
+        "waiting_requests": waiting,
+        "generation_tokens_per_second": tokens,
+        "kv_cache_usage_ratio": 0.999,
+        "forward_passes_overcounted": True,
+        "restarted": restarted,
+    }
+    said = minute_line(row).splitlines()
+    assert all(len(line) <= 80 for line in said)
+    assert all(line.startswith(" " * 11) for line in said[1:])
+    assert ("restarted" in said[-1]) is restarted

@@ -132,7 +132,7 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
 def test_the_terminal_form() -> None:
     stream = io.StringIO()
     StdoutSender("log", stream=stream).send(CAP.page())
-    assert stream.getvalue().startswith("🔴 FIRING host:8000: ")
+    assert stream.getvalue().startswith("FIRING host:8000: ")
     assert stream.getvalue().endswith("\n\n")
     assert "\x1b" not in stream.getvalue()
 

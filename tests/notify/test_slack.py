@@ -17,6 +17,7 @@ from page_cases import AT, BUDGET, CAP, CASES, Case, case
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.sample import sample_page
 from driftwatch.notify.slack import BODY_LIMIT, SlackSender, blocks
+from driftwatch.notify.wording import marked
 from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer, refusal
 
 CANARY = "canary-slack-token"
@@ -58,10 +59,20 @@ def test_slack_takes_every_page(slack: SlackServer, name: str) -> None:
     for page in (CASES[name].page(), CASES[name].resolved()):
         sender(slack).send(page)
         taken = slack.accepted[-1]
-        assert taken.payload["text"] == page["summary"]
+        assert taken.payload["text"] == marked(page, page["summary"])
         assert taken.mentions == ()
         assert sum(map(len, body_texts(dict(taken.payload)))) <= BODY_LIMIT
     assert len(slack.requests) == 2
+
+
+def test_the_mark_is_slacks_alone_and_fits_a_phone() -> None:
+    for name in CASES:
+        for page in (CASES[name].page(), CASES[name].resolved()):
+            text = blocks(page)["text"]
+            assert len(text) <= 120
+            assert not re.search("[🔴🟠✅]", page["summary"])
+            wanted = {"FIRING": "🔴", "RESOLVED": "✅"}.get(page["summary"].split()[0], "")
+            assert re.findall("[🔴🟠✅]", text) == [*wanted]
 
 
 def test_slack_takes_the_test_page(slack: SlackServer) -> None:

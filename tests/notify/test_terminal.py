@@ -9,8 +9,9 @@ from page_cases import AT, BUDGET, CAP, CASES, UNDETERMINED
 
 from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.layout import columns, wrap
+from driftwatch.notify.path import render_path
 from driftwatch.notify.sample import sample_page
-from driftwatch.notify.terminal import render, render_limits, render_path
+from driftwatch.notify.terminal import render, render_limits
 
 COMMAND = re.compile(r"^(ack|silence|next|runbook): ")
 
@@ -35,6 +36,19 @@ def test_colour_only_repeats_a_word(name: str) -> None:
     assert painted != render(page)
 
 
+def test_the_date_stands_on_a_page_once() -> None:
+    for page in (CAP.page(), CAP.resolved()):
+        shown = render(page, next_command="driftwatch doctor")
+        assert shown.count("2026-11-18") == 1
+        assert "Since    2026-11-18 02:45 UTC" in shown
+
+
+def test_the_path_of_a_cap_is_short() -> None:
+    shown = render(CAP.page())
+    path = shown.split("\npath")[1].split("\n\n")[0]
+    assert len(path.splitlines()) <= 16
+
+
 def test_a_command_is_never_broken() -> None:
     long = "vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000"
     page = CAP.page()
@@ -55,35 +69,106 @@ def test_the_test_page() -> None:
 
 
 def test_the_path_of_a_diagnosis_and_of_a_page_are_one() -> None:
-    diagnosis = BUDGET.finding.diagnosis
+    diagnosis, reference = BUDGET.finding.diagnosis, BUDGET.finding.reference
     assert diagnosis is not None
+    assert reference is not None
     assert render_path(diagnosis) == render_path(BUDGET.page()["diagnosis"])
-    assert render_path(diagnosis) in render(BUDGET.page())
+    shown = render_path(diagnosis, reference=reference["values"], evidence=BUDGET.finding.evidence)
+    assert shown in render(BUDGET.page())
 
 
-def test_an_answer_that_was_not_asked_prints_its_reason() -> None:
-    step = Step(
-        "slower", "Slower?", "not asked", {"speed_at_equal_load_ratio": None}, "not measured"
-    )
-    text = render_path(Diagnosis("t", "healthy", (step,)))
-    assert text.splitlines()[1] == f" {'Slower?':<30} not asked not measured"
+def _walked(*steps: Step) -> list[str]:
+    return render_path(Diagnosis("t", "healthy", steps)).splitlines()[1:-1]
 
 
-def test_an_unknown_value_is_not_blank() -> None:
-    step = Step("wait", "Waiting?", "yes", {"waiting_requests": None, "running_requests": 3.0})
-    text = render_path(Diagnosis("t", "healthy", (step,)))
-    assert "waiting_requests: unknown; 3 running" in text
+def test_an_answer_that_was_not_asked_prints_its_reason_once() -> None:
+    unknown = {"speed_at_equal_load_ratio": None}
+    one = Step("slower", "Slower?", "not asked", unknown, "not measured")
+    other = Step("slower", "Slower still?", "not asked", unknown, "not measured")
+    assert _walked(one, other) == [
+        f" {'Slower?':<28} not asked  not measured",
+        f" {'Slower still?':<28} not asked",
+    ]
+
+
+def test_what_did_not_decide_is_not_printed() -> None:
+    evidence = {
+        "seconds_since_last_token": 0.0,
+        "waiting_deferred_share_10m_ratio": 0.0,
+        "speed_at_equal_load_ratio": None,
+        "preemptions_per_second": 0.0,
+    }
+    assert _walked(Step("slow", "Slower?", "no", evidence, "not measured")) == [
+        f" {'Slower?':<28} no   0 preemptions; not asked: not measured"
+    ]
+
+
+def test_a_missed_target_needs_no_other_cost() -> None:
+    evidence = {
+        "slo_missed": True,
+        "batch_assembly_wait_10m_seconds": 0.01,
+        "limit_binding_share_10m_ratio": 0.59,
+        "requests_per_second": 9.49,
+    }
+    assert _walked(Step("down", "Lost?", "yes", evidence)) == [
+        f" {'Lost?':<28} yes  target missed: yes; 9.49 requests/s"
+    ]
+
+
+def test_a_number_is_said_once() -> None:
+    evidence = {"limit_binding_share_10m_ratio": 0.59, "waiting_requests": 3.0}
+    one = Step("a", "One?", "yes", evidence)
+    other = Step("b", "Other?", "yes", {**evidence, "kv_cache_usage_ratio": 0.5})
+    assert _walked(one, other) == [
+        f" {'One?':<28} yes  a limit binds in 59 % of scrapes; 3 waiting",
+        f" {'Other?':<28} yes  KV 50 %",
+    ]
+
+
+def test_a_long_question_is_answered_right_behind_it() -> None:
+    question = "Is the batch per pass below what the waiting demand would fill?"
+    assert _walked(
+        Step("b", question, "no", {"waiting_requests": 3.0, "running_requests": 2.0})
+    ) == [
+        f" {question} no  3 waiting;",
+        "   2 running",
+    ]
 
 
 def test_the_path_beside_a_reference() -> None:
-    step = Step("prompts_up", "Prompt tokens up?", "yes", {"prompt_tokens_mean": 1200.0})
+    steps = (
+        Step(
+            "prompts_up",
+            "Prompt tokens up?",
+            "yes",
+            {
+                "prompt_tokens_mean_ratio": 2.33,
+                "prompt_tokens_mean": 128.2,
+                "finished_requests": 5693.0,
+            },
+        ),
+        Step(
+            "rate",
+            "Request rate down?",
+            "yes",
+            {"requests_per_second_ratio": 0.25, "requests_per_second": 3.44},
+        ),
+        Step("b", "Budget?", "no", {"max_num_batched_tokens": 1024.0, "itl_seconds_mean": 0.00515}),
+    )
     text = render_path(
-        Diagnosis("t", "token_budget_binding", (step,), cause="prompts"),
-        reference={"prompt_tokens_mean": 512.0},
+        Diagnosis("t", "token_budget_binding", steps, cause="prompts"),
+        reference={
+            "prompt_tokens_mean": 55.0,
+            "requests_per_second": 13.7,
+            "itl_seconds_mean": 0.00373,
+        },
     )
     assert text == (
         "path\n"
-        " Prompt tokens up?              yes       prompt tokens 512 → 1,200\n"
+        " Prompt tokens up?            yes  prompts ×2.33 (55.0 → 128), n 5,693\n"
+        " Request rate down?           yes  requests -75 % (13.7 → 3.44 requests/s)\n"
+        " Budget?                      no   max_num_batched_tokens 1024;\n"
+        "   ITL 3.73 → 5.15 ms\n"
         " leaf token_budget_binding, cause prompts"
     )
 
@@ -97,12 +182,14 @@ def test_the_limits_table() -> None:
         Limit("max_num_batched_tokens", 68.0, 68.0, 0.0, True),
         Limit("max_num_seqs", 256.0, 68.0, 0.734, False),
         Limit("kv_cache", None, None, None, None),
+        Limit("max_num_seqs", None, 6.1, None, False, "max_num_seqs unknown"),
     )
-    assert render_limits(limits, waiting=28.0) == (
+    assert render_limits(limits, waiting=28.0, preempted=0.0) == (
         "limit           allows  in flight   margin\n"
         " token budget       68         68      0 %  BINDS, 28 waiting\n"
         " max_num_seqs      256         68     73 %\n"
-        " KV cache      unknown    unknown  unknown  binds: unknown"
+        " KV cache      unknown    unknown  unknown  binds: unknown; 0 preemptions\n"
+        " max_num_seqs  unknown        6.1  unknown  not in /metrics"
     )
 
 
@@ -111,6 +198,8 @@ def test_a_number_stays_beside_its_unit() -> None:
         "requests deferred in",
         "80 % of scrapes",
     ]
+    assert wrap("gone for 16 min; rules", 15) == ["gone for", "16 min; rules"]
+    assert wrap("last 2 min, n 1,640", 12) == ["last 2 min,", "n 1,640"]
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "界" * 100, "a " * 200, "", " ", "\t"])

@@ -20,7 +20,18 @@ from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
 from driftwatch.notify.wording import HEADLINE_LIMIT, headline, lead
 
-MODULES = ("numbers", "wording", "body", "layout", "delivery", "guard", "webhook", "slack", "page")
+MODULES = (
+    "numbers",
+    "wording",
+    "body",
+    "layout",
+    "delivery",
+    "guard",
+    "webhook",
+    "slack",
+    "page",
+    "path",
+)
 
 NEVER = re.compile(
     r"anomal|degraded|\bscore|optimal|confidence|throughput fell|\bok\b|\bnan\b|\bnone\b",
@@ -35,26 +46,25 @@ def test_examples_in_docstrings(module: str) -> None:
 
 
 EXACT = {
-    "cap": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "Set max_num_seqs 8 (inferred) → 40",
-    "budget": "🔴 FIRING rag-8b host:8000: 99 % of requests miss TTFT 1.0 s. "
+    "cap": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Set max_num_seqs 8 (inferred) → 40",
+    "budget": "FIRING rag-8b host:8000: 99 % of requests miss TTFT 1.0 s. "
     "Set max_num_batched_tokens 512 → 2048",
-    "kv": "🔴 FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
+    "kv": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
     "Do not change a knob; add a replica or free KV",
-    "undetermined": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "undetermined": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: binding_limit unknown",
-    "stuck": "🔴 FIRING host:8000: no token for 3 min, 12 requests present. "
+    "stuck": "FIRING host:8000: no token for 3 min, 12 requests present. "
     "Do not change a knob; drain it, keep its logs, restart it",
     "deferred_ticket": "TICKET host:8000: 5 requests deferred in 80 % of scrapes. "
     "Do not change a knob; see LoRA slots, KV transfer, grammar",
-    "deferred_page": "🔴 FIRING host:8000: 19–62 % of requests miss TTFT 1.2 s. "
+    "deferred_page": "FIRING host:8000: 19–62 % of requests miss TTFT 1.2 s. "
     "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "coverage": "TICKET host:8000: inputs gone for 16 min: queue_seconds and 2 more. "
     "Check the server and its scrape",
     "drift": "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before",
-    "slow": "🔴 FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
-    "cap_held": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
-    "cap_unknown": "🔴 FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "slow": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
+    "cap_held": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
+    "cap_unknown": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: max_num_seqs unknown",
     "drift_generations": "NOTICE host:8000: traffic changed 02:45 UTC: "
     "generations ×2.1, prompts ×1.4",
@@ -71,7 +81,9 @@ def test_headline_comes_out_exactly(name: str) -> None:
 def test_a_mean_beside_a_ratio_is_of_the_same_window() -> None:
     since = lines(CASES["drift_generations"].page())[0].text
     # 62.8 × 2.13, not the 84 of the page's longer window
-    assert since.startswith("generations ×2.13 (mean 62.8 → 134, n 1,632); prompts ×1.37")
+    assert since.startswith(
+        "generations ×2.13 (mean 62.8 → 134, last 2 min, n 1,632); prompts ×1.37"
+    )
 
 
 def test_a_notice_says_what_it_will_not_do() -> None:
@@ -84,15 +96,23 @@ def test_a_notice_says_what_it_will_not_do() -> None:
 @pytest.mark.parametrize(
     ("name", "start"),
     [
-        ("cap", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): requests had waited"),
-        ("budget", "✅ RESOLVED rag-8b host:8000 after 71 min (02:45–03:56 UTC): 99 % of requests"),
-        ("stuck", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): no token had come for"),
-        ("coverage", "✅ RESOLVED host:8000 after 71 min (02:45–03:56 UTC): inputs were gone:"),
-        ("drift", "✅ RESOLVED rag-8b after 75 min (02:41–03:56 UTC): traffic had changed:"),
+        ("cap", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): requests had waited"),
+        ("budget", "RESOLVED rag-8b host:8000 after 71 min (02:45–03:56 UTC): 99 % of requests"),
+        ("stuck", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): no token had come for"),
+        ("coverage", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): inputs were gone:"),
+        ("drift", "RESOLVED rag-8b after 75 min (02:41–03:56 UTC): traffic had changed:"),
     ],
 )
 def test_a_resolved_page_says_how_long_it_lasted(name: str, start: str) -> None:
     assert CASES[name].resolved()["summary"].startswith(start)
+
+
+def test_the_duration_is_the_difference_of_the_printed_minutes() -> None:
+    early = replace(CAP, incident=replace(CAP.incident, started_at=BEGAN.replace(second=50)))
+    page = early.resolved(timedelta(minutes=16, seconds=20))
+    assert "after 16 min (02:45–03:01 UTC)" in page["summary"]
+    short = early.resolved(timedelta(seconds=55))
+    assert "after 5 s (02:45–02:45 UTC)" in short["summary"]
 
 
 def test_a_long_incident_names_both_days() -> None:
@@ -127,7 +147,7 @@ def test_a_target_that_is_met_is_not_called_missed() -> None:
 def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
     target = {**BUDGET.incident.target, "pool": pool}
     page = replace(BUDGET, incident=replace(BUDGET.incident, target=target)).page()
-    assert page["summary"].startswith("🔴 FIRING host:8000: ")
+    assert page["summary"].startswith("FIRING host:8000: ")
 
 
 def test_unknown_value_of_today_is_said() -> None:
@@ -271,3 +291,55 @@ def test_times_carry_their_zone() -> None:
                 rest = render(page)[clock.end() : clock.end() + 25]
                 assert re.match(r" UTC|Z|–\d\d:\d\d UTC| – ", rest), (name, clock[0], rest)
     assert AT > BEGAN
+
+
+def test_a_notice_never_carries_an_order() -> None:
+    finding = replace(
+        CAP.finding,
+        diagnosis=replace(CAP.finding.diagnosis, advice="Do not change a knob"),  # type: ignore[type-var]
+    )
+    evidence = {**finding.evidence, "prompt_tokens_mean_2m_ratio": 2.8}
+    incident = replace(CAP.incident, alert="LengthDrift", severity="notice")
+    told = replace(CAP, finding=replace(finding, evidence=evidence), incident=incident)
+    page = told.page()
+    assert page["recommendation"]["action"] == "none"
+    assert page["recommendation"]["reason"]
+    assert page["diagnosis"]["path"]
+    for shown in (render(page), str(blocks(page)), render(told.resolved())):
+        assert not re.search(r"Set max|→ 40|do:|Limit|Why|Price|Wrong if|path|Do not", shown)
+    assert lead(page).endswith("No page unless a limit binds and a target is missed")
+
+
+def test_one_window_on_a_notice() -> None:
+    evidence = {
+        **DRIFT.finding.evidence,
+        "requests_per_second_ratio": 0.25,
+        "duration_seconds": 180.0,
+    }
+    page = replace(DRIFT, finding=replace(DRIFT.finding, evidence=evidence)).page()
+    assert lines(page)[0].text == (
+        "prompts ×2.31 (mean 512 → 1,183, last 2 min, n 1,640); generations as before (×0.98); "
+        "requests -75 % (last 3 min)"
+    )
+
+
+def test_a_window_that_was_not_seen_whole_says_so() -> None:
+    evidence = {**CAP.finding.evidence, "observed_10m_seconds": 180.0}
+    evidence |= {"binding_running_requests": None, "binding_waiting_requests": None}
+    shown = " ".join(
+        render(replace(CAP, finding=replace(CAP.finding, evidence=evidence)).page()).split()
+    )
+    assert "mean wait 1.66 of 1.70 s TTFT (97 %), last 3 min" in shown
+    assert (
+        "6.1 of 8 (inferred) running, 25 waiting (means of the last 3 min; bound in 96 % of "
+        in shown
+    )
+    assert "10 min" not in shown.split("path")[0]
+
+
+def test_the_limit_line_is_of_the_scrapes_in_which_it_bound() -> None:
+    shown = " ".join(render(CAP.page()).split())
+    assert (
+        "Limit max_num_seqs: 7.8 of 8 (inferred) running, 28 waiting while it bound "
+        "(96 % of 120 scrapes)" in shown
+    )
