@@ -33,6 +33,7 @@ from driftwatch.diagnose.thresholds import (
     POWER_OF_TWO_BAND,
     SMALLEST_BUDGET_TOKENS,
 )
+from driftwatch.signals.as_of import at_end
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.scrapes_inside import inside
 
@@ -82,27 +83,19 @@ def infer_max_num_seqs(
         )
         .select([*_KEY, "time", "epoch", "running_max", "carried_plateau"])
     )
-    grid = windows.select([*_KEY, "start", "end"]).with_row_index("window")
-    at_end = (
-        grid.sort("end")
-        .join_asof(
-            levels.sort("time"),
-            left_on="end",
-            right_on="time",
-            by=_KEY,
-            strategy="backward",
-            allow_exact_matches=False,
-            # beyond it the epoch is over, whether or not a scrape comes to begin the next one
-            tolerance=timedelta(seconds=MAX_GAP_SECONDS),
-            check_sortedness=False,
-        )
-        .join(_candidates(inside(facts, windows), budgets), on="window", how="left")
-        .sort([*_KEY, "end"])
+    # beyond the look-back the epoch is over, whether or not a scrape comes to begin the next one
+    last = at_end(
+        windows.select([*_KEY, "start", "end"]),
+        levels,
+        tolerance=timedelta(seconds=MAX_GAP_SECONDS),
+    )
+    found = last.join(_candidates(inside(facts, windows), budgets), on="window", how="left").sort(
+        [*_KEY, "end"]
     )
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
     known = pl.coalesce(confirmed.forward_fill().over([*_KEY, "epoch"]), pl.col("carried_plateau"))
     return (
-        at_end.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
+        found.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
         .sort("window")
         .select([*_KEY, "end", "plateau", "running_max"])
     )

@@ -9,6 +9,7 @@ import polars as pl
 
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.signals.as_of import at_end
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, in_seconds
 
 _KEY = list(KEY_COLUMNS)
@@ -63,21 +64,8 @@ def input_coverage(
     since = pl.col("time") - pl.coalesce("previous", "looked_at")
     rows = rows.with_columns(resumed=(since > MAX_GAP).fill_null(False))
     levels = rows.select(*_KEY, "time", *[e for name in names for e in _levels(name)])
-    found = (
-        windows.select([*_KEY, "end"])
-        .with_row_index("window")
-        .sort("end")
-        .join_asof(
-            levels.sort("time"),
-            left_on="end",
-            right_on="time",
-            by=_KEY,
-            strategy="backward",
-            allow_exact_matches=False,
-            check_sortedness=False,
-        )
-        .sort("window")
-        .join(before, on=_KEY, how="left", maintain_order="left", suffix="_before")
+    found = at_end(windows.select([*_KEY, "end"]), levels).join(
+        before, on=_KEY, how="left", maintain_order="left", suffix="_before"
     )
     # without a scrape before its end a window knows what was known before
     unseen = pl.col("time").is_null()

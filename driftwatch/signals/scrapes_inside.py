@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.signals.as_of import at_end, at_start
 
 _KEY = list(KEY_COLUMNS)
 
@@ -55,24 +56,9 @@ def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         ``window`` (row number in ``windows``) and the facts; start <= time < end.
     """
     rows = facts.with_row_index("row")
-    asked = windows.select([*_KEY, "start", "end"]).with_row_index("window")
-    last = asked.sort("end").join_asof(
-        rows.select([*_KEY, "time", "row", "epoch"]).sort("time"),
-        left_on="end",
-        right_on="time",
-        by=_KEY,
-        strategy="backward",
-        allow_exact_matches=False,
-        check_sortedness=False,
-    )
-    first = asked.sort("start").join_asof(
-        rows.select([*_KEY, "time", "row"]).sort("time"),
-        left_on="start",
-        right_on="time",
-        by=_KEY,
-        strategy="forward",
-        check_sortedness=False,
-    )
+    asked = windows.select([*_KEY, "start", "end"])
+    last = at_end(asked, rows.select([*_KEY, "time", "row", "epoch"]))
+    first = at_start(asked, rows.select([*_KEY, "time", "row"]))
     spans = (
         last.drop_nulls("row")
         .filter(pl.col("time") >= pl.col("start"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.signals.as_of import at_end
 from driftwatch.signals.continuity import in_seconds
 
 _KEY = list(KEY_COLUMNS)
@@ -56,21 +57,7 @@ def seconds_since_last_token(
         )
         .select([*_KEY, "time", "known", "alive_at"])
     )
-    found = (
-        windows.select([*_KEY, "start", "end"])
-        .with_row_index("window")
-        .sort("end")
-        .join_asof(
-            levels.sort("time"),
-            left_on="end",
-            right_on="time",
-            by=_KEY,
-            strategy="backward",
-            allow_exact_matches=False,  # a scrape at the end belongs to the next minute
-            check_sortedness=False,
-        )
-        .sort("window")
-    )
+    found = at_end(windows.select([*_KEY, "start", "end"]), levels)
     seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
     elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
     return found.select(

@@ -20,6 +20,7 @@ import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.signals.as_of import at_end, at_start
 from driftwatch.signals.continuity import MEAN_GAUGES, in_seconds
 
 Kind = Literal["chained", "whole"]
@@ -100,23 +101,8 @@ def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataF
         window, first, last (row numbers), before (row number or NULL).
     """
     rows = numbered.select([*_KEY, "time", "row"])
-    last = asked.sort("end").join_asof(
-        rows.sort("time"),
-        left_on="end",
-        right_on="time",
-        by=_KEY,
-        strategy="backward",
-        allow_exact_matches=kind == "whole",
-        check_sortedness=False,
-    )
-    first = asked.sort("start").join_asof(
-        rows.sort("time"),
-        left_on="start",
-        right_on="time",
-        by=_KEY,
-        strategy="forward",
-        check_sortedness=False,
-    )
+    last = at_end(asked.drop("window"), rows, inclusive=kind == "whole")
+    first = at_start(asked.drop("window"), rows)
     both = last.select("window", last="row", last_time="time", start="start").join(
         first.select("window", first="row"), on="window"
     )
