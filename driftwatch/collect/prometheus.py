@@ -14,8 +14,10 @@ from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from driftwatch.collect.exposition import folded
+from driftwatch.collect.prometheus_points import Points, points
 from driftwatch.collect.prometheus_query import Grid, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
+from driftwatch.collect.prometheus_series import Placements
 from driftwatch.collect.prometheus_session import PrometheusSession
 from driftwatch.collect.prometheus_table import Answers, answers
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
@@ -34,9 +36,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class _Brought:
-    """Results of one query: what came, and what went wrong on the way."""
+    """What came of one query, and what went wrong on the way."""
 
-    results: list[Sequence[Any]] = field(default_factory=list)
+    chunks: list[Points] = field(default_factory=list)
     errors: list[SourceError] = field(default_factory=list)
 
     @property
@@ -116,6 +118,7 @@ class PrometheusSource:
             method="POST",
         )
         self._targets: dict[TargetKey, Target] = {}
+        self._placements = Placements()
         self._deadline = 0.0
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -134,16 +137,11 @@ class PrometheusSource:
 
         def ask(text: str) -> tuple[Answers, SourceError | None]:
             brought = self._ask(text, times)
-            try:
-                found = answers(brought.results)
-            except SourceError as error:
-                brought.errors.append(error)
-                found = answers(())
             problems.extend(SourceProblem(text, _told(error), at) for error in brought.errors)
-            return found, brought.failure
+            return answers(brought.chunks), brought.failure
 
         up, failure = ask(self._up)
-        if failure is not None and not up.labels:
+        if failure is not None and not up.heads:
             return self._lost(failure, at, problems)
         scraped_at, _ = ask(f"timestamp({self._up})")
         asked: list[Asked] = []
@@ -151,7 +149,7 @@ class PrometheusSource:
             found, failure = ask(query.text)
             asked.append(Asked(query, found, None if failure is None else _told(failure)))
         vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
-        if all(one.failure is not None and not one.answers.labels for one in vllm):
+        if all(one.failure is not None and not one.answers.heads for one in vllm):
             return self._lost(vllm[0].failure or "", at, problems)
         made = scrape_rows(
             up,
@@ -160,6 +158,7 @@ class PrometheusSource:
             since=since,
             any_instance=bool(self._selector),
             known=self._targets,
+            placements=self._placements,
         )
         problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
         self._targets = dict(made.targets)
@@ -183,7 +182,8 @@ class PrometheusSource:
         while todo:
             piece = todo.pop()
             try:
-                brought.results.append(self._range(text, piece))
+                result = self._range(text, piece)
+                brought.chunks.append(points(result, self._placements.heads(text)))
             except TooExpensive as error:
                 if piece.points == 1:
                     brought.errors.append(error)

@@ -11,7 +11,8 @@ import polars as pl
 
 from driftwatch.collect.exposition import STATS_DISABLED
 from driftwatch.collect.prometheus_query import Query
-from driftwatch.collect.prometheus_table import KEYS, Answers, Gathered, gather, shown
+from driftwatch.collect.prometheus_series import Placements, labels_of, shown
+from driftwatch.collect.prometheus_table import KEYS, Answers, Gathered, gather
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
@@ -59,6 +60,7 @@ def scrape_rows(
     since: datetime,
     any_instance: bool,
     known: Mapping[TargetKey, Target],
+    placements: Placements,
 ) -> Collected:
     """All answers of one interval → its rows, targets and problems.
 
@@ -69,13 +71,14 @@ def scrape_rows(
         since: scrapes before it were seen by the interval before.
         any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
         known: targets of the interval before.
+        placements: what is known of the series from the intervals before; told of these.
     """
     clock, scraped_as = _clock(up, scraped_at)
     into = Gathered()
     for one in asked:
-        gather(one.query, one.answers, scraped_as, into)
+        gather(one.query, one.answers, scraped_as, placements, into)
     present = _present(into)
-    if not up.labels:
+    if not up.heads:
         # an API without `up` (recording rules, federation): a sample is its own proof
         clock = present.select("instance", "at").unique().sort("instance", "at")
         clock = clock.with_columns(pl.col("at").alias("time"), pl.lit(True).alias("up"))
@@ -121,14 +124,15 @@ def _clock(up: Answers, scraped_at: Answers) -> tuple[pl.DataFrame, dict[str, Ma
         ``instance``, ``at``, ``time`` (unix ms of the scrape), ``up``, sorted; and instance →
         labels of its ``up`` series at the end.
     """
-    instances = [labels.get("instance") for labels in up.labels]
-    names = [shown(labels) for labels in up.labels]
+    of_up = up.labels
+    instances = [labels.get("instance") for labels in of_up]
+    names = [shown(labels) for labels in of_up]
     series = pl.DataFrame(
         {"series": range(len(names)), "instance": instances, "name": names},
         schema={"series": pl.UInt32, "instance": pl.String, "name": pl.String},
     ).drop_nulls()
     # timestamp() drops the metric's name
-    place = {_labels_text(labels): i for i, labels in enumerate(up.labels)}
+    place = {_labels_text(labels): i for i, labels in enumerate(of_up)}
     there = [place.get(_labels_text(labels)) for labels in scraped_at.labels]
     which = pl.DataFrame(
         {"series": range(len(there)), "of": there}, schema={"series": pl.UInt32, "of": pl.UInt32}
@@ -151,7 +155,7 @@ def _clock(up: Answers, scraped_at: Answers) -> tuple[pl.DataFrame, dict[str, Ma
     )
     last = best.unique("instance", keep="last", maintain_order=True)
     scraped_as: dict[str, Mapping[str, str]] = {
-        instance: {k: v for k, v in up.labels[index].items() if k != "__name__"}
+        instance: {k: v for k, v in of_up[index].items() if k != "__name__"}
         for instance, index in last.select("instance", "series").iter_rows()
     }
     return best.select(list(_CLOCK)), scraped_as
@@ -277,7 +281,8 @@ def _config_texts(
         apart |= (
             scraped_as.get(instance, {}).keys() | into.labels.get((instance, engine), {}).keys()
         )
-        labels = {k: v for k, v in answers.labels[index].items() if k not in apart}
+        said = labels_of(answers.heads[index])
+        labels = {k: v for k, v in said.items() if k not in apart}
         texts[instance, engine, index] = orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode()
     table = pl.DataFrame(
         [(*key, text) for key, text in texts.items()],

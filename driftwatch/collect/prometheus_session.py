@@ -21,6 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
+from driftwatch.collect.prometheus_points import Matrix, apart
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -52,7 +53,7 @@ _TOO_MUCH = (
 
 
 class Answer(requests.Response):
-    """A response whose JSON was parsed once, and checked."""
+    """A response whose JSON was parsed once, and checked; its series only when looked into."""
 
     parsed: Mapping[str, Any]
 
@@ -176,10 +177,7 @@ class PrometheusSession(requests.Session):
         if 300 <= status < 400:
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
-        try:
-            parsed: object = orjson.loads(answer.content)
-        except orjson.JSONDecodeError:
-            parsed = None
+        parsed = _read(answer.content)
         if status != 200:
             raise _refusal(status, parsed)
         if not isinstance(parsed, dict):
@@ -188,7 +186,7 @@ class PrometheusSession(requests.Session):
         if parsed.get("status") != "success":
             raise BadQuery(_told(parsed) or "answers without status success")
         data = parsed.get("data")
-        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+        if not isinstance(data, dict) or not isinstance(data.get("result"), list | Matrix):
             raise BadPage("JSON, but not a query answer: it has no data.result")
         if data.get("resultType") != "matrix":
             raise BadPage(f"resultType {data.get('resultType')!r} instead of 'matrix'")
@@ -241,6 +239,27 @@ def _refusal(status: int, parsed: object) -> SourceError:
     if status in (400, 422):
         return BadQuery(said)
     return BadPage(f"{said}; is this the address of a Prometheus API?")
+
+
+def _read(body: bytes) -> object:
+    """The parsed answer, its list of series unparsed where that can be; None: it is not JSON."""
+    found = apart(body)
+    if found is not None:
+        around, matrix = found
+        parsed = _json(around)
+        data = parsed.get("data") if isinstance(parsed, dict) else None
+        if isinstance(data, dict) and data.get("result") == []:
+            data["result"] = matrix
+            return parsed
+    return _json(body)
+
+
+def _json(text: bytes) -> object:
+    try:
+        parsed: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed
 
 
 def _told(parsed: object) -> str:

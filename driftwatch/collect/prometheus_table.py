@@ -6,23 +6,19 @@ series, never each sample's labels.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 
+from driftwatch.collect.prometheus_points import Points
 from driftwatch.collect.prometheus_query import Query
+from driftwatch.collect.prometheus_series import Labels, Placements, common, labels_of, shown
 from driftwatch.collect.registry import Metric
 from driftwatch.collect.schema import BUCKETS, SourceProblem
-from driftwatch.errors import BadPage
 
 KEYS = ("instance", "engine", "at")  # at: the grid time, unix ms
-
-_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +26,17 @@ class Answers:
     """All series that one query brought, over every chunk of the grid.
 
     Attributes:
-        labels: labels of each series.
-        long: ``series`` (index into ``labels``), ``at``, ``value``; in order of time per series.
+        heads: labels of each series as JSON.
+        long: ``series`` (index into ``heads``), ``at``, ``value``; in order of time per series.
     """
 
-    labels: Sequence[Mapping[str, str]]
+    heads: Sequence[bytes]
     long: pl.DataFrame
+
+    @property
+    def labels(self) -> list[Labels]:
+        """Labels of each series."""
+        return [labels_of(head) for head in self.heads]
 
 
 @dataclass(slots=True)
@@ -52,54 +53,47 @@ class Gathered:
 
     frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     models: list[pl.DataFrame] = field(default_factory=list)
-    labels: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    labels: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     clashed: set[tuple[str, str]] = field(default_factory=set)
     problems: list[SourceProblem] = field(default_factory=list)
 
 
-def answers(results: Iterable[Sequence[Any]]) -> Answers:
-    """``data.result`` of each chunk → one table.
+def answers(chunks: Sequence[Points]) -> Answers:
+    """The samples of each chunk of the grid → one table."""
+    if not chunks:
+        return Answers((), pl.DataFrame(schema=_LONG))
+    heads: Sequence[bytes]
+    if len(chunks) == 1:
+        heads, series = chunks[0].heads, [np.arange(len(chunks[0].heads), dtype=np.uint32)]
+    else:  # the same series is in every chunk, once in each
+        known: dict[bytes, int] = {}
+        series = [
+            np.array([known.setdefault(head, len(known)) for head in one.heads], dtype=np.uint32)
+            for one in chunks
+        ]
+        heads = list(known)
+    long = pl.DataFrame(
+        {
+            "series": np.concatenate(
+                [np.repeat(s, one.counts) for s, one in zip(series, chunks, strict=True)]
+            ),
+            "at": np.concatenate([one.at for one in chunks]),
+            "value": np.concatenate([one.value for one in chunks]),
+        },
+        schema=_LONG,
+    )
+    return Answers(heads, long)
 
-    Raises:
-        BadPage: a series is not as the API promises.
-    """
-    chunks = list(results)
-    known: dict[bytes, int] = {}
-    labels: list[Mapping[str, str]] = []
-    series: list[int] = []
-    counts: list[int] = []
-    times: list[float] = []
-    values: list[float] = []
-    try:
-        for result in chunks:
-            for one in result:
-                metric, points = one["metric"], one.get("values") or ()
-                if not isinstance(metric, dict):
-                    raise TypeError
-                index = len(labels)
-                if len(chunks) > 1:  # the same series is in every chunk, once in each
-                    key = orjson.dumps(metric, option=orjson.OPT_SORT_KEYS)
-                    index = known.setdefault(key, index)
-                if index == len(labels):
-                    labels.append(metric)
-                series.append(index)
-                counts.append(len(points))
-                times += [point[0] for point in points]
-                values += [float(point[1]) for point in points]
-        long = pl.DataFrame(
-            {
-                "series": np.repeat(np.array(series, dtype=np.uint32), counts),
-                "at": np.rint(np.array(times, dtype=np.float64) * 1000).astype(np.int64),
-                "value": np.array(values, dtype=np.float64),
-            }
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    return Answers(labels, long)
+
+_LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}
 
 
 def gather(
-    query: Query, answered: Answers, scraped_as: Mapping[str, Mapping[str, str]], into: Gathered
+    query: Query,
+    answered: Answers,
+    scraped_as: Mapping[str, Labels],
+    placements: Placements,
+    into: Gathered,
 ) -> None:
     """Read the columns of one query.
 
@@ -108,22 +102,20 @@ def gather(
         answered: what came.
         scraped_as: instance → labels of its ``up`` series; of two series at the same time the
             one that carries them is read.
+        placements: what is known of the series from the answers before.
         into: where columns, labels and problems go.
     """
-    nameless = next((one for one in answered.labels if not one.get("instance")), None)
-    if nameless is not None:
-        reason = f"{shown(nameless)} has no instance label: not read"
+    placement = placements.of(query, answered.heads, scraped_as)
+    if placement.nameless is not None:
+        reason = f"{shown(placement.nameless)} has no instance label: not read"
         into.problems.append(SourceProblem(query.text, reason))
-    for metric in query.metrics:
-        series, origins = _series(query, metric, answered.labels, scraped_as)
-        if series.is_empty():
-            continue
-        if metric.per_engine and metric.type != "info":  # an info's labels are its value
-            _share_labels(metric, origins, into)
-        home = pl.DataFrame([o[:-1] for o in origins], schema=_ORIGIN, orient="row")
-        place = series.join(home, on="origin", how="left", maintain_order="left")
-        long = answered.long.join(place, on="series", how="inner", maintain_order="left")
-        long = _winners(query, metric, long, answered, into)
+    for column in placement.columns:
+        metric = column.metric
+        for key, ours in column.shared.items():
+            into.labels[key] = common(into.labels.get(key, ours), ours)
+        long = answered.long.join(column.place, on="series", how="inner", maintain_order="left")
+        if column.contested:
+            long = _winners(query, metric, long, answered, into)
         if metric.type == "info":
             into.frames[metric.column] = long.select(*KEYS, "series")
         elif metric.type == "histogram":
@@ -132,89 +124,6 @@ def gather(
             into.frames[metric.column] = _scalar(metric, long, query, into)
             if metric.per_engine:
                 into.models.append(long.select(*KEYS, "model_name").drop_nulls().unique(KEYS))
-
-
-def shown(labels: Mapping[str, str]) -> str:
-    """A series as problems name it, shortened."""
-    rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
-    text = f"{labels.get('__name__', '')}{{{rest}}}"
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-
-
-_SERIES = {
-    "series": pl.UInt32,
-    "origin": pl.UInt32,
-    "rank": pl.UInt8,  # of the name: 0 is the current one
-    "suffix": pl.String,
-    "edge": pl.Float64,
-}
-_ORIGIN = {
-    "origin": pl.UInt32,
-    "instance": pl.String,
-    "engine": pl.String,
-    "model_name": pl.String,
-    "foreign": pl.Boolean,  # not of the scrape whose up is read
-    "text": pl.String,  # for an order that does not hang on the answer's
-}
-# a row of _ORIGIN, and the labels that must agree for numbers to belong together
-_Origin = tuple[int, str, str, str | None, bool, str, Mapping[str, str]]
-
-
-def _series(
-    query: Query,
-    metric: Metric,
-    labels: Sequence[Mapping[str, str]],
-    scraped_as: Mapping[str, Mapping[str, str]],
-) -> tuple[pl.DataFrame, list[_Origin]]:
-    """The series that a column is read from, and the origins they belong to."""
-    apart = ("__name__", "le", *metric.sum_over)
-    origins: dict[frozenset[tuple[str, str]], _Origin] = {}
-    rows: list[tuple[int, int, int, str, float | None]] = []
-    for index, one in enumerate(labels):
-        named = query.ranks.get(one.get("__name__", ""))
-        if named is None or not one.get("instance"):
-            continue
-        if metric.labels and any(one.get(name) != value for name, value in metric.labels):
-            continue
-        rest = dict(one)
-        for name in apart:
-            rest.pop(name, None)
-        key = frozenset(rest.items())
-        origin = origins.get(key)
-        if origin is None:
-            origin = origins[key] = _origin(len(origins), rest, scraped_as)
-        edge = _edge(one) if named[1] == "_bucket" else None
-        rows.append((index, origin[0], *named, edge))
-    columns = zip(*rows, strict=True) if rows else ((),) * len(_SERIES)
-    frame = pl.DataFrame(dict(zip(_SERIES, columns, strict=True)), schema=_SERIES)
-    return frame, list(origins.values())
-
-
-def _origin(
-    number: int, labels: Mapping[str, str], scraped_as: Mapping[str, Mapping[str, str]]
-) -> _Origin:
-    instance, model = str(labels["instance"]), labels.get("model_name")
-    engine = str(labels.get("engine") or "0")
-    scrape = scraped_as.get(instance, {})
-    foreign = any(labels.get(name) != value for name, value in scrape.items())
-    text = repr(sorted(labels.items()))
-    return number, instance, engine, None if model is None else str(model), foreign, text, labels
-
-
-def _edge(labels: Mapping[str, str]) -> float:
-    try:
-        return float(labels["le"])
-    except (KeyError, ValueError):
-        return math.nan
-
-
-def _share_labels(metric: Metric, origins: Sequence[_Origin], into: Gathered) -> None:
-    apart = {name for name, _ in metric.labels}
-    for _, instance, engine, _, _, _, labels in origins:
-        ours = {k: v for k, v in labels.items() if k not in apart}
-        before = into.labels.setdefault((instance, engine), ours)
-        if before != ours:
-            into.labels[instance, engine] = {k: v for k, v in before.items() if ours.get(k) == v}
 
 
 def _winners(
@@ -261,7 +170,8 @@ def _winners(
             into.clashed.add((instance, engine))
             reason = (
                 f"engine {engine} of {instance} has two series at the same time: read "
-                f"{shown(answered.labels[read])}, not {shown(answered.labels[other])}"
+                f"{shown(labels_of(answered.heads[read]))}, not "
+                f"{shown(labels_of(answered.heads[other]))}"
             )
             into.problems.append(SourceProblem(query.text, reason))
     return best.drop("place", "best")

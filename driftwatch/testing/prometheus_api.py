@@ -131,7 +131,8 @@ class PrometheusApi(LoopbackServer):
         answer["data"] = {"resultType": "matrix", "result": result}
         if self.warnings:
             answer["warnings"] = self.warnings
-        return Answer(200, json.dumps(answer), _JSON)
+        # to the byte as Prometheus writes it
+        return Answer(200, json.dumps(answer, separators=(",", ":")), _JSON)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         if not self.drip:

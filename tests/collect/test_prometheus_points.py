@@ -1,0 +1,247 @@
+"""Reading the numbers of an answer without parsing its labels: the same as a JSON parser."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftwatch.collect import prometheus_points
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus_points import Matrix, Points, apart, points
+from driftwatch.collect.prometheus_session import _read
+from driftwatch.errors import BadPage
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def written(result: list[Any], **beside: Any) -> bytes:
+    """An answer, to the byte as Prometheus writes it."""
+    data = {"resultType": "matrix", "result": result}
+    answer = {"status": "success", "data": data, **beside}
+    return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def quickly(body: bytes, known: list[bytes] | None = None) -> Points | None:
+    """What is read without a JSON parser, None where that cannot be."""
+    found = apart(body)
+    return None if found is None else prometheus_points._scanned(found[1].raw, known or [])
+
+
+def same(one: Points, other: Points) -> bool:
+    return (
+        [orjson.loads(head) for head in one.heads] == [orjson.loads(head) for head in other.heads]
+        and one.counts.tolist() == other.counts.tolist()
+        and one.at.tolist() == other.at.tolist()
+        and np.array_equal(one.value, other.value, equal_nan=True)
+    )
+
+
+def sample(at: float, text: str) -> list[Any]:
+    return [at, text]
+
+
+# names and values with everything that separates series in the bytes
+TEXTS = st.text(st.sampled_from('ab"\\[]{},:é\n')) | st.sampled_from(
+    [',"values":[', ']},{"metric":', '"result":[{"metric":', "]]}]", '[1,"2"]']
+)
+NUMBERS = st.floats(allow_infinity=False).map(repr) | st.sampled_from(
+    ["NaN", "+Inf", "-Inf", "1e+06", "0", "12"]
+)
+MOMENTS = st.integers(0, 4_000_000_000_000).map(lambda ms: ms / 1000)
+SAMPLES = st.lists(st.builds(sample, MOMENTS, NUMBERS), min_size=1, max_size=4)
+RESULTS = st.lists(
+    st.builds(
+        lambda metric, values: {"metric": metric, "values": values},
+        st.dictionaries(TEXTS, TEXTS, max_size=4),
+        SAMPLES,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None)
+@given(RESULTS)
+def test_the_bytes_are_read_as_the_parser_reads_them(result: list[Any]) -> None:
+    found = quickly(written(result))
+    assert found is not None
+    assert same(found, points(result))
+
+
+@settings(deadline=None)
+@given(RESULTS, st.data())
+def test_an_answer_that_was_damaged_is_read_as_the_parser_reads_it_or_not_at_all(
+    result: list[Any], data: st.DataObject
+) -> None:
+    body = written(result)
+    at = data.draw(st.integers(0, len(body) - 1))
+    put = data.draw(st.sampled_from([b"", b'"', b"[", b"]", b",", b"x", b"-", b"5", b"{", b"\\"]))
+    damaged = body[:at] + put + body[at + 1 :]
+    try:
+        answer = orjson.loads(damaged)
+        truth = points(answer["data"]["result"])
+    except (orjson.JSONDecodeError, BadPage, KeyError, TypeError):
+        truth = None
+    found = apart(damaged)
+    if found is None:
+        return
+    around, matrix = found
+    try:
+        whole = orjson.loads(around)["data"]["result"] == []
+        read = points(matrix) if whole else None
+    except (orjson.JSONDecodeError, BadPage, KeyError, TypeError):
+        read = None
+    if read is not None and truth is not None:
+        assert same(read, truth)
+    elif read is not None:  # a number that JSON does not write like that, 00 for example
+        assert body[at] in b"0123456789.eE+-NaInf"
+
+
+ONE = {"metric": {"__name__": "up", "instance": "a:1"}, "values": [[1.5, "2"]]}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [[1, 2]],
+        [["1", "2"]],
+        [[1, "2", 3]],
+        [[1, ""]],
+        [[1, "-"]],
+        [[1, "1e"]],
+        [[1, "1_0"]],
+        [[1]],
+        [[[1, "2"]]],
+        [None],
+        None,
+    ],
+)
+def test_what_is_not_written_like_that_is_left_to_the_parser(values: Any) -> None:
+    body = written([ONE, {"metric": {}, "values": values}, ONE])
+    assert quickly(body) is None
+    found = apart(body)
+    assert found is not None
+    try:
+        truth: Points | str = points(json.loads(body)["data"]["result"])
+    except BadPage as error:
+        truth = error.message
+    try:
+        read: Points | str = points(found[1])
+    except BadPage as error:
+        read = error.message
+    assert read == truth if isinstance(truth, str) else same(read, truth)  # type: ignore[arg-type]
+
+
+def test_native_histograms_beside_values_are_left_to_the_parser() -> None:
+    native = {**ONE, "histograms": [[1.5, {"count": "1", "sum": "2", "buckets": []}]]}
+    for result in ([native, ONE], [ONE, native, ONE]):
+        assert quickly(written(result)) is None
+        assert points(Matrix(orjson.dumps(result))).value.tolist() == [2.0] * len(result)
+
+
+def test_series_of_different_length() -> None:
+    points_of = [[[1.0, "1"]], [[1.0, "2"], [2.0, "3"]], [[2.0, "4"]]]
+    found = quickly(written([{"metric": {"n": str(n)}, "values": v} for n, v in
+                             enumerate(points_of)]))  # fmt: skip
+    assert found is not None
+    assert found.counts.tolist() == [1, 2, 1]
+    assert found.at.tolist() == [1000, 1000, 2000, 2000]
+    assert found.value.tolist() == [1, 2, 3, 4]
+
+
+def test_numbers_are_rounded_as_python_rounds_them() -> None:
+    texts = ["0.1", "2.2250738585072011e-308", "12345678901234567890", "9007199254740993", "-0"]
+    found = quickly(written([{"metric": {}, "values": [[1, text] for text in texts]}]))
+    assert found is not None
+    assert [v.hex() for v in found.value.tolist()] == [float(text).hex() for text in texts]
+    found = quickly(written([{"metric": {}, "values": [[1, "NaN"], [1, "+Inf"], [1, "-Inf"]]}]))
+    assert found is not None
+    assert math.isnan(found.value[0])
+    assert found.value[1:].tolist() == [math.inf, -math.inf]
+
+
+def test_known_heads_are_handed_back_and_cost_no_second_copy() -> None:
+    body = written([ONE, {**ONE, "metric": {"a": "b"}}])
+    first = quickly(body)
+    assert first is not None
+    second = quickly(body, first.heads)  # type: ignore[arg-type]
+    assert second is not None
+    assert second.heads is first.heads
+
+
+def test_the_rest_of_an_answer_stays_whole() -> None:
+    body = written([ONE], warnings=["]]}] is odd", "so is this"])
+    assert _read(body) == json.loads(body)
+    body = written([ONE], warnings=["one"], infos=[])
+    found = apart(body)
+    assert found is not None
+    assert json.loads(found[0]) == json.loads(written([], warnings=["one"], infos=[]))
+    assert list(found[1]) == [ONE]
+    assert len(found[1]) == 1
+    assert found[1][0] == ONE
+
+
+def test_a_list_that_is_no_json_is_a_bad_page() -> None:
+    with pytest.raises(BadPage, match=r"data\.result is broken"):
+        points(Matrix(b'[{"metric":{},"values":[[1,"1"]]}'))
+
+
+# a source that knows the series of the answer before
+
+
+def fleet(*instances: str, **labels: str) -> list[Series]:
+    values = [(T0.timestamp() + 10 * i, str(i)) for i in range(12)]
+    ones = [(at, "1") for at, _ in values]
+    held = []
+    for instance in instances:
+        common = {"instance": instance, "job": "vllm", **labels}
+        held.append(Series({"__name__": "up", **common}, ones, 10))
+        for name in ("vllm:num_requests_running", "vllm:generation_tokens_total"):
+            named = {"__name__": name, "engine": "0", "model_name": "m", **common}
+            held.append(Series(named, values, 10))
+        for part, le in (("sum", None), ("count", None), ("bucket", "1"), ("bucket", "+Inf")):
+            named = {"__name__": f"vllm:request_prompt_tokens_{part}", "engine": "0", **common}
+            held.append(Series(named if le is None else {**named, "le": le}, values, 10))
+    return held
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        fleet("a:1", "b:1"),
+        fleet("b:1", "a:1"),
+        fleet("a:1", "b:1", "c:1"),
+        fleet("b:1"),
+        fleet("a:1", "b:1", zone="x"),
+        fleet("a:1", "b:1") + fleet("a:1", replica="2"),
+        [s for s in fleet("a:1", "b:1") if s.labels.get("le") != "1"],
+    ],
+    ids=["same", "other order", "joined", "left", "relabelled", "twice", "other edges"],
+)
+def test_what_is_known_of_the_series_never_shows(then: list[Series]) -> None:
+    with PrometheusApi(fleet("a:1", "b:1")) as before, PrometheusApi(then) as after:
+        knowing = PrometheusSource(before.address, selector={"job": "vllm"}, step_seconds=10)
+        first = knowing.collect(T0, T0 + MINUTE)
+        assert first.scrapes.height == 12
+        knowing._api.url = after.address
+        fresh = PrometheusSource(after.address, selector={"job": "vllm"}, step_seconds=10)
+        fresh._targets = dict(knowing._targets)
+        found = knowing.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        truth = fresh.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        knowing.close()
+        fresh.close()
+    assert truth.scrapes.height
+    assert found.scrapes.equals(truth.scrapes)
+    assert found.targets == truth.targets
+    assert found.problems == truth.problems
