@@ -184,11 +184,11 @@ def _numbers(
 def _length(stem: str, ratio: float | None, mean: float | None, before: Any) -> str:
     """``prompts ×2.33 (55.0 → 128)``."""
     if ratio is None:
-        return f"{stem} tokens {evidence_value('prompt_tokens_mean', mean)}"
+        return f"{stem} tokens {figure(mean)}"
     moved = f"{stem}s {times(ratio, 3)}"
     if mean is None:
         return moved
-    now = evidence_value("prompt_tokens_mean", mean)
+    now = figure(mean)
     return f"{moved} (mean {now})" if before is None else f"{moved} ({figure(before)} → {now})"
 
 
