@@ -184,7 +184,7 @@ def _numbers(
 def _length(stem: str, ratio: float | None, mean: float | None, before: Any) -> str:
     """``prompts ×2.33 (55.0 → 128)``."""
     if ratio is None:
-        return f"{stem} tokens {figure(mean)}"
+        return f"{stem} tokens " + ("unknown" if mean is None else figure(mean))
     moved = f"{stem}s {times(ratio, 3)}"
     if mean is None:
         return moved
