@@ -244,11 +244,13 @@ class Progress:
             filled = int(width * share)
             bar = "#" * filled + "." * (width - filled)
             click.echo(
-                f"\r{self._label} [{bar}] {share:4.0%} {left:.0f} s left ", nl=False, err=True
+                f"\r{self._label} [{bar}] {100 * share:3.0f} % {left:.0f} s left ",
+                nl=False,
+                err=True,
             )
             self._shown = True
         else:
-            click.echo(f"{self._label}: {share:.0%}, {left:.0f} s left", err=True)
+            click.echo(f"{self._label}: {100 * share:.0f} %, {left:.0f} s left", err=True)
 
     def close(self) -> None:
         """Take the bar away."""
