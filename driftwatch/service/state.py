@@ -13,9 +13,11 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.signals.continuity import MAX_GAP_SECONDS
 
-# The longest window, and room for the scrape before it even at one scrape a minute.
-HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS) + timedelta(minutes=2)
+# The longest window, the look-back before it in which its base scrape may lie, and a minute for
+# the grid: with less, the answer would depend on how minutes are split over ticks.
+HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,9 @@ class State:
     """What one tick hands to the next.
 
     Attributes:
-        scrapes: the last minutes of scrapes (:data:`HISTORY`), and those of the open minute.
+        scrapes: the last minutes of scrapes (:data:`HISTORY`), those of the open minute, and of
+            a target without a usable one among them its last usable one, however old: whether it
+            restarted is seen from there.
         collected_until: per source name, up to where it was asked.
         evaluated_until: end of the last evaluated minute, None before the first.
         carried: what outlives the scrapes.

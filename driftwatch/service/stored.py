@@ -15,6 +15,7 @@ from driftwatch.service.state import HISTORY, State
 from driftwatch.store.store import Store
 
 _STATE = "tick"
+_SILENT = "tick.silent"
 _FRAMES = ("plateau", "alive", "seen")
 
 
@@ -31,7 +32,15 @@ def memory_of(state: State) -> dict[str, bytes]:
         ],
     }
     frames = {f"tick.{name}": _packed(getattr(carried, name)) for name in _FRAMES}
+    frames[_SILENT] = _packed(_older(state))
     return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
+
+
+def _older(state: State) -> pl.DataFrame:
+    """Scrapes in the state that the store's recent ones will not bring back."""
+    if state.evaluated_until is None:
+        return state.scrapes.clear()
+    return state.scrapes.filter(pl.col("time") < state.evaluated_until - HISTORY)
 
 
 def state_from(store: Store, now: datetime) -> State:
@@ -48,7 +57,9 @@ def state_from(store: Store, now: datetime) -> State:
     since = min(evaluated or now, now) - HISTORY
     frames = {name: _unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
     return State(
-        scrapes=store.scrapes(since, now + timedelta(minutes=1)),
+        scrapes=pl.concat(
+            [_unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+        ),
         collected_until={
             name: at
             for name, text in document["collected_until"].items()

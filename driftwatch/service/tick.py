@@ -19,6 +19,7 @@ from driftwatch.collect.schema import (
     Collected,
     Source,
     empty_scrapes,
+    told_once,
 )
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
@@ -124,11 +125,7 @@ def _with_page(incident: Incident, pages: Mapping[str, Mapping[str, Any] | None]
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Scrapes of several sources, one row per target and time."""
-    return (
-        pl.concat([empty_scrapes(), *frames])
-        .unique([*_KEY, "time"], keep="first", maintain_order=True)
-        .sort([*_KEY, "time"])
-    )
+    return told_once(pl.concat([empty_scrapes(), *frames]))
 
 
 def _floor(time: datetime) -> datetime:
@@ -150,8 +147,14 @@ def _keys(targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
 
 
 def _recent(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
-    """What the next minutes need: the longest window and the scrape before it."""
-    return scrapes.filter(pl.col("time") >= evaluated_until - HISTORY)
+    """What the next minutes need: the longest window, and the last usable scrape before it."""
+    begin = evaluated_until - HISTORY
+    recent = scrapes.filter(pl.col("time") >= begin)
+    usable = pl.col("ok")
+    older = scrapes.filter((pl.col("time") < begin) & usable)
+    last = older.group_by(_KEY, maintain_order=True).last().select(scrapes.columns)
+    silent = last.join(recent.filter(usable), on=_KEY, how="anti")
+    return pl.concat([silent, recent]).sort([*_KEY, "time"])
 
 
 def timing(rule: Rule) -> RuleTiming:
@@ -201,18 +204,18 @@ def _observations(
     rule: Rule, state: State, rows: pl.DataFrame, verdict: pl.Series
 ) -> Iterable[tuple[Observation, datetime]]:
     """The verdicts that can change anything: of keys that are open or become true."""
-    open_keys = {
-        key
-        for key, target in ((incident_key(rule, t), t) for t in state.targets)
-        if key in state.incidents
-    }
+    # keys of a rule all begin alike: where none is open, none is made for the whole fleet
+    prefix = identity(rule.id, {}).removesuffix("}")
+    any_open = any(key.startswith(prefix) for key in state.incidents)
+    open_keys = {incident_key(rule, t) for t in state.targets if any_open} & state.incidents.keys()
     judged = rows.select([*_KEY, "end", *_SINCE]).with_columns(verdict=verdict)
     ever_true = judged.group_by(_KEY, maintain_order=True).agg(pl.col("verdict").any())
+    if not open_keys:
+        ever_true = ever_true.filter("verdict")
     alive = [
-        TargetKey(row["instance"], row["engine"])
-        for row in ever_true.iter_rows(named=True)
-        if row["verdict"]
-        or incident_key(rule, TargetKey(row["instance"], row["engine"])) in open_keys
+        key
+        for key, true in ((TargetKey(i, e), v) for i, e, v in ever_true.iter_rows())
+        if true or incident_key(rule, key) in open_keys
     ]
     if not alive:
         return
