@@ -60,6 +60,36 @@ def scrape_frame(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(SCRAPE_SCHEMA), orient="row", strict=False)
 
 
+def in_order(scrapes: pl.DataFrame) -> pl.DataFrame:
+    """The rows by instance, engine and time; rows alike in these keep their order.
+
+    Scrapes mostly are in that order, and looking costs a fiftieth of sorting.
+    """
+    keys = [*KEY_COLUMNS, "time"]
+    if _is_before(scrapes, keys, or_same=True):
+        return scrapes
+    return scrapes.sort(keys, maintain_order=True)
+
+
+def told_once(scrapes: pl.DataFrame) -> pl.DataFrame:
+    """The rows in order, the first of those with the same instance, engine and time."""
+    keys = [*KEY_COLUMNS, "time"]
+    scrapes = in_order(scrapes)
+    if _is_before(scrapes, keys, or_same=False):
+        return scrapes
+    return scrapes.unique(keys, keep="first", maintain_order=True)
+
+
+def _is_before(scrapes: pl.DataFrame, keys: Sequence[str], *, or_same: bool) -> bool:
+    """Every row's keys are before the next row's; NULL is before nothing."""
+    before = pl.lit(or_same)
+    for key in reversed(keys):
+        last = pl.col(key).shift(1)
+        before = (last < pl.col(key)) | ((last == pl.col(key)) & before)
+    ordered: bool = scrapes.select(before.fill_null(False).slice(1).all()).item()
+    return ordered
+
+
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
     """Something a source could not read; what it could read is in the frame.

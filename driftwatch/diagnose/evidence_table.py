@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY_COLUMNS, TIME, in_order
 from driftwatch.detect.reference import REMEMBERED, no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.limits import limit_columns, with_allowances
@@ -117,7 +117,7 @@ def evidence_table(
         carried: state from the evaluation before.
     """
     before = carried or Carried()
-    scrapes = scrapes.sort([*_KEY, "time"], maintain_order=True)
+    scrapes = in_order(scrapes)
     epochs = with_epochs(scrapes)
     facts = scrape_facts(epochs)
     own = totals(epochs, windows, kind=kind, cut=cut)

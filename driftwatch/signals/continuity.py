@@ -11,7 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY_COLUMNS, in_order
 
 # Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
 MAX_GAP_SECONDS = 300.0
@@ -35,20 +35,34 @@ def in_seconds(microseconds: pl.Expr) -> pl.Expr:
     return (microseconds // 1_000_000).cast(pl.Float64) + (microseconds % 1_000_000) * 1e-6
 
 
-def _previous(column: str) -> pl.Expr:
-    """The last known value of ``column`` before this scrape, of the same target."""
+def _previous(scrapes: pl.DataFrame, column: str) -> pl.Expr:
+    """The last known value of ``column`` before this scrape; a target's first row has none.
+
+    A column that is known everywhere needs no filling, and then a row's own predecessor does,
+    which is several times faster; on a target's first row that is another target's.
+    """
+    if scrapes[column].null_count() == 0:
+        return pl.col(column).shift(1)
     return pl.col(column).forward_fill().shift(1).over(_KEY)
 
 
-def _changed(column: str, tolerance: float | None = None) -> pl.Expr:
+_NOT_FIRST = pl.col("previous_time").is_not_null()
+
+
+def _changed(scrapes: pl.DataFrame, column: str, tolerance: float | None = None) -> pl.Expr:
     """``column`` is known now and before, and differs (by more than ``tolerance``)."""
-    before = _previous(column)
+    before = _previous(scrapes, column)
     differs = (
         pl.col(column) != before
         if tolerance is None
         else (pl.col(column) - before).abs() > tolerance
     )
-    return differs.fill_null(False)
+    return differs.fill_null(False) & _NOT_FIRST
+
+
+def _fell(scrapes: pl.DataFrame, column: str) -> pl.Expr:
+    """``column`` is below its last known value."""
+    return (pl.col(column) < _previous(scrapes, column)).fill_null(False) & _NOT_FIRST
 
 
 def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
@@ -65,18 +79,18 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         restart: its counters started at 0); ``step_microseconds`` (time since the previous scrape
         that this scrape's increments cover, 0 where there is none).
     """
-    usable = scrapes.filter(pl.col("ok")).sort([*_KEY, "time"], maintain_order=True)
+    usable = in_order(scrapes.filter(pl.col("ok")))
     told_before = pl.col("time") == pl.col("time").shift(1).over(_KEY)
     usable = usable.filter(~told_before.fill_null(False)).with_columns(
         previous_time=pl.col("time").shift(1).over(_KEY)
     )
-    fell = pl.any_horizontal([(pl.col(c) < _previous(c)).fill_null(False) for c in _MONOTONE])
+    fell = pl.any_horizontal([_fell(usable, c) for c in _MONOTONE])
     usable = usable.with_columns(
         restarted=fell
-        | _changed("process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
-        | _changed("created_seconds", START_TIME_TOLERANCE_SECONDS),
-        configuration_changed=_changed("cache_config"),
-        edges_changed=pl.any_horizontal([_changed(c) for c in _EDGES]),
+        | _changed(usable, "process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
+        | _changed(usable, "created_seconds", START_TIME_TOLERANCE_SECONDS),
+        configuration_changed=_changed(usable, "cache_config"),
+        edges_changed=pl.any_horizontal([_changed(usable, c) for c in _EDGES]),
         after_gap=(
             (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds()
             > MAX_GAP_SECONDS * 1000
