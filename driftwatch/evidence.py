@@ -494,6 +494,23 @@ COLUMNS: tuple[Column, ...] = (
         "ttft_seconds",
     ),
     _c(
+        "queue_wait_estimate_10m_seconds",
+        "seconds",
+        "what a request that queues now will wait: mean waiting for capacity over first tokens per "
+        "second of the last 10 min (Little's law); speaks of those that no histogram has yet seen; "
+        "a lower bound where no first token came",
+        "waiting_capacity_requests",
+        "ttft_seconds",
+        alias=("queue wait", "queue time"),
+    ),
+    _c(
+        "deferred_requests_10m",
+        "requests",
+        "mean deferred requests over those of the last 10 min's scrapes that show any",
+        "waiting_deferred_requests",
+        off="none is deferred",
+    ),
+    _c(
         "slo_missed",
         "1",
         "over the last 10 min fewer than the SLO's share of requests met a target",

@@ -136,7 +136,11 @@ def evidence_table(
     limits = limit_columns(
         inside(facts, binding_windows),
         known.with_row_index("window").select(
-            "window", "max_num_seqs", "max_num_batched_tokens", "api_server_count"
+            "window",
+            "max_num_seqs",
+            "max_num_seqs_inferred",
+            "max_num_batched_tokens",
+            "api_server_count",
         ),
     )
     stuck = seconds_since_last_token(epochs, windows, before.alive)
@@ -153,6 +157,7 @@ def evidence_table(
         rows.with_row_index("window")
         .join(limits, on="window", how="left", maintain_order="left")
         .drop("window")
+        .with_columns(queue_wait_estimate_10m_seconds=_queue_wait())
     )
     rows = _only_when_fresh(rows)
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
@@ -172,6 +177,8 @@ _REACHING_BACK = (
     "limit_binding_share_10m_ratio",
     "waiting_deferred_share_10m_ratio",
     "binding_limit",
+    "queue_wait_estimate_10m_seconds",
+    "deferred_requests_10m",
     "binding_running_requests",
     "binding_waiting_requests",
     "scrapes_10m",
@@ -221,6 +228,15 @@ def _config_number(label: str) -> pl.Expr:
     return pl.col("cache_config").str.json_path_match(f"$.{label}").cast(pl.Float64, strict=False)
 
 
+def _queue_wait() -> pl.Expr:
+    """Waiting for capacity over first tokens per second (Little's law)."""
+    # without a first token the wait is longer than what was observed of it: at least as if one came
+    served = pl.col("first_tokens_10m").clip(lower_bound=1.0)
+    return pl.when(pl.col("observed_10m_seconds") > 0).then(
+        pl.col("capacity_mean") * pl.col("observed_10m_seconds") / served
+    )
+
+
 def _ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
     """The last 10 min's waits, cut at restarts and knob changes."""
     wait = pl.when(pl.col("queue_seconds_count") > 0).then(
@@ -233,7 +249,9 @@ def _ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
         observed_10m_seconds=pl.col("duration_seconds"),
         batch_assembly_wait_10m_seconds=wait,
         ttft_10m_seconds=ttft,
-        queue_share_of_ttft_10m_ratio=pl.when(ttft > 0).then(wait / ttft),
+        first_tokens_10m=pl.col("ttft_seconds_count"),
+        # waits are those of finished requests, TTFTs those of first tokens: not the same requests
+        queue_share_of_ttft_10m_ratio=pl.when(ttft > 0).then((wait / ttft).clip(upper_bound=1.0)),
     )
 
 
@@ -291,6 +309,7 @@ _EXTRA = (
     "allows_kv_cache",
     "binding_requests",
     "binding_since",
+    "deferred_since",
     "reference_kind",
     "reference_since",
     "reference_until",

@@ -25,15 +25,19 @@ SEQS, BUDGET, KV, DEFERRED, NONE = (
     "none",
 )
 _UNKNOWN = "unknown"
+_STALLED = "stalled"
 
 
 def binding_of_scrape() -> pl.Expr:
     """Which limit binds in one scrape (String).
 
     Reads ``running``, ``capacity``, ``deferred``, ``kv``, ``preempted``, ``tokens_per_step``,
-    ``several_api_servers`` and the settings ``max_num_seqs``, ``max_num_batched_tokens``,
-    ``api_server_count``. "unknown": requests wait for capacity, so a batch limit binds, but which
-    one cannot be told. NULL: not known whether any request waits.
+    ``stalled``, ``several_api_servers`` and the settings ``max_num_seqs``,
+    ``max_num_seqs_inferred``, ``max_num_batched_tokens``, ``api_server_count``.
+
+    "unknown": requests wait for capacity, so a batch limit binds, but which one cannot be told, or
+    none of the configured settings explains it. "stalled": requests run and no token came since
+    the scrape before, which is no batch limit. NULL: not known whether any request waits.
     """
     cap = pl.col("max_num_seqs")
     at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
@@ -53,17 +57,20 @@ def binding_of_scrape() -> pl.Expr:
         .then(None)
         .when(pl.col("capacity") <= 0)
         .then(pl.when(pl.col("deferred") > 0).then(pl.lit(DEFERRED)).otherwise(pl.lit(NONE)))
+        .when(pl.col("stalled").fill_null(False))
+        .then(pl.lit(_STALLED))
         .when(kv_pressed.fill_null(False))
         .then(pl.lit(KV))
         .when(kv_pressed.is_null() & pl.col("kv").is_null())
         .then(pl.lit(_UNKNOWN))
+        # a budget seen full is certain; a cap inferred from a plateau is not
+        .when(budget_full.fill_null(False) & pl.col("max_num_seqs_inferred").fill_null(False))
+        .then(pl.lit(BUDGET))
         .when(at_cap.fill_null(False))
         .then(pl.lit(SEQS))
         .when(budget_full.fill_null(False))
         .then(pl.lit(BUDGET))
-        .when(at_cap.is_null() | budget_full.is_null())
-        .then(pl.lit(_UNKNOWN))
-        .otherwise(pl.lit(NONE))
+        .otherwise(pl.lit(_UNKNOWN))
     )
 
 
@@ -78,7 +85,9 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
         ``binding_limit``, ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity) and their sum
-        ``binding_requests``; ``binding_since`` (first binding scrape).
+        ``binding_requests``; ``binding_since`` (first binding scrape); ``deferred_since`` and
+        ``deferred_requests_10m`` likewise of the scrapes with deferred requests;
+        ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     judged = pairs.join(serving, on="window", how="left", maintain_order="left").with_columns(
         limit=binding_of_scrape()
@@ -97,6 +106,9 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         binding_running_requests=pl.col("running").filter(batch).mean(),
         binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
         binding_since=pl.col("time").filter(batch).min(),
+        deferred_since=pl.col("time").filter(pl.col("deferred") > 0).min(),
+        deferred_requests_10m=pl.col("deferred").filter(pl.col("deferred") > 0).mean(),
+        capacity_mean=pl.col("capacity").mean(),
     )
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
@@ -119,6 +131,9 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "binding_running_requests",
         "binding_waiting_requests",
         "binding_since",
+        "deferred_since",
+        "deferred_requests_10m",
+        "capacity_mean",
         scrapes_10m=pl.col("n").cast(pl.Float64),
         limit_binding_share_10m_ratio=share,
         waiting_deferred_share_10m_ratio=deferred_share,

@@ -59,11 +59,33 @@ def recommend(
         return Recommendation("none", reason=f"undetermined: {named} unknown")
     if leaf.kind != "change":
         return Recommendation("none", reason=leaf.advice or leaf.meaning)
+    if _only_tpot_missed(evidence):
+        return Recommendation(
+            "none",
+            reason="do not change a knob: TTFT is in target and TPOT is not, and a larger batch "
+            "makes TPOT worse; add replicas or send less",
+        )
     if leaf.knob == "max_num_seqs":
         return _raise_max_num_seqs(evidence, serving)
     if leaf.knob == "max_num_batched_tokens":
         return _raise_max_num_batched_tokens(evidence, serving)
     return Recommendation("none", reason=f"no closed form for {leaf.knob}")
+
+
+def _only_tpot_missed(evidence: Mapping[str, Any]) -> bool:
+    """The time per output token misses its target while the time to first token meets its own.
+
+    Judged by the bounds that the buckets allow: TTFT surely met (lower bound), TPOT surely missed
+    (upper bound). Without a TTFT target nothing asks for a shorter queue either.
+    """
+    share = evidence.get("slo_share")
+    tpot = evidence.get("tpot_in_target_10m_upper_ratio")
+    if share is None or tpot is None or tpot >= share:
+        return False
+    if evidence.get("slo_ttft_seconds") is None:
+        return True
+    ttft = evidence.get("ttft_in_target_10m_ratio")
+    return ttft is not None and ttft >= share
 
 
 def _number(value: float) -> str:
@@ -122,6 +144,8 @@ def _raise_max_num_seqs(evidence: Mapping[str, Any], serving: Serving) -> Recomm
     price = ["restart"]
     if evidence.get("itl_seconds_mean") is not None and evidence.get("running_requests"):
         price.append(f"ITL rises with the batch (now {evidence['itl_seconds_mean'] * 1000:.3g} ms)")
+    if evidence.get("max_num_batched_tokens") is None:
+        price.append(f"max_num_batched_tokens (unknown) must be at least {wanted}")
     kv = evidence.get("allows_kv_cache")
     if kv is not None:
         price.append(f"KV holds {_number(kv)} requests")

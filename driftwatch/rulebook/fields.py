@@ -149,9 +149,11 @@ class Fields:
         found = (self._text(item, name) for item in items_of(self.file, node, name))
         return tuple(text for text in found if text is not None)
 
-    def condition(self, name: str, false_when_unknown: Collection[str] = ()) -> Condition | None:
+    def condition(
+        self, name: str, false_when_unknown: Collection[str] = (), *, required: bool = True
+    ) -> Condition | None:
         """A predicate; its problem is noted at its place in the file."""
-        node = self.get(name, required=True)
+        node = self.get(name, required=required)
         if node is None:
             return None
         if not isinstance(node, Scalar):
@@ -159,7 +161,11 @@ class Fields:
             return None
         text = str(node.raw if not isinstance(node.value, str) else node.value).rstrip()
         try:
-            return parse_condition(text, known=BY_NAME, false_when_unknown=false_when_unknown)
+            found = parse_condition(text, known=BY_NAME, false_when_unknown=false_when_unknown)
+            if found.columns:
+                return found
+            help_text = "name an evidence column: driftwatch evidence"
+            self.file.add(node.place, "constant", f"{name} reads no column", help_text)
         except ConditionError as error:
             place = self.file.inside(node, error.line, error.column, error.length)
             self.file.add(place, error.code, error.message, error.help_text)

@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast, get_args
 
+import polars as pl
+
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
 from driftwatch.rulebook.fields import Fields, entries_of, items_of
@@ -32,6 +34,7 @@ from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
 KEYS = (
     "alert",
     "when",
+    "given",
     "for",
     "keep_firing_for",
     "severity",
@@ -62,6 +65,7 @@ class Rule:
         group: name of the group it stands in.
         severity: page, ticket or notice.
         when: the condition; NULL is unknown, which neither fires nor resolves.
+        given: minutes in which this does not hold have no verdict; None = every minute has one.
         for_seconds: how long it must hold before it fires.
         keep_firing_for_seconds: how long it keeps firing after it last held.
         enabled: a disabled rule is loaded, checked and listed, but never evaluated.
@@ -79,6 +83,7 @@ class Rule:
     group: str
     severity: Severity
     when: Condition
+    given: Condition | None = None
     for_seconds: float = 0.0
     keep_firing_for_seconds: float = 0.0
     enabled: bool = True
@@ -89,6 +94,18 @@ class Rule:
     receivers: tuple[str, ...] = ()
     path: str = ""
     line: int = 0
+
+    @property
+    def verdict(self) -> pl.Expr:
+        """True, false, or NULL where an input is missing or ``given`` does not hold."""
+        if self.given is None:
+            return self.when.expression
+        return pl.when(self.given.expression).then(self.when.expression)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Every evidence column that it reads."""
+        return self.when.columns | (self.given.columns if self.given else frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +169,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
     # With `expr` instead, the unknown key was named already.
     instead = "expr" in entries.entries and "when" not in entries.entries
     when = None if instead else fields.condition("when")
+    given = fields.condition("given", required=False)
     severity = fields.choice("severity", get_args(Severity), required=True)
     enabled, reason = fields.flag("enabled", True), fields.text("reason")
     if not enabled and not reason:
@@ -174,6 +192,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         group=group,
         severity=cast("Severity", severity),
         when=when,
+        given=given,
         for_seconds=for_seconds,
         keep_firing_for_seconds=keep_firing_for,
         enabled=enabled,

@@ -116,8 +116,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if "slo_missed" in found:
         found["slo_missed"] = _slo_unknown(row)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
-        unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
-        found["binding_limit"] = f"requests wait, but {' and '.join(unknown)} unknown"
+        found["binding_limit"] = _which_limit(row)
     if row.get("forward_passes_overcounted"):
         for name in (
             "requests_per_forward_pass",
@@ -160,6 +159,18 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
             span = "the 2 min" if "_2m_" in ratio else "the window"
             found[ratio] = f"fewer than 100 finished requests in {span}"
     return found
+
+
+def _which_limit(row: Mapping[str, Any]) -> str:
+    """Why it cannot be told which limit makes requests wait."""
+    names = ("max_num_seqs", "max_num_batched_tokens")
+    unknown = [name for name in names if row.get(name) is None]
+    if unknown:
+        return f"requests wait, but {' and '.join(unknown)} unknown"
+    running = row.get("binding_running_requests")
+    level = "" if running is None else f" while {running:.3g} run"
+    said = " and ".join(f"{name} {row[name]:.0f}" for name in names)
+    return f"requests wait{level}, yet {said} are not full: does the server run with these?"
 
 
 def _slo_unknown(row: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ class Plan:
         needed = {
             source
             for rule in self.enabled
-            for column in rule.when.columns
+            for column in rule.columns
             for source in BY_NAME[column].sources
         }
         return tuple(column for column in BY_COLUMN if column in needed)

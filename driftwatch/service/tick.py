@@ -19,6 +19,7 @@ from driftwatch.collect.schema import (
     Collected,
     Source,
     empty_scrapes,
+    in_order,
     told_once,
 )
 from driftwatch.detect.reference import combined
@@ -96,7 +97,7 @@ def evaluate(
         inputs=plan.inputs,
         carried=state.carried,
     )
-    verdicts = table.rows.select(rule.when.expression.alias(rule.id) for rule in plan.enabled)
+    verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     incidents, changed, transitions = _live_through(state, table.rows, verdicts, plan)
     told = _with_pages(transitions, state, scrapes, serving, reference, plan)
     pages = {t.incident.id: t.incident.page for t in told}
@@ -154,7 +155,7 @@ def _recent(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
     older = scrapes.filter((pl.col("time") < begin) & usable)
     last = older.group_by(_KEY, maintain_order=True).last().select(scrapes.columns)
     silent = last.join(recent.filter(usable), on=_KEY, how="anti")
-    return pl.concat([silent, recent]).sort([*_KEY, "time"])
+    return in_order(pl.concat([silent, recent]))
 
 
 def timing(rule: Rule) -> RuleTiming:
@@ -234,15 +235,21 @@ def _observations(
         )
 
 
-_SINCE = ("binding_since", "seconds_since_last_token", "coverage_missing_seconds")
+# share of the last ten minutes → when the first of its scrapes was
+_SHARES = {
+    "limit_binding_share_10m_ratio": "binding_since",
+    "waiting_deferred_share_10m_ratio": "deferred_since",
+}
+_SINCE = ("binding_since", "deferred_since", "seconds_since_last_token", "coverage_missing_seconds")
 
 
 def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
     """When it began, where the condition's columns reach further back than the minute."""
-    columns = rule.when.columns
-    if "limit_binding_share_10m_ratio" in columns:
-        began: datetime | None = row["binding_since"]
-        return began
+    columns = rule.columns
+    for share, since in _SHARES.items():
+        if share in columns:
+            began: datetime | None = row[since]
+            return began
     for name in ("seconds_since_last_token", "coverage_missing_seconds"):
         if name in columns and row[name] is not None:
             end: datetime = row["end"]

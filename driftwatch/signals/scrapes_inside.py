@@ -19,8 +19,8 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         instance, engine, time, epoch, ``running``, ``capacity`` (waiting for capacity),
         ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the previous
-        scrape of the epoch, NULL on its first), ``several_api_servers``, and ``present``
-        (requests running or waiting).
+        scrape of the epoch, NULL on its first), ``several_api_servers``, and ``stalled``
+        (requests run, and no token came since the previous scrape of the epoch).
     """
     epoch = [*_KEY, "epoch"]
 
@@ -41,7 +41,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         kv=pl.col("kv_cache_usage_ratio"),
         preempted=increase("preemptions_total"),
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
-        present=(pl.col("running_requests") + pl.col("waiting_requests")) > 0,
+        stalled=(increase("generation_tokens_total") == 0) & (pl.col("running_requests") > 0),
     )
 
 

@@ -21,12 +21,14 @@ QUEUED = {
     "preempted": 0.0,
     "tokens_per_step": 20.0,
     "several_api_servers": False,
+    "stalled": False,
     "max_num_seqs": 64.0,
+    "max_num_seqs_inferred": False,
     "max_num_batched_tokens": 1024.0,
     "api_server_count": None,
 }
 _SCHEMA: dict[str, Any] = {
-    name: pl.Boolean if name == "several_api_servers" else pl.Float64 for name in QUEUED
+    name: pl.Boolean if isinstance(value, bool) else pl.Float64 for name, value in QUEUED.items()
 }
 
 
@@ -42,15 +44,27 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     ("at the cap, KV free", {"running": 64.0}, "max_num_seqs"),
     ("one below the cap", {"running": 63.0}, "max_num_seqs"),
     ("5 % below a large cap", {"running": 244.0, "max_num_seqs": 256.0}, "max_num_seqs"),
-    ("further below it", {"running": 242.0, "max_num_seqs": 256.0}, "none"),
+    # requests wait, and no setting as configured explains it: not "none", some limit holds them
+    ("further below it", {"running": 242.0, "max_num_seqs": 256.0}, "unknown"),
     ("far below the cap, budget full", {"tokens_per_step": 900.0}, "max_num_batched_tokens"),
     ("budget at 0.78", {"tokens_per_step": 0.78 * 1024}, "max_num_batched_tokens"),
-    ("budget not full", {"tokens_per_step": 700.0}, "none"),
+    ("budget not full", {"tokens_per_step": 700.0}, "unknown"),
     ("preempted at low KV", {"preempted": 2.0, "kv": 0.76}, "kv_cache"),
     ("KV full", {"kv": 0.95}, "kv_cache"),
     ("KV full at the cap", {"kv": 0.95, "running": 64.0}, "kv_cache"),
     ("preempting at the cap", {"preempted": 1.0, "running": 64.0}, "kv_cache"),
     ("preempting with a full budget", {"preempted": 1.0, "tokens_per_step": 1024.0}, "kv_cache"),
+    (
+        "a full budget outranks an inferred cap",
+        {"running": 64.0, "max_num_seqs_inferred": True, "tokens_per_step": 1000.0},
+        "max_num_batched_tokens",
+    ),
+    (
+        "a configured cap outranks a full budget",
+        {"running": 64.0, "tokens_per_step": 1000.0},
+        "max_num_seqs",
+    ),
+    ("no token since the last scrape", {"stalled": True, "running": 64.0}, "stalled"),
     ("deferred", {"running": 3.0, "capacity": 0.0, "deferred": 227.0}, "deferred"),
     ("nothing waits", {"running": 3.0, "capacity": 0.0}, "none"),
     ("nothing waits at the cap", {"running": 64.0, "capacity": 0.0}, "none"),
@@ -112,7 +126,7 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     (
         "two API servers, not full",
         {"several_api_servers": True, "api_server_count": 2.0, "tokens_per_step": 20.0},
-        "none",
+        "unknown",
     ),
 ]
 
