@@ -99,6 +99,11 @@ class RecordingSource:
         problems = tuple(p for p in page.problems if p.time is None or since <= p.time < until)
         return Collected(frame, self._targets(page.frame), problems)
 
+    def next_after(self, time: datetime) -> datetime | None:
+        """The first scrape at or after ``time``; None after the last."""
+        found = self._page().frame.filter(pl.col("time") >= time)["time"].min()
+        return found.astimezone(UTC) if isinstance(found, datetime) else None
+
     def close(self) -> None:
         """Forget what was read."""
         self._read = None

@@ -28,7 +28,10 @@ from driftwatch.diagnose.thresholds import (
     PLATEAU_EXACT_SHARE,
     PLATEAU_FREED_PER_REQUEST,
     PLATEAU_MIN_SCRAPES,
+    PLATEAU_MIN_SPARSE_SCRAPES,
     PLATEAU_SHARE,
+    PLATEAU_SPARSE_SCRAPES,
+    PLATEAU_SPARSE_SPAN_SECONDS,
     PLATEAU_TOP_SHARE,
     POWER_OF_TWO_BAND,
     SMALLEST_BUDGET_TOKENS,
@@ -134,6 +137,15 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
         | (pl.col("level") >= PLATEAU_EXACT_BELOW_REQUESTS)
         | (pl.col("exact_share") >= wanted)
     )
+    # where scrapes are a minute apart ten minutes hold no more than ten: five say as much there
+    seen = pairs.group_by("window").agg(
+        looked=pl.len(),
+        span_seconds=(pl.col("time").max() - pl.col("time").min()).dt.total_seconds(),
+    )
+    sparse = (pl.col("looked") <= PLATEAU_SPARSE_SCRAPES) & (
+        pl.col("span_seconds") >= PLATEAU_SPARSE_SPAN_SECONDS
+    )
+    enough = pl.when(sparse).then(PLATEAU_MIN_SPARSE_SCRAPES).otherwise(PLATEAU_MIN_SCRAPES)
     return (
         queued.group_by("window", maintain_order=True)
         .agg(
@@ -147,8 +159,9 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
             tokens_high=pl.col("tokens_per_step").quantile(0.9),
             budget=pl.col("max_num_batched_tokens").first(),
         )
+        .join(seen, on="window", how="left", maintain_order="left")
         .filter(
-            (pl.col("scrapes") >= PLATEAU_MIN_SCRAPES)
+            (pl.col("scrapes") >= enough)
             & (pl.col("share") >= PLATEAU_SHARE)
             & (pl.col("level") >= 1)
             & held

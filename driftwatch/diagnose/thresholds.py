@@ -13,6 +13,12 @@ BUDGET_FULL_RATIO = 0.75
 # A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
 # two values of equal chance would stay in a band of one in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8
+# With a scrape a minute (Prometheus' default) ten minutes hold ten scrapes, and a limit that binds
+# in half of them shows in five: five within the band over at least eight minutes are taken, for
+# levels a minute apart are independent of each other (chance as above: 1 in 16 for two values).
+PLATEAU_MIN_SPARSE_SCRAPES = 5
+PLATEAU_SPARSE_SCRAPES = 12
+PLATEAU_SPARSE_SPAN_SECONDS = 480
 # run_cap: 76 of 76 queued scrapes in the band. A budget-bound server (vllm.md 4, W2: running
 # 3.2-18.5 of 64) leaves the band in most scrapes.
 PLATEAU_SHARE = 0.8

@@ -217,7 +217,7 @@ def _tokens(mean: float) -> str:
 def _limit(page: Page) -> str | None:
     """Which limit binds, its numbers, then the state of the others."""
     if page["alert"] == "DeferredAdmission":
-        deferred = value(page, "waiting_deferred_requests")
+        deferred = value(page, "deferred_requests_10m")
         return None if deferred is None else f"{count(deferred)} deferred: {_DEFERRED_IS}"
     limits = (page["diagnosis"] or {}).get("limits", [])
     bound = [x["name"] for x in limits if x["binds"]]

@@ -37,6 +37,7 @@ _LENGTHS = (
 _COST = (
     "batch_assembly_wait_10m_seconds",
     "ttft_10m_seconds",
+    "queue_wait_estimate_10m_seconds",
     "queue_share_of_ttft_10m_ratio",
     "slo_missed",
     "ttft_in_target_10m_ratio",
@@ -62,7 +63,11 @@ _LIMITS = (
     "kv_cache_tokens",
     "prefix_cache_hit_ratio",
 )
-_DEFERRED = ("waiting_deferred_requests", "waiting_deferred_share_10m_ratio")
+_DEFERRED = (
+    "waiting_deferred_requests",
+    "deferred_requests_10m",
+    "waiting_deferred_share_10m_ratio",
+)
 _STUCK = ("seconds_since_last_token", "generation_tokens_per_second")
 _COVERAGE = (
     "coverage_missing_seconds",
@@ -92,6 +97,7 @@ SHORT: Mapping[str, str] = {
     "batch_assembly_wait_10m_seconds": "wait",
     "batch_assembly_wait_seconds": "wait",
     "ttft_10m_seconds": "TTFT",
+    "queue_wait_estimate_10m_seconds": "the queue alone",
     "ttft_seconds_mean": "TTFT",
     "itl_seconds_mean": "ITL",
     "tpot_seconds_mean": "TPOT",
@@ -111,6 +117,7 @@ SHORT: Mapping[str, str] = {
     "waiting_requests": "{} waiting",
     "waiting_capacity_requests": "{} waiting for capacity",
     "waiting_deferred_requests": "{} deferred",
+    "deferred_requests_10m": "{} deferred where any is",
     "waiting_deferred_share_10m_ratio": "deferred in {} of scrapes",
     "kv_cache_usage_ratio": "KV",
     "preemptions_per_second": "preemptions",

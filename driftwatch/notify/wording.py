@@ -199,9 +199,13 @@ def _waited(page: Page, past: bool) -> list[str]:
     wait = value(page, "batch_assembly_wait_10m_seconds")
     if wait is None:
         wait = value(page, "batch_assembly_wait_seconds")
+    verb = "had waited" if past else "wait"
+    queued = value(page, "queue_wait_estimate_10m_seconds")
+    if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
+        # what has finished waited little; what queues now is in no histogram yet
+        return [f"requests {verb} about {seconds(queued)} for a place"]
     if wait is None or wait < 0.1:
         return []
-    verb = "had waited" if past else "wait"
     ttft = value(page, "ttft_10m_seconds")
     if ttft is None or ttft < wait:
         return [f"requests {verb} {seconds(wait)}"]
@@ -229,7 +233,7 @@ def _stuck(page: Page, past: bool) -> list[str]:
 
 
 def _deferred(page: Page, past: bool) -> list[str]:
-    waiting = value(page, "waiting_deferred_requests")
+    waiting = value(page, "deferred_requests_10m")
     share = value(page, "waiting_deferred_share_10m_ratio")
     missed = _missed(page, past)
     were = "were " if past else ""
@@ -339,6 +343,15 @@ def no_verdict(page: Page) -> str | None:
     """What keeps the diagnosis or the advice from an answer, None where nothing does."""
     diagnosis, advised = page["diagnosis"], page["recommendation"]
     if diagnosis is not None and diagnosis["leaf"] == "undetermined":
+        if diagnosis["missing"] == ["binding_limit"]:
+            # which limit cannot be told: the settings that would tell are what is missing
+            names = ("max_num_seqs", "max_num_batched_tokens")
+            unknown = [name for name in names if value(page, name) is None]
+            return (
+                f"{' and '.join(unknown)} unknown"
+                if unknown
+                else "the configured limits are not full"
+            )
         return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
     if advised is not None and advised["action"] == "none":
         reason = clean(advised["reason"])

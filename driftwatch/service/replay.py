@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.schema import Source
 from driftwatch.service.explain import Window, measured_reference
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import tick
+from driftwatch.service.tick import CATCH_UP, tick
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that).
 STRIDE = timedelta(hours=1)
@@ -46,12 +47,26 @@ def replay(
         state = replace(state, reference=_reference(sources, baseline, plan))
     now = start
     while now < end:
-        now = min(now + stride, end)
+        now = min(_skipped(sources, now) + stride, end)
         edge = now + timedelta(seconds=max(s.settle_seconds for s in sources))
         state, outcome = tick(sources, state, edge, plan)
         if progress is not None:
             progress(now)
         yield outcome
+
+
+def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
+    """Where to go on: here, or at the next scrape when there is none for longer than is caught up.
+
+    One odd timestamp in a recording must not make a replay walk through the years between.
+    """
+    upcoming = [
+        after for s in sources if isinstance(s, RecordingSource) and (after := s.next_after(now))
+    ]
+    recorded = all(isinstance(s, RecordingSource) for s in sources)
+    if not recorded or not upcoming or min(upcoming) - now <= CATCH_UP:
+        return now
+    return min(upcoming)
 
 
 def _reference(sources: Sequence[Source], baseline: Window, plan: Plan) -> pl.DataFrame:

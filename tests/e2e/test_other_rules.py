@@ -184,3 +184,33 @@ def _series(answers: dict[str, Any], name: str) -> list[list[Any]]:
         (v for one in result for v in one["values"]), key=lambda v: v[0]
     )
     return values
+
+
+def test_one_odd_timestamp_does_not_walk_the_years(run: Any, raw: Path, tmp_path: Path) -> None:
+    page = (raw / "metrics_during_load.txt").read_text()
+    path = recording(tmp_path / "r.jsonl", lambda s: going_on(page, s), 3)
+    with path.open("a") as out:
+        out.write(json.dumps({"t": START + 5 * 365 * 86_400, "status": 200, "body": page}) + "\n")
+        out.write(json.dumps({"t": 0, "status": 200, "body": page}) + "\n")
+    result = run("replay", path, "--json", "--evidence", tmp_path / "e.parquet")
+    assert result.exit_code == 0, result.output
+    import polars as pl
+
+    rows = pl.read_parquet(tmp_path / "e.parquet")
+    observed = rows.filter(pl.col("duration_seconds") > 0)
+    assert len(observed) == 3
+
+
+def test_a_stale_configured_cap_is_no_silence(run: Any, raw: Path, tmp_path: Path) -> None:
+    """Requests wait while 3 of a configured 64 run: somebody is told, and asked about the 64."""
+    page = (raw / "metrics_lora_during.txt").read_text()
+    page = re.sub(r'(reason="deferred"\}) \S+', r"\1 0.0", page)
+    page = re.sub(r'(reason="capacity"\}) \S+', r"\1 8.0", page)
+    path = recording(tmp_path / "r.jsonl", lambda s: going_on(page, s), 15)
+    result = run("replay", path, "--json", "--max-num-seqs", 64, "--max-num-batched-tokens", 8192)
+    told = pages(result)
+    assert [p["alert"] for p in told] == ["BatchLimitBinding"]
+    assert told[0]["diagnosis"]["leaf"] == "undetermined"
+    assert told[0]["recommendation"]["action"] == "none"
+    assert "configured limits are not full" in told[0]["summary"]
+    assert "does the server run with these?" in told[0]["evidence"]["binding_limit"]["reason"]

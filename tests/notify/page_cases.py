@@ -340,7 +340,8 @@ STUCK = case(
 )
 
 DEFERRED_EVIDENCE = {
-    "waiting_deferred_requests": 5.0,
+    "waiting_deferred_requests": 4.0,
+    "deferred_requests_10m": 5.0,
     "waiting_deferred_share_10m_ratio": 0.8,
     "running_requests": 3.0,
     "waiting_requests": 5.0,

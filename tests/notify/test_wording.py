@@ -52,7 +52,7 @@ EXACT = {
     "kv": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
     "Do not change a knob; add a replica or free KV",
     "undetermined": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "No verdict: binding_limit unknown",
+    "No verdict: max_num_seqs and max_num_batched_tokens unknown",
     "stuck": "FIRING host:8000: no token for 3 min, 12 requests present. "
     "Do not change a knob; drain it, keep its logs, restart it",
     "deferred_ticket": "TICKET host:8000: 5 requests deferred in 80 % of scrapes. "
