@@ -3,6 +3,7 @@
 ```
 DriftwatchError
 ├── UsageError            the command line asks for what cannot be
+├── NoVerdict             what was asked cannot be known from this input
 ├── ConfigError           a configuration or rule file; carries every problem of the file
 ├── ConditionError        a condition is not a whitelisted predicate (position inside its text)
 ├── SourceError           a source gave no usable answer
@@ -36,6 +37,10 @@ class DriftwatchError(Exception):
 
 class UsageError(DriftwatchError):
     """The command line asks for something that cannot be answered."""
+
+
+class NoVerdict(DriftwatchError):
+    """What was asked cannot be known from this input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def note_errors(
             path = f"environment {environment[top]}"
             file.problems.append(Problem(path, None, None, "value", message))
             continue
-        place = _place(root, location, to_key=kind == "extra_forbidden")
+        place = place_of(root, location, to_key=kind == "extra_forbidden")
         name = str(location[-1]) if location else ""
         if kind == "extra_forbidden":
             known = sorted({f for m in _models_at(model, location[:-1]) for f in m.model_fields})
@@ -116,7 +116,7 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _place(root: Entries, location: tuple[int | str, ...], *, to_key: bool) -> Place:
+def place_of(root: Entries, location: tuple[int | str, ...], *, to_key: bool = False) -> Place:
     """The place of a location: its value, its key, or the nearest thing above it."""
     node: Node = root
     place = _first(root)

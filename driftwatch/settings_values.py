@@ -121,5 +121,8 @@ def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
 
 
 def _unusable(file: Path, code: str, reason: str) -> ConfigError:
+    if ":/" in str(file):  # a URL in place of a file's name may be the secret itself
+        message = "a file's name is wanted here, not a URL"
+        return ConfigError((Problem(SECRET, None, None, "value", message),))
     message = f"the secret in this file cannot be used: {reason}"
     return ConfigError((Problem(str(file), None, None, code, message),))

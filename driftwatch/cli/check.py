@@ -26,21 +26,27 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
-    """Check configuration and rules; every problem at once.
+    """Check configuration and rules, and the files they name; every problem at once.
 
-    RULE FILES are files, folders or globs; without any the configuration's, else the shipped
-    rules. Exit: 0 no problem, 1 problems found, 2 a file cannot be read, 3 warnings only.
+    Without arguments ./driftwatch.yaml is checked, where there is one. RULE FILES are files,
+    folders or globs; without any the configuration's, else the shipped rules. Exit: 0 no problem,
+    1 problems found, 2 a file cannot be read, 3 warnings only.
     """
+    from driftwatch.cli.database import config_here
     from driftwatch.errors import ConfigError
     from driftwatch.rulebook.book import read_rulebook
     from driftwatch.rulebook.render import render_problems
+    from driftwatch.service.needs import unmet
     from driftwatch.settings import Settings, load_settings
 
+    if config is None and not files:
+        config = config_here()
     problems: list[Problem] = []
     settings: Settings | None = None
     if config is not None:
         try:
             settings = load_settings(config)
+            problems += unmet(settings, config)
         except ConfigError as error:
             problems += error.problems
     paths = files or (settings.rules if settings is not None else ())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +16,15 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from driftwatch.store import Store
 
+DEFAULT_CONFIG = "driftwatch.yaml"
 DEFAULT_DATABASE = "driftwatch.db"
+DATABASE_VARIABLE = "DRIFTWATCH_DATABASE"
+
+
+def config_here() -> Path | None:
+    """``./driftwatch.yaml``, None where there is none."""
+    path = Path(DEFAULT_CONFIG)
+    return path if path.is_file() else None
 
 
 def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,30 +34,37 @@ def database_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--config",
         metavar="FILE",
         type=click.Path(),
-        help="Service configuration that names the database.",
+        help=f"Configuration that names the database; default ./{DEFAULT_CONFIG}, if there.",
     )(function)
     return click.option(
         "--db",
         metavar="FILE",
         type=click.Path(),
-        help=f"SQLite file; default {DEFAULT_DATABASE}.",
+        help=f"SQLite file; default {DATABASE_VARIABLE}, the configuration's, {DEFAULT_DATABASE}.",
     )(function)
 
 
 def database_of(db: str | None, config: str | None) -> str:
-    """Path or URL of the database that the two options mean.
+    """Path of the database that a command works on.
+
+    The first that says one: ``--db``, ``-c/--config``, ``DRIFTWATCH_DATABASE``,
+    ``./driftwatch.yaml``, else ``driftwatch.db``. As for ``driftwatch run``, the environment goes
+    before the ``database`` that a configuration file names.
 
     Raises:
-        UsageError: both are given.
         ConfigError: the configuration has problems.
     """
-    if db is not None and config is not None:
-        raise UsageError("give --db or --config, not both")
-    if config is not None:
-        from driftwatch.settings import load_settings
+    if db is not None:
+        return db
+    said = os.environ.get(DATABASE_VARIABLE)
+    if config is None and said:
+        return str(Path(said).expanduser())
+    path = config_here() if config is None else Path(config)
+    if path is None:
+        return DEFAULT_DATABASE
+    from driftwatch.settings import load_settings
 
-        return str(load_settings(config).database)
-    return DEFAULT_DATABASE if db is None else db
+    return str(load_settings(path).database)
 
 
 def open_store(db: str | None, config: str | None) -> Store:

@@ -39,12 +39,18 @@ def command(
 ) -> None:
     """Prove every input of every rule, at metrics pages (URL), a recording, or --config.
 
-    Exit code 0: every rule can fire on every target; 1: not, with the reason.
+    Without any of these, ./driftwatch.yaml is taken where there is one. Exit code 0: every rule
+    can fire on every target and every receiver can be told; 1: not, with the reason.
     """
+    from dataclasses import replace
+
+    from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.collect.schema import empty_scrapes
     from driftwatch.service.checkup import checkup
 
+    if config is None and not urls and recording is None:
+        config = config_here()
     plan = plan_from(config, **serving)
     sources = _sources(urls, recording, config)
     now = SystemClock().now()
@@ -64,7 +70,9 @@ def command(
 
     print_problems(problems)
     found = checkup(pl.concat(frames), plan.assign(targets), plan, baseline is not None)
-    _print(found, show_all, as_json, _pool_lines(config))
+    if config is not None:
+        found = replace(found, checks=(*found.checks, *_receivers(config)))
+    _print(found, show_all, as_json, _pool_lines(config), flags=config is None)
     click.get_current_context().exit(0 if found.ready else 1)
 
 
@@ -72,7 +80,9 @@ def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -
     given = [bool(urls), recording is not None, config is not None and not urls and not recording]
     if sum(given) != 1:
         raise UsageError(
-            "give URLs, --recording, or --config",
+            "give URLs, --recording, or --config; there is no ./driftwatch.yaml"
+            if not any(given)
+            else "give URLs or --recording, not both",
             help_text="driftwatch doctor http://host:8000/metrics",
         )
     if recording is not None:
@@ -91,6 +101,14 @@ def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -
     return sources_of(load_settings(config), SystemClock())
 
 
+def _receivers(config: Path) -> list[Check]:
+    from driftwatch.service.checkup import receivers_told
+    from driftwatch.service.needs import receiver_files
+    from driftwatch.settings import load_settings
+
+    return receivers_told(receiver_files(load_settings(config)))
+
+
 def _pool_lines(config: Path | None) -> dict[str, str]:
     """Pool name → ``file:line`` where it is configured."""
     if config is None:
@@ -107,7 +125,9 @@ def _pool_lines(config: Path | None) -> dict[str, str]:
     return found
 
 
-def _print(found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, str]) -> None:
+def _print(
+    found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, str], *, flags: bool
+) -> None:
     """Trouble first, verdict last."""
     if as_json:
         import json
@@ -126,7 +146,7 @@ def _print(found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, st
     fine = [c for c in checks if c.status == "ok"]
     for check in checks:
         if check.status in ("MISSING", "WARNING") or show_all:
-            _print_check(check, wide, lines)
+            _print_check(check, wide, lines, flags=flags)
     if not show_all:
         click.echo(f"ok      {len(fine)} checks (--all)")
     able = sum(found.rules.values())
@@ -134,7 +154,8 @@ def _print(found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, st
     click.echo(f"{word}: {able} of {len(found.rules)} rules can fire on every pool")
 
 
-def _print_check(check: Check, wide: int, lines: Mapping[str, str]) -> None:
+def _print_check(check: Check, wide: int, lines: Mapping[str, str], *, flags: bool) -> None:
+    """What was found, what it costs, how to mend it (with ``flags``, on the command line first)."""
     import textwrap
 
     click.echo(
@@ -150,9 +171,10 @@ def _print_check(check: Check, wide: int, lines: Mapping[str, str]) -> None:
         )
     if check.fix:
         place = lines.get(check.pool, "pools[]:") if check.pool is not None else ""
+        given = f"{check.flags}; or in the configuration, " if flags and check.flags else ""
         click.echo(
             textwrap.fill(
-                f"        fix       {f'{place} ' if place else ''}{check.fix}",
+                f"        fix       {given}{f'{place} ' if place else ''}{check.fix}",
                 80,
                 subsequent_indent=" " * 18,
                 break_on_hyphens=False,

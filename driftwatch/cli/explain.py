@@ -17,7 +17,7 @@ from driftwatch.cli.options import (
     print_problems,
     serving_options,
 )
-from driftwatch.errors import UsageError
+from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ _EXIT_NO_VERDICT = 4
 @click.option(
     "--db",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The store (default: of --config, else driftwatch.db).",
+    help="The store (default: as for driftwatch incidents).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
 @serving_options
@@ -65,9 +65,10 @@ def command(
 ) -> None:
     """Explain TARGET (host:8000, host:8000/1, or a pool of one): evidence, path, limits, advice.
 
-    TARGET may be left out where there is only one. Exit code 0: answered; 4: no verdict, the
-    input that is missing is named.
+    TARGET may be left out where there is only one. Without --recording, ./driftwatch.yaml is read
+    where there is one. Exit code 0: answered; 4: no verdict, what is missing is named.
     """
+    from driftwatch.cli.database import config_here
     from driftwatch.diagnose.walk import UNDETERMINED
     from driftwatch.service.explain import (
         explain,
@@ -76,6 +77,8 @@ def command(
         window_ending,
     )
 
+    if recording is None and serving["config"] is None:
+        serving["config"] = config_here()
     plan = plan_from(**serving)
     if recording is not None:
         scrapes, targets, end = from_recording(recording, plan)
@@ -141,15 +144,15 @@ def _from_store(
     plan: Plan,
 ) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime, list[Incident]]:
     """Stored scrapes around the window (and the baseline), the targets, the open incidents."""
-    from driftwatch.cli.database import open_store
+    from driftwatch.cli.database import config_here, open_store
     from driftwatch.service.stored import newest, stored_targets
 
     # with both, the configuration brings the pools and --db the data
-    named = (str(db), None) if db else (None, None if config is None else str(config))
-    with open_store(*named) as store:
+    named = None if config is None or config == config_here() else str(config)
+    with open_store(None if db is None else str(db), named) as store:
         last = newest(store)
         if last is None:
-            raise UsageError(
+            raise NoVerdict(
                 "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
             )
         end = at or last

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from driftwatch import __version__
-from driftwatch.errors import ConfigError, DriftwatchError
+from driftwatch.errors import ConfigError, DriftwatchError, NoVerdict
 
 # verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
 VERBS: dict[str, str] = {
@@ -105,21 +105,29 @@ def main() -> None:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except ConfigError as error:
+    except DriftwatchError as error:
         if debug:
-            raise
+            import traceback
+
+            traceback.print_exception(error)
+        sys.exit(_told(error))
+    sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
+
+
+def _told(error: DriftwatchError) -> int:
+    """Say what went wrong, and how it is mended; the exit code."""
+    if isinstance(error, ConfigError):
         from driftwatch.rulebook.render import render_problems
 
         click.echo(render_problems(error.problems), err=True)
-        sys.exit(EXIT_USAGE)
-    except DriftwatchError as error:
-        if debug:
-            raise
-        click.echo(f"error: {error.message}", err=True)
-        if error.help_text:
-            click.echo(f"help: {error.help_text}", err=True)
-        sys.exit(EXIT_USAGE)
-    sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
+        return EXIT_USAGE
+    unknown = isinstance(error, NoVerdict)
+    # that nothing is known is an answer, but not one in JSON
+    aside = not unknown or "--json" in sys.argv[1:]
+    click.echo(f"{'NO VERDICT' if unknown else 'error'}: {error.message}", err=aside)
+    if error.help_text:
+        click.echo(f"help: {error.help_text}", err=True)
+    return EXIT_NO_VERDICT if unknown else EXIT_USAGE
 
 
 def _drop_output() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -27,13 +28,14 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        status: MISSING (a rule cannot fire), WARNING (it can, but less well), off (a rule that is
-            switched off), ok.
+        status: MISSING (a rule cannot fire, or nobody hears of it), WARNING (it can, but less
+            well), off (a rule that is switched off), ok.
         where: target or pool.
         what: what was found.
         disables: rules or answers that this costs.
         fix: the setting that mends it, below its pool where ``where`` names one.
         pool: name of the pool that the setting belongs to, None where it is no pool's.
+        flags: what mends it on the command line, where that can.
     """
 
     status: Status
@@ -42,6 +44,7 @@ class Check:
     disables: tuple[str, ...] = ()
     fix: str | None = None
     pool: str | None = None
+    flags: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,9 @@ class Checkup:
 
     @property
     def ready(self) -> bool:
-        """Every enabled rule can fire on every target."""
-        return bool(self.rules) and all(self.rules.values())
+        """Every enabled rule can fire on every target, and nothing else is missing."""
+        missing = any(check.status == "MISSING" for check in self.checks)
+        return bool(self.rules) and all(self.rules.values()) and not missing
 
 
 def checkup(
@@ -76,7 +80,9 @@ def checkup(
     checks: list[Check] = []
     can = {rule.id: bool(targets) for rule in plan.enabled}
     if not targets:
-        checks.append(Check("MISSING", "sources", "no target answered", ("every rule",)))
+        checks.append(
+            Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
+        )
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     for key in sorted(targets):
@@ -103,16 +109,39 @@ def checkup(
     return Checkup(tuple(checks), can)
 
 
+_NO_TARGET = "does the source hold vllm: series, of servers that `match` lets through?"
+_NO_ANSWER = "is vLLM running there, and is the address right?"
+_NO_VLLM = (
+    "start vLLM without --disable-log-stats; if it runs with its statistics, this is not vLLM's "
+    "page: look at the address"
+)
+
+
+def receivers_told(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
+    """Whether somebody is told: receiver name and why a secret of it cannot be read, or None."""
+    checks = [
+        Check("ok", name, "receiver: its secrets can be read")
+        if reason is None
+        else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
+        for name, reason in receivers
+    ]
+    none = Check(
+        "WARNING",
+        "receivers",
+        "none configured: nobody is told",
+        (),
+        "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
+    )
+    return checks or [none]
+
+
 def _page(key: TargetKey, row: Mapping[str, object] | None) -> Check:
     if row is None:
-        return Check("MISSING", key.text, "no scrape", ("every rule",))
+        return Check("MISSING", key.text, "no scrape", ("every rule",), _NO_ANSWER)
     if not row["ok"]:
-        fix = (
-            "start vLLM without --disable-log-stats"
-            if "stats disabled" in str(row["reason"])
-            else None
-        )
-        return Check("MISSING", key.text, str(row["reason"]), ("every rule",), fix)
+        reason = str(row["reason"])
+        fix = _NO_VLLM if "stats disabled" in reason else _NO_ANSWER
+        return Check("MISSING", key.text, reason, ("every rule",), fix)
     return Check("ok", key.text, "page read")
 
 
@@ -190,6 +219,7 @@ def _settings(
                 "max_num_seqs: not configured, not in /metrics",
                 ("the sequence cap's margin until it is inferred from a plateau",),
                 "serving.max_num_seqs, or serving.startup_log",
+                flags="--max-num-seqs N, or --startup-log FILE",
             )
         )
     else:
@@ -208,6 +238,7 @@ def _settings(
                 "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
                 ("leaf token_budget_binding",),
                 "serving.max_num_batched_tokens, or serving.startup_log",
+                flags="--max-num-batched-tokens N, or --startup-log FILE",
             )
         )
     else:
@@ -235,6 +266,7 @@ def _settings(
                 "no reference for the lengths",
                 tuple(missing),
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
+                flags="--baseline FROM..TO",
             )
         )
     elif lengths:
@@ -265,25 +297,37 @@ def _slo(
         if target is None:
             continue
         off = [
-            key.text
+            (key, edges)
             for key, t in sorted(targets.items())
-            if t.pool == pool.name and not _is_edge(target, rows.get(key), name)
+            if t.pool == pool.name
+            and (edges := _edges(rows.get(key), name))
+            and target not in edges
         ]
+        known = any(t.pool == pool.name and _edges(rows.get(k), name) for k, t in targets.items())
         if off:
+            key, edges = off[0]
             checks.append(
                 Check(
                     "WARNING",
                     pool.name,
-                    f"slo.{name}_seconds {target:g} is no bucket edge on "
-                    f"{off[0]}: the share in target is a range",
-                    fix=f"an edge of vllm's {name} histogram, e.g. 0.75, 1, 2.5",
+                    f"slo.{name}_seconds {target:g} is no bucket edge on {key.text}: the share "
+                    "in target is a range",
+                    fix=f"slo.{name}_seconds: {_nearest(target, edges)}",
                 )
             )
-        else:
+        elif known:
             checks.append(Check("ok", pool.name, f"slo.{name}_seconds {target:g} is a bucket edge"))
     return checks
 
 
-def _is_edge(target: float, row: Mapping[str, object] | None, name: str) -> bool:
-    edges = None if row is None else row[f"{name}_seconds_edges"]
-    return isinstance(edges, list) and target in edges
+def _edges(row: Mapping[str, object] | None, name: str) -> list[float]:
+    """Finite bucket edges of a latency on the page; none where the page has not got them."""
+    edges = None if row is None or not row["ok"] else row[f"{name}_seconds_edges"]
+    return [e for e in edges if math.isfinite(e)] if isinstance(edges, list) else []
+
+
+def _nearest(target: float, edges: Sequence[float]) -> str:
+    """``0.75 or 1``: the edges on both sides."""
+    below, above = (e for e in edges if e < target), (e for e in edges if e > target)
+    near = (max(below, default=None), min(above, default=None))
+    return " or ".join(f"{edge:g}" for edge in near if edge is not None)

@@ -17,7 +17,7 @@ from driftwatch.diagnose.evidence_table import (
     minute_windows,
 )
 from driftwatch.diagnose.walk import walk
-from driftwatch.errors import UsageError
+from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.service.findings import finding
 from driftwatch.service.plan import Plan
@@ -39,6 +39,7 @@ def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Targe
 
     Raises:
         UsageError: nothing, or more than one target, answers to it; names the candidates.
+        NoVerdict: there is no target at all.
     """
     known = [targets[key] for key in sorted(targets)]
     listing = ", ".join(t.key.text for t in known[:8]) + (" ..." if len(known) > 8 else "")
@@ -52,7 +53,7 @@ def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Targe
     if len(found) == 1:
         return found[0]
     if not known:
-        raise UsageError("there is no target here", help_text="is the recording or store empty?")
+        raise NoVerdict("there is no target here", help_text="is the recording or store empty?")
     if not found:
         raise UsageError(f"no target {name!r}", help_text=f"known targets: {listing}")
     raise UsageError(
@@ -102,7 +103,7 @@ def explain(
         measured: reference rows of a baseline, or none.
 
     Raises:
-        UsageError: no scrape of the target lies in the window.
+        NoVerdict: no usable scrape of the target lies in the window.
     """
     upto = scrapes.filter(pl.col("time") <= window.end)
     reference = combined(measured, plan.declared_reference(targets.values()))
@@ -112,7 +113,7 @@ def explain(
         (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     )
     if rows["scrapes"][0] == 0:
-        raise UsageError(
+        raise NoVerdict(
             f"no usable scrape of {target.key.text} in "
             f"{window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ}",
             help_text=_why_none(upto, target, window) or _span_help(scrapes),

@@ -375,9 +375,69 @@ def test_the_configuration_names_the_database(
     )
     assert run("incidents", "-c", "driftwatch.yaml")[1].startswith("aaaa")
     assert run("incidents", "--db", "elsewhere.db")[1].startswith("aaaa")
-    code, _, err = run("incidents", "--db", "elsewhere.db", "-c", "driftwatch.yaml")
+    # as a page prints it: nothing named, typed where the configuration lies
+    assert run("incidents")[1].startswith("aaaa")
+    assert run("ack", "a" * 12, "--by", "ann")[0] == 0
+    assert run("db", "version")[1].startswith(f"{tmp_path}/elsewhere.db: ")
+
+
+def test_which_database_goes_before_which(
+    run: Run, fill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"a": "flag.db", "b": "variable.db", "c": "file.db", "d": "driftwatch.db"}
+    for digit, name in names.items():
+        fill(incident(digit), name=name)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "dw.yaml").write_text("database: ../file.db\n")
+
+    def first(*arguments: str) -> str:
+        code, out, err = run("incidents", *arguments)
+        assert (code, err) == (0, "")
+        return out[0]
+
+    assert first() == "d"
+    assert first("-c", "other/dw.yaml") == "c"
+    (tmp_path / "driftwatch.yaml").write_text("database: file.db\n")
+    assert first() == "c"
+    monkeypatch.setenv("DRIFTWATCH_DATABASE", str(tmp_path / "variable.db"))
+    assert first() == "b"
+    # the environment goes before `database` of any file, as it does for driftwatch run
+    assert first("-c", "other/dw.yaml") == "b"
+    assert first("--db", "flag.db", "-c", "other/dw.yaml") == "a"
+    monkeypatch.setenv("DRIFTWATCH_DATABASE", "")
+    assert first() == "c"
+
+
+def test_a_configuration_with_a_problem_is_not_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "driftwatch.yaml").write_text("databse: file.db\n")
+    code, _, err = run("incidents")
     assert code == 2
-    assert "not both" in err
+    assert "driftwatch.yaml:1:1: error[unknown-key]" in err
+    assert "did you mean database?" in err
+
+
+def test_explain_on_an_empty_store_knows_nothing(run: Run, fill: Callable[..., Path]) -> None:
+    fill()
+    code, out, err = run("explain", "host:8000")
+    assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
+    assert err.startswith("help: ")
+    code, out, err = run("explain", "host:8000", "--json")
+    assert (code, out) == (4, "")
+    assert err.startswith("NO VERDICT: ")
+
+
+def test_debug_keeps_the_message_and_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["driftwatch", "--debug", "incidents"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert "error: there is no database driftwatch.db" in err.splitlines()
 
 
 @pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0s", "999999999y"])

@@ -8,7 +8,8 @@ from click.testing import CliRunner, Result
 
 from driftwatch.cli.main import cli
 
-CONFIG = "receivers: [{name: oncall, stdout: {}}]\n"
+SOURCES = "sources: [{pages: ['http://host:8000/metrics']}]\n"
+CONFIG = SOURCES + "receivers: [{name: oncall, stdout: {}}]\n"
 RULE = """\
 groups:
   - name: g
@@ -45,7 +46,7 @@ def test_every_problem_and_the_verdict_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = write(tmp_path, "c.yaml", "receivers: [{name: oncal, stdout: {}}]\n")
+    config = write(tmp_path, "c.yaml", SOURCES + "receivers: [{name: oncal, stdout: {}}]\n")
     rule = write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape"))
     result = check("--config", config.name, rule)
     assert result.return_value == 1
@@ -70,6 +71,46 @@ def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
     assert "error[unknown-key] unknown key intervall" in result.output
     assert "severity is one of page, ticket, notice, not pages" in result.output
     assert result.output.endswith("2 errors in 2 files, 1 rule\n")
+
+
+def test_what_run_needs_is_looked_at_too(tmp_path: Path) -> None:
+    config = write(
+        tmp_path,
+        "c.yaml",
+        "sources: [{prometheus: 'http://p:9090', bearer_token_file: no.token}]\n"
+        "pools:\n"
+        "  - {name: a, serving: {startup_log: no.log}}\n"
+        "receivers:\n"
+        "  - {name: a, slack: {webhook_url_file: no.url}}\n"
+        "  - {name: b, webhook: {url_file: is.url, secret_file: https://host/CANARY}}\n",
+    )
+    write(tmp_path, "is.url", "https://host/path\n")
+    result = check("-c", config)
+    assert result.return_value == 1
+    lines = [line for line in result.output.splitlines() if "error[file]" in line]
+    places = [line.removeprefix(f"{config}:").partition(":")[0] for line in lines]
+    assert places == ["1", "3", "5", "6"]
+    for name, line in zip(("no.token", "no.log", "no.url"), lines[:3], strict=True):
+        assert f"{tmp_path / name}: " in line
+        assert "no such file or directory" in line
+    assert "a file's name is wanted here, not a URL" in lines[3]
+    assert "CANARY" not in result.output
+
+
+def test_a_configuration_that_does_nothing_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "driftwatch.yaml", "interval: 15s\n")
+    result = check()  # the file that lies here
+    assert result.return_value == 3
+    assert result.output.splitlines() == [
+        "driftwatch.yaml: warning[no-sources] no sources: nothing is watched",
+        " help: sources: [{pages: [http://host:8000/metrics]}]",
+        "driftwatch.yaml: warning[no-receivers] no receivers: nobody is told",
+        " help: receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
+        "2 warnings in 8 files, 8 rules",
+    ]
 
 
 def test_json(tmp_path: Path) -> None:

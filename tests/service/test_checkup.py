@@ -12,8 +12,9 @@ import pytest
 from service_cases import shipped_plan
 
 from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
-from driftwatch.service.checkup import Check, Checkup, checkup
+from driftwatch.service.checkup import Check, Checkup, checkup, receivers_told
 from driftwatch.service.plan import Plan, Pool, TunedFor
 
 KEY = TargetKey("host:8000", "0")
@@ -92,8 +93,53 @@ def test_unknown_settings_are_warned_of(shared_data: Path) -> None:
 
 
 def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
-    found = _checked(_page(shared_data), replace(COMPLETE, slo=Slo(ttft_seconds=0.8)))
-    assert ["no bucket edge" in c.what for c in _trouble(found)] == [True]
+    slo = Slo(ttft_seconds=0.8, tpot_seconds=0.06)
+    ttft, tpot = _trouble(_checked(_page(shared_data), replace(COMPLETE, slo=slo)))
+    assert "slo.ttft_seconds 0.8 is no bucket edge" in ttft.what
+    assert ttft.fix == "slo.ttft_seconds: 0.75 or 1"
+    assert "slo.tpot_seconds 0.06 is no bucket edge" in tpot.what
+    assert tpot.fix == "slo.tpot_seconds: 0.05 or 0.075"
+
+
+def test_a_server_that_is_down_says_nothing_of_edges(shared_data: Path) -> None:
+    pool = replace(COMPLETE, slo=Slo(ttft_seconds=0.8, tpot_seconds=0.05))
+    down = scrape_frame(
+        [
+            {
+                "instance": "host:8000",
+                "engine": "0",
+                "time": datetime(2026, 1, 5, tzinfo=UTC),
+                "ok": False,
+                "reason": "connection refused",
+            }
+        ]
+    )
+    found = _checked(down, pool)
+    (only,) = _trouble(found)
+    assert (only.status, only.what) == ("MISSING", "connection refused")
+    assert only.fix is not None and "is vLLM running there" in only.fix
+    assert not any("edge" in check.what for check in found.checks)
+
+
+def test_receivers() -> None:
+    (none,) = receivers_told([])
+    assert (none.status, none.what) == ("WARNING", "none configured: nobody is told")
+    good, bad = receivers_told([("a", None), ("b", "/x: no such file or directory")])
+    assert good.status == "ok"
+    assert (bad.status, bad.where) == ("MISSING", "b")
+    assert "/x: no such file" in bad.what
+    assert not Checkup((good, bad), {"R": True}).ready
+    assert Checkup((good, none), {"R": True}).ready
+
+
+def test_what_no_metric_shows_can_be_given_as_a_flag(shared_data: Path) -> None:
+    pool = replace(COMPLETE, serving=Serving(), tuned_for=TunedFor())
+    flags = [c.flags or "" for c in _trouble(_checked(_page(shared_data), pool))]
+    assert [text.partition(" ")[0] for text in flags] == [
+        "--max-num-seqs",
+        "--max-num-batched-tokens",
+        "--baseline",
+    ]
 
 
 def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
@@ -103,7 +149,9 @@ def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
     assert not any(found.rules.values())
     missing = next(c for c in found.checks if c.status == "MISSING")
     assert "stats disabled" in missing.what
-    assert missing.fix == "start vLLM without --disable-log-stats"
+    assert missing.fix is not None
+    assert missing.fix.startswith("start vLLM without --disable-log-stats")
+    assert "this is not vLLM's page" in missing.fix
 
 
 def test_several_api_servers_are_warned_of(shared_data: Path) -> None:

@@ -1,0 +1,106 @@
+"""What ``driftwatch run`` needs besides a configuration that parses: sources, files it can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from driftwatch.errors import ConfigError, Problem
+from driftwatch.settings import PrometheusSource, RecordingSource, Settings
+from driftwatch.settings_problems import place_of, without_secrets
+from driftwatch.yaml_positions import Entries, read_yaml
+
+Location = tuple[int | str, ...]
+
+
+def unmet(settings: Settings, path: Path) -> list[Problem]:
+    """Every file that the configuration names and that cannot be used, and what else is missing.
+
+    Args:
+        settings: as loaded from ``path``.
+        path: the configuration file, for the places.
+
+    Returns:
+        errors at their place in the file, and warnings: without a source or a receiver it says
+        too little to be of use, but nothing is wrong.
+    """
+    file = read_yaml(path)
+    root = file.root
+    for location, read in _files(settings):
+        reason = _why_not(read)
+        if reason is not None and isinstance(root, Entries):
+            file.add(place_of(root, location), "file", reason)
+    found = [without_secrets(problem) for problem in file.problems]
+    if not settings.sources:
+        help_text = "sources: [{pages: [http://host:8000/metrics]}]"
+        found.append(_warning(path, "no-sources", "no sources: nothing is watched", help_text))
+    if not settings.receivers:
+        help_text = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]"
+        found.append(_warning(path, "no-receivers", "no receivers: nobody is told", help_text))
+    return found
+
+
+def receiver_files(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Receiver name → why a secret of it cannot be read, None where all can."""
+    for number, receiver in enumerate(settings.receivers):
+        reasons = (_why_not(read) for read in _of_receiver(settings, number).values())
+        yield receiver.name, next((reason for reason in reasons if reason is not None), None)
+
+
+def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]]:
+    """Where a file is named, and how it is read."""
+    for i, source in enumerate(settings.sources):
+        if isinstance(source, RecordingSource):
+            recording = source.recording
+            yield ("sources", i, "recording"), _readable(recording, folder_too=True)
+        elif isinstance(source, PrometheusSource):
+            if source.bearer_token_file is not None:
+                yield ("sources", i, "bearer_token_file"), source.read_bearer_token
+            if source.basic_auth is not None and source.basic_auth.password_file is not None:
+                location = ("sources", i, "basic_auth", "password_file")
+                yield location, source.basic_auth.read_password
+    for i, pool in enumerate(settings.pools):
+        if pool.serving.startup_log is not None:
+            yield ("pools", i, "serving", "startup_log"), _readable(pool.serving.startup_log)
+    for i in range(len(settings.receivers)):
+        yield from _of_receiver(settings, i).items()
+
+
+def _of_receiver(settings: Settings, number: int) -> dict[Location, Callable[[], object]]:
+    receiver = settings.receivers[number]
+    slack, webhook = receiver.slack, receiver.webhook
+    found: dict[Location, Callable[[], object]] = {}
+    if slack is not None and slack.webhook_url_file is not None:
+        found["receivers", number, "slack", "webhook_url_file"] = slack.read_url
+    if webhook is not None and webhook.url_file is not None:
+        found["receivers", number, "webhook", "url_file"] = webhook.read_url
+    if webhook is not None and webhook.secret_file is not None:
+        found["receivers", number, "webhook", "secret_file"] = webhook.read_secret
+    return found
+
+
+def _readable(path: Path, *, folder_too: bool = False) -> Callable[[], object]:
+    """Open it, read one byte (a folder that may be one: list it)."""
+
+    def read() -> object:
+        if folder_too and path.is_dir():
+            return next(path.iterdir(), None)
+        with path.open("rb") as opened:
+            return opened.read(1)
+
+    return read
+
+
+def _why_not(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except ConfigError as error:
+        problem = error.problems[0]
+        return f"{problem.path}: {problem.message}"
+    except OSError as error:
+        return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    return None
+
+
+def _warning(path: Path, code: str, message: str, help_text: str) -> Problem:
+    return Problem(str(path), None, None, code, message, help_text, severity="warning")
