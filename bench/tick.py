@@ -4,9 +4,9 @@
 
 Every target serves a real page of the recorded vLLM server with moving counters. Timed is one
 steady tick that completes a minute: N new scrapes per target (1 unless told), read from bytes,
-joined with twelve minutes of history at one scrape per 15 s, one minute evaluated for every
-target. Fetching is not in it. Two paths, each beside a named alternative in the same run that
-only reads the same bytes:
+joined with its history at one scrape per 15 s, one minute evaluated for every target. Fetching
+is not in it. Two paths, each beside a named alternative in the same run that only reads the same
+bytes:
 
 * ``text``: pages as the servers serve them (families that driftwatch does not read included);
   alternative: ``prometheus_client``'s parser looped over the new pages.
@@ -42,13 +42,13 @@ from driftwatch.collect.prometheus import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.state import State
+from driftwatch.service.state import HISTORY, State
 from driftwatch.service.tick import evaluate
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SCRAPE_SECONDS = 15
-WARM_SCRAPES = 4 * 12
+WARM_SCRAPES = HISTORY // timedelta(seconds=SCRAPE_SECONDS)
 REPEATS = 5
 GOAL_SECONDS = 3.0
 _VALUE = re.compile(rb"^(vllm:\S+(?:_total|_sum|_count|_bucket)\{[^}]*\}) (\S+)$", re.M)
