@@ -13,8 +13,12 @@ from pydantic import BaseModel, ValidationError
 from driftwatch.errors import Problem
 from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
 
-# Keys whose values may be secret, and anything that looks like a URL.
-_KEY = r"(?i)[\w-]*(?:password|passwd|secret|token|url|key|auth)[\w-]*[\"']?\s*:\s*"
+# Keys whose values may be secret, and anything that looks like a URL. A count of tokens is none,
+# nor is the name of a file.
+_KEY = (
+    r"(?i)(?<![\w-])(?![\w-]*(?:tokens|_file)[\"']?\s*:)"
+    r"[\w-]*(?:password|passwd|secret|token|url|key|auth)[\w-]*[\"']?\s*:\s*"
+)
 _SECRET_KEY = re.compile(_KEY + r"[\"'\[]?$")
 _SECRET_VALUE = re.compile(_KEY + r"[\"'\[]?[^\s\[{\"']")
 _URL = re.compile(r"(?i)\w+://\S")
@@ -31,7 +35,15 @@ _KINDS = {
     "model_type": "keys and values are wanted here",
     "too_short": "at least one is wanted here",
     "finite_number": "a finite number is wanted here",
+    "path_type": "the name of a file is wanted here",
 }
+_HELP = {"string_type": "put it in quotes", "path_type": "put it in quotes"}
+# Patterns of settings_values in words.
+_PATTERNS = {
+    "^[A-Za-z0-9]": "a name has letters, digits, _, . and - and begins with a letter or a digit",
+    "^[A-Za-z_]": "a label's name has letters, digits and _ and does not begin with a digit",
+}
+_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 
 
 def note_errors(
@@ -50,10 +62,11 @@ def note_errors(
         error: from pydantic.
         environment: top-level key → variable, for values that did not come from the file.
     """
-    for one in error.errors(include_url=False, include_input=False, include_context=False):
+    for one in error.errors(include_url=False, include_input=False):
         location, kind = one["loc"], one["type"]
         top = str(location[0]) if location else ""
-        message = _KINDS.get(kind) or _lower(one["msg"].removeprefix("Value error, "))
+        context: Mapping[str, Any] = one.get("ctx", {})
+        message = _KINDS.get(kind) or _said(kind, one["msg"], context)
         if top in environment:
             path = f"environment {environment[top]}"
             file.problems.append(Problem(path, None, None, "value", message))
@@ -71,7 +84,66 @@ def note_errors(
         elif kind == "missing":
             file.add(place, "missing-key", f"{name} is missing")
         else:
-            file.add(place, "value", message, "put it in quotes" if kind == "string_type" else None)
+            help_text = _HELP.get(kind)
+            if kind == "source_kind":
+                place, help_text = _meant(root, location, _models_at(model, location)) or (
+                    place,
+                    None,
+                )
+            elif kind == "less_than_equal" and name == "share":
+                help_text = _as_share(root, location)
+            elif kind in ("int_type", "float_type"):
+                help_text = _unquoted(root, location)
+            file.add(place, "value", message, help_text)
+
+
+def _said(kind: str, message: str, context: Mapping[str, Any]) -> str:
+    """pydantic's message in this project's words; it never holds the value."""
+    if kind == "string_pattern_mismatch":
+        found = (text for begin, text in _PATTERNS.items() if context["pattern"].startswith(begin))
+        return next(found, "it does not have the form that is wanted here")
+    if kind == "string_too_long":
+        return f"at most {context['max_length']} characters are allowed here"
+    if kind == "literal_error":
+        return f"one of {context['expected'].replace(' or ', ', ')} is wanted here".replace("'", "")
+    bounds = [f"{word} {context[key]:g}" for key, word in _LIMITS.items() if key in context]
+    if bounds:
+        return f"a number {' and '.join(bounds)} is wanted here"
+    return _lower(message.removeprefix("Value error, "))
+
+
+def _meant(
+    root: Entries, location: tuple[int | str, ...], models: list[type[BaseModel]]
+) -> tuple[Place, str] | None:
+    """The key of a source that is close to a known one: its place, and the known one."""
+    known = sorted({name for model in models for name in model.model_fields})
+    node: Node | None = root
+    for part in location:
+        if isinstance(node, Entries) and isinstance(part, str) and part in node.entries:
+            node = node.entries[part][1]
+        elif isinstance(node, Items) and isinstance(part, int) and part < len(node.items):
+            node = node.items[part]
+    for key, (place, _) in node.entries.items() if isinstance(node, Entries) else ():
+        close = [] if key in known else difflib.get_close_matches(str(key), known, n=1)
+        if close:
+            return place, f"did you mean {close[0]}?"
+    return None
+
+
+def _as_share(root: Entries, location: tuple[int | str, ...]) -> str:
+    """``write 0.95`` for 95."""
+    value = _value(root, location)
+    if isinstance(value, int | float) and 1 < value <= 100:
+        return f"write {value / 100:g}"
+    return "a share is a number such as 0.95"
+
+
+def _unquoted(root: Entries, location: tuple[int | str, ...]) -> str | None:
+    """How a number is written that stands in quotes."""
+    value = _value(root, location)
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,12}(\.\d{1,6})?", value):
+        return None
+    return f"write {value}, without quotes"
 
 
 def checked_names(file: YamlFile, root: Entries) -> None:
@@ -144,15 +216,22 @@ def _first(node: Node) -> Place:
 
 
 def _has_items(root: Entries, location: tuple[int | str, ...]) -> bool:
-    value = plain(root)
+    value = _value(root, location)
+    return isinstance(value, list) and bool(value)
+
+
+def _value(root: Entries, location: tuple[int | str, ...]) -> object:
+    """What the file says at a location; None where it says nothing."""
+    value: Any = plain(root)
     for part in location:
         if isinstance(part, str) and part.startswith("("):
             continue
         try:
-            value = value[part]  # type: ignore[index]
+            value = value[part]
         except (KeyError, IndexError, TypeError):
-            return False
-    return isinstance(value, list) and bool(value)
+            return None
+    found: object = value
+    return found
 
 
 def _models_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[type[BaseModel]]:

@@ -37,7 +37,7 @@ def command(fast: bool) -> None:
 
     ascii = needs_ascii(sys.stdout)
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    sender = StdoutSender(mark=True)
+    sender = StdoutSender(mark=True, stored=False)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import shlex
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +21,18 @@ from driftwatch.cli.options import (
     print_problems,
     serving_options,
 )
-from driftwatch.errors import UsageError
+from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from driftwatch.collect.schema import Source, SourceProblem
+    from driftwatch.collect.schema import Source
+    from driftwatch.notify.delivery import Sender
     from driftwatch.service.explain import Window
     from driftwatch.service.state import Outcome
+
+
+_SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".csv")
 
 
 @click.command(name="replay")
@@ -71,43 +79,93 @@ def command(
     """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
 
     Pages go to stdout as they would have been sent, oldest first; nothing is delivered and no
-    database is touched. Exit code 0: the history was read; 1: parts of it could not be.
+    database is touched. Exit code 0: the history was read; 1: parts of it could not be; 4: none of
+    it could.
     """
+    from driftwatch.cli.history import Tally
+    from driftwatch.collect.fetch import without_secrets
+    from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.replay import replay
 
+    if evidence is not None:
+        check_evidence(evidence)
     plan = plan_from(**serving)
     progress = Progress("reading")
     sources = sources_from(recordings, prometheus, selector, step_seconds, progress)
-    span = _span(sources, since, until)
+    following = _explained(recordings, baseline, serving)
+    sender = StdoutSender(json=as_json, stored=False, next_command=following)
     rows: list[pl.DataFrame] = []
-    problems: list[SourceProblem] = []
+    read = Tally()
     told = 0
     never = {rule.id for rule in plan.enabled}
     try:
+        span = _span(sources, since, until)
         for outcome in replay(sources, span, plan, baseline=baseline):
-            problems += outcome.problems
+            read.add(outcome)
             if evidence is not None and not outcome.rows.is_empty():
                 rows.append(outcome.rows)
-            told += _print_pages(outcome, as_json)
-            never -= (
-                {r for r in never if outcome.verdicts[r].count()}
-                if len(outcome.verdicts)
-                else set()
-            )
+            told += _print_pages(outcome, sender)
+            if len(outcome.verdicts):
+                never -= {rule for rule in never if outcome.verdicts[rule].count()}
+    except UsageError as error:
+        if baseline is None or not recordings:
+            raise
+        raise UsageError(error.message, help_text=_reach(sources)) from error
     finally:
         progress.close()
         for source in sources:
             source.close()
-    print_problems(problems)
+    where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
+    print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
+    for warning in read.warnings():
+        click.echo(f"warning: {where}{warning}", err=True)
+    between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
+    if not read.usable:
+        raise NoVerdict(f"no usable scrape {between}: {where}{read.first_reason}")
     if evidence is not None:
         write_evidence(rows, evidence)
     if not told and not as_json:
-        click.echo(
-            f"no page between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        click.echo(f"no page {between}")
         for rule in sorted(never):
-            click.echo(f"{rule} could not fire: an input is missing (see doctor)")
-    click.get_current_context().exit(1 if problems else 0)
+            text = f"{rule} could not fire: an input is missing (see doctor)"
+            click.echo(textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False))
+    click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _explained(
+    recordings: Sequence[Path], baseline: Window | None, serving: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], str | None]:
+    """A page → the command that explains it from the same recording with the same options.
+
+    None where the history is not in one file that ``explain`` could read.
+    """
+    words: list[str] = []
+    for name, value in serving.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    if baseline is not None:
+        words += ["--baseline", f"{_iso(baseline.start)}..{_iso(baseline.end)}"]
+
+    def command(page: Mapping[str, Any]) -> str | None:
+        explain = page["links"]["explain"]
+        if explain is None or len(recordings) != 1:
+            return None
+        return f"{explain} {shlex.join(['--recording', str(recordings[0]), *words])}"
+
+    return command
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def _reach(sources: Sequence[Source]) -> str:
+    """From when to when the recordings reach."""
+    from driftwatch.collect.recording import RecordingSource
+
+    spans = [s.span() for s in sources if isinstance(s, RecordingSource)]
+    first, last = min(s[0] for s in spans), max(s[1] for s in spans)
+    return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def sources_from(
@@ -173,15 +231,28 @@ def _span(
     return first, last
 
 
-def _print_pages(outcome: Outcome, as_json: bool) -> int:
+def _print_pages(outcome: Outcome, sender: Sender) -> int:
     """Pages of one stretch; how many there were."""
-    from driftwatch.notify.stdout import StdoutSender
-
-    sender = StdoutSender(json=as_json)
     for transition in outcome.transitions:
         if transition.incident.page is not None:
             sender.send(transition.incident.page)
     return len(outcome.transitions)
+
+
+def check_evidence(path: Path) -> None:
+    """Whether the evidence can be written there; said before anything is read.
+
+    Raises:
+        UsageError: the suffix is none that is written, or the folder or file cannot be written.
+    """
+    if path.suffix not in _SUFFIXES:
+        raise UsageError(f"{path}: give a name that ends in .parquet, .jsonl or .csv")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{path}: there is no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{path}: not writable for this user")
 
 
 def write_evidence(rows: Sequence[pl.DataFrame], path: Path) -> None:
@@ -196,11 +267,9 @@ def write_evidence(rows: Sequence[pl.DataFrame], path: Path) -> None:
     try:
         if path.suffix == ".parquet":
             table.write_parquet(path, compression="zstd", statistics=False)
-        elif path.suffix in (".jsonl", ".ndjson"):
-            table.write_ndjson(path)
         elif path.suffix == ".csv":
             table.write_csv(path)
         else:
-            raise UsageError(f"{path}: give a name that ends in .parquet, .jsonl or .csv")
+            table.write_ndjson(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.service.deliver import Attempt
+    from driftwatch.service.state import Outcome
 
 
 @click.command(name="run")
@@ -22,8 +28,9 @@ from driftwatch.errors import UsageError
 def command(config: Path, once: bool) -> None:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
-    Serves its own /metrics, /-/healthy and /-/ready on `listen`. One process at a time may watch
-    with one database.
+    A server that stops answering, and one that answers again, are state changes too. Serves its
+    own /metrics, /-/healthy and /-/ready on `listen`. One process at a time may watch with one
+    database.
     """
     from datetime import timedelta
 
@@ -61,8 +68,10 @@ def command(config: Path, once: bool) -> None:
         )
         if once:
             try:
-                service.tick_once()
-                service.deliver_once()
+                outcome = service.tick_once()
+                attempts = service.deliver_once()
+                piped = any(receiver.stdout is not None for receiver in settings.receivers)
+                click.echo(_told(outcome, attempts), err=piped)
             finally:
                 service.stop()
             return
@@ -88,3 +97,18 @@ def command(config: Path, once: bool) -> None:
             service.stop()
             endpoint.close()
     log.info("stopped")
+
+
+def _told(outcome: Outcome, attempts: Sequence[Attempt]) -> str:
+    """What one tick did, on one line."""
+    good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
+    minutes = outcome.rows["end"].n_unique() if len(outcome.rows) else 0
+    counts = {
+        "scrapes": good,
+        "failed": len(outcome.scrapes) - good,
+        "minutes evaluated": minutes,
+        "incidents fired or resolved": len(outcome.transitions),
+        "pages sent": sum(attempt.result == "sent" for attempt in attempts),
+        "not taken": sum(attempt.result != "sent" for attempt in attempts),
+    }
+    return ", ".join(f"{number} {name}" for name, number in counts.items())

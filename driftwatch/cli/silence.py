@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from driftwatch.store import Store
 
 HEADER = ("ID", "UNTIL", "BY", "MATCHERS", "COMMENT")
+# what every incident carries; a rule may group by other labels, which then stand in incidents
+LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
 LONGEST_SECONDS = 366 * 86_400.0
 
 
@@ -98,6 +100,10 @@ def _add(
             parsed, until=now + timedelta(seconds=seconds), by=name, at=now, comment=comment
         )
         count = _matching(store, silence)
+        unknown = _unknown_labels(store, silence)
+    for name, close in unknown:
+        hint = f"; did you mean {close}?" if close else ""
+        click.echo(f"warning: no target here has a label {name}{hint}", err=True)
     matched = "no open incident" if count == 0 else f"{count} open"
     shown = " ".join(matcher.text for matcher in silence.matchers)
     _tell(
@@ -113,6 +119,17 @@ def _matching(store: Store, silence: Silence) -> int:
 
     found = store.open_incidents().values()
     return sum(matches(silence, labels_of(incident)) for incident in found)
+
+
+def _unknown_labels(store: Store, silence: Silence) -> list[tuple[str, str | None]]:
+    """Label names that no incident can carry as far as is known, each with a close known one."""
+    import difflib
+
+    known = set(LABELS)
+    for incident in store.incidents(limit=1000):
+        known |= incident.target.keys()
+    found = sorted({matcher.name for matcher in silence.matchers} - known)
+    return [(name, next(iter(difflib.get_close_matches(name, known, n=1)), None)) for name in found]
 
 
 def _tell(silence: Silence, words: str, as_json: bool) -> None:

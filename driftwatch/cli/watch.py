@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Duration, plan_from, serving_options
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def command(
 ) -> None:
     """Scrape URL... (http://host:8000/metrics) and print each minute and each page.
 
-    Ends at Ctrl-C.
+    Ends at Ctrl-C. Exit code 1: no page was ever read.
     """
     import tempfile
 
@@ -55,7 +56,8 @@ def command(
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
     screen = _Screen(source.version(), to_stderr=as_json)
-    receivers = [Receiver("stdout", ("page", "ticket", "notice"), StdoutSender(json=as_json))]
+    sender = StdoutSender(json=as_json, stored=db is not None)
+    receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
@@ -74,43 +76,42 @@ def command(
             finally:
                 service.stop()
                 service.deliver_once()
+    click.get_current_context().exit(EXIT_ANSWERED if screen.read else EXIT_PROBLEM)
 
 
 class _Screen:
-    """Prints what a tick found, once for every minute and target."""
+    """Prints what a tick found, once for every minute and target.
+
+    Attributes:
+        read: a page was read.
+    """
 
     def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
         from driftwatch.notify.stdout import needs_ascii
+        from driftwatch.service.failing import Failing
 
+        self.read = False
         self._versions = versions
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
-        self._failing: dict[str, str] = {}
+        self._failing = Failing()
 
     def show(self, outcome: Outcome) -> None:
         """Failures at once, then the minutes."""
-        for row in outcome.scrapes.iter_rows(named=True):
-            self._failure(row)
+        self.read = self.read or bool(outcome.scrapes["ok"].any())
+        for change in self._failing.changes(outcome.scrapes):
+            said = "answers again" if change.reason is None else f"NO DATA: {change.reason}"
+            self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {said}")
         for row in outcome.rows.iter_rows(named=True):
             self._minute(row)
 
     def _say(self, text: str) -> None:
-        from driftwatch.notify.layout import spell
+        from driftwatch.notify.layout import spell, wrap
 
-        click.echo(spell(text, self._ascii), err=self._err)
-
-    def _failure(self, row: Mapping[str, Any]) -> None:
-        """A scrape that failed is said when it begins and when it ends."""
-        where = row["instance"]
-        reason = None if row["ok"] else str(row["reason"])
-        if reason != self._failing.get(where):
-            if reason is not None:
-                self._say(f"{where}  NO DATA: {reason}")
-                self._failing[where] = reason
-            else:
-                self._say(f"{where}  answers again")
-                self._failing.pop(where, None)
+        for line in text.splitlines():
+            for short in wrap(spell(line, self._ascii), 80, " " * 11):
+                click.echo(short, err=self._err)
 
     def _minute(self, row: Mapping[str, Any]) -> None:
         from driftwatch.model import TargetKey
@@ -130,8 +131,8 @@ class _Screen:
                     "           give --startup-log FILE or --max-num-seqs N "
                     "--max-num-batched-tokens N"
                 )
+            self._say("UNKNOWN    speed at equal load: not measured by this release")
         name = f"{key.text}  " if len(self._known) > 1 else ""
         self._say(f"{name}{minute_line(row)}")
         if row["scrapes"]:
-            self._say("  speed    at equal load: not measured by this release")
             self._say(f"  limits   {limit_line(row)}")

@@ -284,7 +284,9 @@ def _todo(finding: Finding) -> Sequence[str]:
     elif _lacking(finding):
         said.append(f"do:      {_mend(finding)}")
     elif advice is not None:
-        said.append(f"do:      nothing to set: {advice.reason}")
+        # advice says what to do by itself
+        advised = advice.reason.lower().startswith("do not ")
+        said.append(f"do:      {'' if advised else 'nothing to set: '}{advice.reason}")
     missing = finding.diagnosis.missing if finding.diagnosis else ()
     said.append(
         f"next:    driftwatch doctor, driftwatch evidence {missing[0]}"

@@ -25,16 +25,17 @@ _INDENT = " " * len("09:52 UTC  ")
 def minute_line(row: Mapping[str, Any]) -> str:
     """``09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
-    Unknown values are said, never 0. At most 80 columns: words are shortened before a line is
-    broken.
+    Unknown values are said, never 0. One scrape alone gives no rate, so a minute that has no more
+    says it. At most 80 columns: words are shortened before a line is broken.
     """
     clock = f"{row['end']:%H:%M} UTC"
     if not row["scrapes"]:
         return f"{clock}  no usable scrape"
-    if row["running_requests"] == 0 and not row["generation_tokens_per_second"]:
-        return f"{clock}  idle"
+    few = f", {count(row['scrapes'])} scrape" if row["scrapes"] < 2 else ""
+    if row["running_requests"] == 0 and row["generation_tokens_per_second"] == 0:
+        return f"{clock}  idle{few}"
     full, short = (
-        f"{clock}  {', '.join(_said(row, unit))}" for unit in ("requests a pass", "a pass")
+        f"{clock}  {', '.join(_said(row, unit))}{few}" for unit in ("requests a pass", "a pass")
     )
     if columns(full) <= WIDTH:
         return full

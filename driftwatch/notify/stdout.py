@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -23,12 +23,16 @@ class StdoutSender:
         json: one line of JSON a page instead of the terminal's form.
         stream: where to; None = standard output, looked up at each page.
         mark: put Slack's state mark before line 1 (``demo`` shows it as the phone does).
+        stored: a database holds the incidents; False for pages of history.
+        next_command: of a page, instead of its ``explain`` command; terminal's form only.
     """
 
     name: str = "stdout"
     json: bool = False
     stream: TextIO | None = None
     mark: bool = False
+    stored: bool = True
+    next_command: Callable[[Mapping[str, Any]], str | None] | None = None
 
     def send(self, page: Mapping[str, Any]) -> None:
         """Write the page and flush.
@@ -42,7 +46,15 @@ class StdoutSender:
                 text = orjson.dumps(dict(page)).decode()
             else:
                 colour, ascii = wants_colour(stream), needs_ascii(stream)
-                text = render(page, colour=colour, ascii=ascii, mark=self.mark) + "\n"
+                text = render(
+                    page,
+                    colour=colour,
+                    ascii=ascii,
+                    mark=self.mark,
+                    stored=self.stored,
+                    next_command=None if self.next_command is None else self.next_command(page),
+                )
+                text += "\n"
             stream.write(text + "\n")
             stream.flush()
         except (OSError, ValueError) as error:

@@ -39,6 +39,7 @@ def render(
     ascii: bool = False,
     next_command: str | None = None,
     mark: bool = False,
+    stored: bool = True,
 ) -> str:
     """The whole page as text without a final newline.
 
@@ -49,6 +50,8 @@ def render(
         ascii: spell everything in ASCII.
         next_command: printed instead of the page's ``explain`` command.
         mark: put Slack's state mark before line 1.
+        stored: a database holds the incident. Of history none does: there is nothing to
+            acknowledge or to silence, and only ``next_command`` can explain it.
     """
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
@@ -73,7 +76,7 @@ def render(
                 ascii=ascii,
             )
             out += ["", table]
-    commands = [spell(text, ascii) for text in _commands(page, next_command)]
+    commands = [spell(text, ascii) for text in _commands(page, next_command, stored)]
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
 
 
@@ -93,15 +96,16 @@ def _about(page: Mapping[str, Any]) -> str:
     return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])} ({page['severity']}){rest}"
 
 
-def _commands(page: Mapping[str, Any], next_command: str | None) -> Iterator[str]:
+def _commands(page: Mapping[str, Any], next_command: str | None, stored: bool) -> Iterator[str]:
     advised, links = page["recommendation"], page["links"]
     if page["event"] == "firing" and not page["test"]:
         change = advised is not None and advised["action"] == "change"
         if change and page["severity"] != "notice":
             yield f"do:      {setting_change(advised)}"
-        yield f"ack:     {clean(links['ack'])}"
-        yield f"silence: {clean(links['silence'])}"
-    following = next_command or links["explain"]
+        if stored:
+            yield f"ack:     {clean(links['ack'])}"
+            yield f"silence: {clean(links['silence'])}"
+    following = next_command or (links["explain"] if stored else None)
     if following:
         yield f"next:    {clean(following)}"
     if links["runbook"]:

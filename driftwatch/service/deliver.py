@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.backoff import next_attempt
@@ -27,27 +27,47 @@ class Outbox(Protocol):
         """It did not; None = given up."""
 
 
-def deliver_due(
-    outbox: Outbox, senders: Mapping[str, Sender], now: datetime
-) -> list[tuple[str, str, str]]:
+class Attempt(NamedTuple):
+    """One attempt to deliver a page.
+
+    Attributes:
+        receiver: whom.
+        result: dead = given up.
+        reason: why it was not taken, empty where it was.
+        incident_id: whose page.
+        event: firing or resolved.
+        rule: id of the rule.
+    """
+
+    receiver: str
+    result: Literal["sent", "retried", "dead"]
+    reason: str
+    incident_id: str
+    event: str
+    rule: str
+
+
+def deliver_due(outbox: Outbox, senders: Mapping[str, Sender], now: datetime) -> list[Attempt]:
     """Send everything that is due, each receiver on its own.
 
     A delivery is marked only after the receiver took it: after a crash in between it is sent
     again, never lost.
 
     Returns:
-        (receiver, result, reason) per attempt; result is sent, retried or dead.
+        what became of each attempt.
     """
     results = []
     for delivery in outbox.due_deliveries(now):
+        page = delivery.payload
+        about = (delivery.incident_id, str(page["event"]), str(page["rule"]))
         sender = senders.get(delivery.receiver)
         if sender is None:
             reason = f"the configuration has no receiver {delivery.receiver!r} any more"
             outbox.mark_failed(delivery.id, now, reason, None)
-            results.append((delivery.receiver, "dead", reason))
+            results.append(Attempt(delivery.receiver, "dead", reason, *about))
             continue
         try:
-            sender.send(delivery.payload)
+            sender.send(page)
         except DeliveryError as error:
             again = (
                 None
@@ -60,8 +80,9 @@ def deliver_due(
                 )
             )
             outbox.mark_failed(delivery.id, now, error.message, again)
-            results.append((delivery.receiver, "retried" if again else "dead", error.message))
+            result: Literal["retried", "dead"] = "retried" if again else "dead"
+            results.append(Attempt(delivery.receiver, result, error.message, *about))
         else:
             outbox.mark_sent(delivery.id, now)
-            results.append((delivery.receiver, "sent", ""))
+            results.append(Attempt(delivery.receiver, "sent", "", *about))
     return results

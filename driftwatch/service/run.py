@@ -20,7 +20,8 @@ from driftwatch.collect.serving import from_server_info
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
-from driftwatch.service.deliver import deliver_due
+from driftwatch.service.deliver import Attempt, deliver_due
+from driftwatch.service.failing import Failing
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import Outcome
@@ -86,6 +87,7 @@ class Service:
         self._retention = retention
         self._on_outcome = on_outcome
         self._log = structlog.get_logger()
+        self._failing = Failing()
         self._state = state_from(store, clock.now())
         self._ask_servers()
         self._attempted = time.monotonic()
@@ -127,13 +129,22 @@ class Service:
             self._on_outcome(outcome)
         return outcome
 
-    def deliver_once(self) -> None:
-        """Send what is due."""
-        for receiver, result, reason in deliver_due(self._store, self._senders, self._clock.now()):
-            self.metrics.deliveries.labels(receiver, result).inc()
-            log = self._log.info if result == "sent" else self._log.warning
-            log("page " + result, receiver=receiver, **({"reason": reason} if reason else {}))
+    def deliver_once(self) -> list[Attempt]:
+        """Send what is due; what became of each."""
+        attempts = deliver_due(self._store, self._senders, self._clock.now())
+        for attempt in attempts:
+            self.metrics.deliveries.labels(attempt.receiver, attempt.result).inc()
+            log = self._log.info if attempt.result == "sent" else self._log.warning
+            log(
+                f"page {attempt.result}",
+                receiver=attempt.receiver,
+                id=attempt.incident_id,
+                rule=attempt.rule,
+                about=attempt.event,
+                **({"reason": attempt.reason} if attempt.reason else {}),
+            )
         self.metrics.undelivered.set(self._store.undelivered_count())
+        return attempts
 
     def prune(self) -> None:
         """Forget scrapes past their retention and incidents past a year."""
@@ -251,6 +262,11 @@ class Service:
             for rule in outcome.verdicts.columns:
                 unknown = outcome.verdicts[rule].filter(latest).null_count()
                 metrics.unknown.labels(rule).set(unknown)
+        for change in self._failing.changes(outcome.scrapes):
+            if change.reason is None:
+                self._log.info("answers again", target=change.instance)
+            else:
+                self._log.warning("no data", target=change.instance, reason=change.reason)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
         for transition in outcome.transitions:

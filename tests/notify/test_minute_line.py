@@ -48,10 +48,21 @@ def test_as_the_mock_up_has_it() -> None:
         ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
         ({"forward_passes_overcounted": True}, "≥12.0 requests a pass"),
         ({"restarted": True}, "restarted"),
+        ({"running_requests": 0.0, "generation_tokens_per_second": None}, "tokens/s unknown"),
+        ({"scrapes": 1.0, "waiting_requests": None}, "1 scrape"),
     ],
 )
 def test_what_is_special_is_said(change: dict[str, Any], said: str) -> None:
-    assert said in minute_line({**ROW, **change})
+    assert said in " ".join(minute_line({**ROW, **change}).split())
+
+
+def test_idle_is_known_never_guessed() -> None:
+    quiet = ROW | {"running_requests": 0.0, "generation_tokens_per_second": 0.0}
+    assert minute_line(quiet) == "09:52 UTC  idle"
+    assert "idle" not in minute_line(quiet | {"generation_tokens_per_second": None})
+    assert "idle" not in minute_line(quiet | {"running_requests": None})
+    assert minute_line(quiet | {"scrapes": 1.0}) == "09:52 UTC  idle, 1 scrape"
+    assert "scrape" not in minute_line(ROW | {"scrapes": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,33 @@ def test_the_key_names_the_engine_not_the_model() -> None:
 
     rule = PLAN.enabled[0]
     assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))
+
+
+def test_a_server_that_fails_is_said_when_it_begins_and_when_it_ends(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    """run_cap's server is restarted in the 24th minute: it answers nothing for a while."""
+    from structlog.testing import capture_logs
+
+    with Store.open(tmp_path / "d.db") as store:
+        service = _service(server, store, clock, Inbox())
+        with capture_logs() as logs:
+            _until(service, clock, recorded, 29)
+        service.stop()
+    said = [entry for entry in logs if entry["event"] in ("no data", "answers again")]
+    assert [entry["event"] for entry in said] == ["no data", "answers again"]
+    assert said[0]["target"] == said[1]["target"] == "host:8000"
+    assert said[0]["reason"]
+    failed = service.metrics.registry.get_sample_value(
+        "driftwatch_scrapes_total", {"result": "failed"}
+    )
+    assert failed == sum(body is None for _, body in recorded)
+    sent = [entry for entry in logs if entry["event"] == "page sent"]
+    assert [(entry["rule"], entry["about"]) for entry in sent] == [
+        ("BatchLimitBinding", "firing"),
+        ("BatchLimitBinding", "resolved"),
+    ]
+    assert len({entry["id"] for entry in sent}) == 1

@@ -291,6 +291,48 @@ def test_no_error_holds_a_secret(tmp_path: Path, text: str) -> None:
         ("receivers: [{name: a, stdout: {}, severities: []}]", "value", (1, 47), None, None),
         ("receivers: [{name: a, stdout: {}, severities: [pge]}]", "value", (1, 48), None, None),
         ("interval: 15", "value", (1, 11), None, None),
+        (
+            "pools: [{name: a, slo: {ttft_seconds: 1, share: 95}}]",
+            "value",
+            (1, 49),
+            "a number at most 1 is wanted here",
+            "write 0.95",
+        ),
+        (
+            "sources: [{labels: {a: b}, promethues: 'http://h'}]",
+            "value",
+            (1, 28),
+            "a source has exactly one of prometheus, pages, recording",
+            "did you mean prometheus?",
+        ),
+        (
+            "pools: [{name: a b}]",
+            "value",
+            (1, 16),
+            "a name has letters, digits, _, . and - and begins with a letter or a digit",
+            None,
+        ),
+        (
+            "pools: [{name: a, match: {b-c: d}}]",
+            "value",
+            (1, 32),
+            "a label's name has letters, digits and _ and does not begin with a digit",
+            None,
+        ),
+        (
+            "pools: [{name: a, serving: {max_num_batched_tokens: '512'}}]",
+            "value",
+            (1, 53),
+            "a whole number is wanted here",
+            "write 512, without quotes",
+        ),
+        (
+            "receivers: [{name: a, stdout: {}, severities: [pges]}]",
+            "value",
+            (1, 48),
+            "one of page, ticket, notice is wanted here",
+            None,
+        ),
         ("interval: 0s", "value", (1, 11), None, None),
         ("retention: -1h", "value", (1, 12), "a duration cannot be negative: -1h", None),
         ("listen: localhost", "value", (1, 9), None, None),
@@ -314,6 +356,21 @@ def test_what_is_wrong(
     assert message is None or problem.message == message
     assert message is None or problem.help_text == help_text
     assert problem.path == str(tmp_path / "driftwatch.yaml")
+
+
+def test_only_what_may_be_secret_is_hidden(tmp_path: Path) -> None:
+    shown = render_problems(
+        problems(
+            tmp_path,
+            "pools:\n"
+            "  - {name: a, serving: {max_num_batched_tokens: '512'}}\n"
+            "  - {name: b, tuned_for: {prompt_tokens: 'many'}}\n"
+            "receivers: [{name: a, slack: {webhook_url_file: 12}}]\n",
+        )
+    )
+    assert "<secret>" not in shown
+    for value in ("'512'", "'many'", "webhook_url_file: 12"):
+        assert value in shown
 
 
 def test_all_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:

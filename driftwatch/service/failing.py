@@ -1,0 +1,63 @@
+"""Which servers fail to answer, and when that begins and ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A server began to fail, fails for another reason, or answers again.
+
+    Attributes:
+        instance: the server.
+        time: of the scrape that shows it.
+        reason: why it fails, None = it answers again.
+    """
+
+    instance: str
+    time: datetime
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Failing:
+    """Remembers what was last said of each server, so that it is said once.
+
+    Attributes:
+        reasons: server that fails → its reason, numbers left out: a count of bytes that changes
+            with every scrape is no news.
+    """
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:
+        """What these scrapes change, in the order of their times.
+
+        Args:
+            scrapes: rows as sources bring them.
+        """
+        told = pl.col("instance").is_in(list(self.reasons))
+        failed_now = scrapes.filter(~pl.col("ok"))["instance"].unique().to_list()
+        rows = (
+            scrapes.select("instance", "time", "ok", "reason")
+            .filter(told | pl.col("instance").is_in(failed_now))
+            .sort("time", "instance", "ok", maintain_order=True)
+            .unique(["instance", "time"], keep="first", maintain_order=True)
+        )
+        for instance, time, ok, why in rows.iter_rows():
+            known = self.reasons.get(instance)
+            if ok and known is not None:
+                del self.reasons[instance]
+                yield Change(instance, time, None)
+            elif not ok:
+                reason = str(why)
+                kind = re.sub(r"\d+", "N", reason)
+                if kind != known:
+                    self.reasons[instance] = kind
+                    yield Change(instance, time, reason)

@@ -1,0 +1,154 @@
+"""replay of what cannot be read, what lies outside it, and where evidence goes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from driftwatch.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+AT = 1_790_000_000
+NONE_BETWEEN = "NO VERDICT: no usable scrape between 2026-09-21 14:13:20 and 2026-09-21 14:1"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+@pytest.fixture(scope="module")
+def page(shared_data: Path) -> str:
+    return (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+
+
+def write(bodies: Sequence[tuple[int | str, str]], name: str = "r.jsonl") -> None:
+    lines = [
+        json.dumps({"t": AT + 5 * i, "status": status, "body": body})
+        for i, (status, body) in enumerate(bodies)
+    ]
+    Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_recording_of_html_has_no_verdict(run: Run, as_json: bool) -> None:
+    write([(200, f"<html>{i}</html>") for i in range(20)])
+    code, out, err = run("replay", "r.jsonl", *(["--json"] if as_json else []))
+    assert code == 4
+    verdict, aside = (err, out) if as_json else (out, err)
+    assert NONE_BETWEEN in verdict
+    assert "HTML, not a metrics page" in verdict
+    assert "NO VERDICT" not in aside
+    assert err.count("warning: ") == 1  # one reason, whatever its numbers
+    assert "warning: 20 of 20 scrapes failed, e.g. HTML, not a metrics page" in err
+
+
+def test_pages_that_are_cut_off_are_a_problem(run: Run, page: str) -> None:
+    whole, cut = (200, page), (200, page[: len(page) // 2])
+    write([whole] * 10 + [cut] * 3 + [whole] * 20)
+    code, out, err = run("replay", "r.jsonl")
+    assert code == 1
+    assert out.startswith("no page between 2026-09-21 14:13:20 and ")
+    assert "warning: 3 of 33 scrapes failed, e.g. page cut off at byte" in err
+
+
+def test_a_recorded_failure_is_a_fact(run: Run, page: str) -> None:
+    write([(200, page)] * 10 + [(503, ""), ("exc", "refused")] + [(200, page)] * 20)
+    code, _, err = run("replay", "r.jsonl")
+    assert code == 0
+    assert "warning: 1 of 32 scrapes failed: answered 503\n" in err
+    assert "warning: 1 of 32 scrapes failed: no answer: refused\n" in err
+
+
+def test_the_rarer_reasons_are_counted(run: Run, page: str) -> None:
+    reasons = [("exc", word) for word in "abcdefgh"]
+    write([(200, page)] * 3 + reasons + [("exc", "a")])
+    code, _, err = run("replay", "r.jsonl")
+    lines = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert code == 0
+    assert len(lines) == 6
+    assert lines[0] == "warning: 2 of 12 scrapes failed, e.g. no answer: a"
+    assert lines[-1] == "warning: 3 of 12 scrapes failed for other reasons"
+
+
+def test_history_that_is_never_read_names_the_address_without_its_secret(run: Run) -> None:
+    code, out, err = run(
+        "replay",
+        "--prometheus",
+        "http://user:CANARY@127.0.0.1:9/prefix",
+        *("--from", "2026-01-01T00:00Z", "--to", "2026-01-01T00:10Z"),
+    )
+    assert code == 4
+    assert out.startswith("NO VERDICT: no usable scrape between 2026-01-01 00:00:00 and ")
+    assert "127.0.0.1:9/prefix: " in out
+    assert re.search(r"^warning: http://.*127.0.0.1:9/prefix: up: ", err, flags=re.M)
+    assert "CANARY" not in out + err
+
+
+def test_a_baseline_outside_the_recording(run: Run, page: str) -> None:
+    write([(200, page)] * 20)
+    code, _, err = run("replay", "r.jsonl", "--baseline", "2020-01-01T00:00Z..2020-01-01T01:00Z")
+    assert code == 2
+    assert "holds no two scrapes" in err
+    assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("e.txt", "give a name that ends in .parquet, .jsonl or .csv"),
+        ("no/such/e.csv", "there is no folder no/such"),
+    ],
+)
+def test_evidence_is_refused_before_anything_is_read(run: Run, file: str, said: str) -> None:
+    code, _, err = run("replay", "not-there.jsonl", "--evidence", file)
+    assert code == 2
+    assert said in err
+    assert "not-there" not in err
+
+
+def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -> None:
+    write([(200, page)] * 40)
+    _, out, _ = run("replay", "r.jsonl")
+    assert "could not fire" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Path) -> None:
+    path = str(shared_data / "vllm-0.32" / "run_cap")
+    code, out, _ = run("replay", path, "--max-num-seqs", "8")
+    assert code == 0
+    assert "ack: " not in out and "silence: " not in out
+    following = [line for line in out.splitlines() if line.startswith("next:")]
+    assert following
+    for line in following:
+        assert line.endswith(f"--recording {path} --max-num-seqs 8")
+    words = following[0].split()[2:]
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "concurrency_cap_binding" in out
+
+
+def test_the_configuration_that_lies_here_is_not_taken(run: Run, page: str) -> None:
+    write([(200, page)] * 20)
+    Path("driftwatch.yaml").write_text("wrong: 1\n")
+    assert run("replay", "r.jsonl")[0] == 0
+    assert run("evidence", "queue")[0] == 0
+    assert run("explain", "--recording", "r.jsonl")[0] in (0, 4)
+    assert run("replay", "r.jsonl", "-c", "driftwatch.yaml")[0] == 2
+    assert run("explain")[0] == 2
