@@ -102,7 +102,7 @@ def test_a_page_from_the_past_that_prometheus_holds(
     assert pages[0]["target"]["instance"] == "gpu-7:8000"
     assert pages[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
     assert pages[0]["recommendation"]["from"] == 8
-    assert [m.payload["text"] for m in slack.accepted] == [pages[0]["summary"]]
+    assert [m.payload["text"] for m in slack.accepted] == [f"🔴 {pages[0]['summary']}"]
     assert slack.accepted[0].mentions == ()
     listed = subprocess.run(
         [*DRIFTWATCH, "incidents", "--json", "-c", str(config)],
@@ -150,7 +150,7 @@ def test_run_watches_a_prometheus_that_scrapes(
             assert requests.get(f"{address}/-/healthy", timeout=5).status_code == 200
             own = requests.get(f"{address}/metrics", timeout=5).text
             service.send_signal(signal.SIGTERM)
-            assert service.wait(timeout=30) == 0
+            assert service.wait(timeout=60) == 0
         finally:
             service.kill()
             log.close()
