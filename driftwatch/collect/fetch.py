@@ -15,16 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http.client import IncompleteRead, RemoteDisconnected, responses
-from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from driftwatch.clock import Clock
+from driftwatch.collect.endable import EndableAdapter
 from driftwatch.errors import UsageError
 
 _CHUNK_BYTES = 64 * 1024
@@ -111,7 +108,7 @@ class Endpoint:
                 "Connection": "close",
             }
         )
-        adapter = _Adapter(self)
+        adapter = EndableAdapter(self._keep)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
 
@@ -180,38 +177,6 @@ class Endpoint:
             before.close()
         if held is not None and self._aborted:
             self.abort()
-
-
-class _Adapter(HTTPAdapter):
-    """Connections that can be ended from outside; no retries, no proxies, no environment."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        endpoint = self._endpoint
-
-        class Plain(HTTPConnection):
-            def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                endpoint._keep(made.dup())
-                return made
-
-        class Secure(HTTPSConnection):
-            def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                endpoint._keep(made.dup())
-                return made
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
 
 def _refusal(response: requests.Response, body_bytes: int) -> str | None:

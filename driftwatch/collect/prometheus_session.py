@@ -16,11 +16,9 @@ from typing import Any
 
 import orjson
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
+from driftwatch.collect.endable import EndableAdapter
 from driftwatch.collect.prometheus_points import Matrix, apart
 from driftwatch.errors import (
     AuthFailed,
@@ -94,9 +92,9 @@ class PrometheusSession(requests.Session):
         self._post_refused = False
         self._socket: socket.socket | None = None
         self._overdue = False
-        self._adapter = _Adapter(self)
+        self._adapter = EndableAdapter(self._hold)
 
-    def get_adapter(self, url: str) -> HTTPAdapter:
+    def get_adapter(self, url: str) -> EndableAdapter:
         """Always our own: the client library mounts one that retries."""
         return self._adapter
 
@@ -268,35 +266,3 @@ def _told(parsed: object) -> str:
         return ""
     parts = [str(parsed[key]) for key in ("errorType", "error") if parsed.get(key)]
     return " ".join(": ".join(parts).split())[:_TOLD_CHARACTERS]
-
-
-class _Adapter(HTTPAdapter):
-    """Connections whose socket the session can end."""
-
-    def __init__(self, session: PrometheusSession) -> None:
-        self._session = session
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        session = self._session
-
-        class Plain(HTTPConnection):
-            def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                session._hold(made.dup())
-                return made
-
-        class Secure(HTTPSConnection):
-            def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                session._hold(made.dup())
-                return made
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
