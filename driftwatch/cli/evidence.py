@@ -58,10 +58,8 @@ def command(
 
     plan = plan_from(**serving)
     assert recording is not None  # noqa: S101 - the other way has exited above
-    scrapes, targets, last = from_recording(recording, plan)
-    start = since or scrapes["time"].min()
-    end = until or last
-    window = Asked(start, end)  # type: ignore[arg-type]
+    scrapes, targets, whole = from_recording(recording, plan)
+    window = Asked(since or whole.start, until or whole.end)
     if window.start >= window.end:
         raise UsageError("--from is not before --to")
     measured = measured_reference(scrapes, baseline, targets, plan)

@@ -81,7 +81,8 @@ def command(
         serving["config"] = config_here()
     plan = plan_from(**serving)
     if recording is not None:
-        scrapes, targets, end = from_recording(recording, plan)
+        scrapes, targets, whole = from_recording(recording, plan)
+        end = whole.end
         incidents: list[Incident] = []
     else:
         scrapes, targets, end, incidents = _from_store(
@@ -119,9 +120,10 @@ def command(
 
 def from_recording(
     path: Path, plan: Plan
-) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime]:
-    """Every scrape of a recording, its targets, and the time of the last scrape."""
+) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], Window]:
+    """Every scrape of a recording, its targets, and from the first scrape to the last."""
     from driftwatch.collect.recording import RecordingSource
+    from driftwatch.service.explain import Window
 
     progress = Progress("reading")
     source = RecordingSource(path, progress=progress)
@@ -132,7 +134,8 @@ def from_recording(
         progress.close()
         source.close()
     print_problems(collected.problems)
-    return collected.scrapes, plan.assign(collected.targets), until - timedelta(microseconds=1)
+    whole = Window(since, until - timedelta(microseconds=1))
+    return collected.scrapes, plan.assign(collected.targets), whole
 
 
 def _from_store(

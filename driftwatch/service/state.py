@@ -53,7 +53,6 @@ class Outcome:
         rows: evidence rows of the minutes evaluated in this tick.
         verdicts: one Boolean column per enabled rule id, beside ``rows``.
         transitions: state changes somebody is told of, each incident with its page.
-        changed: every incident whose state changed or that was re-confirmed, open or just closed.
         scrapes: scrapes that this tick brought.
         problems: what the sources could not read.
     """
@@ -61,6 +60,5 @@ class Outcome:
     rows: pl.DataFrame
     verdicts: pl.DataFrame
     transitions: tuple[Transition, ...] = ()
-    changed: tuple[Incident, ...] = ()
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     problems: tuple[SourceProblem, ...] = ()

@@ -98,7 +98,7 @@ def evaluate(
         carried=state.carried,
     )
     verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    incidents, changed, transitions = _live_through(state, table.rows, verdicts, plan)
+    incidents, transitions = _live_through(state, table.rows, verdicts, plan)
     told = _with_pages(transitions, state, scrapes, serving, reference, plan)
     pages = {t.incident.id: t.incident.page for t in told}
     incidents = {key: _with_page(incident, pages) for key, incident in incidents.items()}
@@ -113,7 +113,6 @@ def evaluate(
         rows=table.rows,
         verdicts=verdicts,
         transitions=told,
-        changed=tuple(_with_page(incident, pages) for incident in changed),
         scrapes=brought,
         problems=problems,
     )
@@ -183,22 +182,18 @@ def incident_key(rule: Rule, target: TargetKey) -> str:
 
 def _live_through(
     state: State, rows: pl.DataFrame, verdicts: pl.DataFrame, plan: Plan
-) -> tuple[dict[str, Incident], tuple[Incident, ...], tuple[Transition, ...]]:
+) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
     """Advance every incident minute by minute; keys that are false and closed cost nothing."""
     minutes: dict[datetime, list[Observation]] = {}
     for rule in plan.enabled:
         for observation, end in _observations(rule, state, rows, verdicts[rule.id]):
             minutes.setdefault(end, []).append(observation)
     incidents: dict[str, Incident] = dict(state.incidents)
-    changed: dict[str, Incident] = {}
     transitions: list[Transition] = []
     for end in sorted(minutes):
-        before = incidents
-        incidents, happened = advance(before, end, minutes[end])
+        incidents, happened = advance(incidents, end, minutes[end])
         transitions += happened
-        changed |= {i.id: i for key, i in incidents.items() if before.get(key) != i}
-        changed |= {t.incident.id: t.incident for t in happened}
-    return incidents, tuple(changed.values()), tuple(transitions)
+    return incidents, tuple(transitions)
 
 
 def _observations(
