@@ -185,3 +185,14 @@ def test_slow_scrapes_do_not_depend_on_the_split(cap: FrameSource, every: int) -
     _, _, by_minutes = _live(source, [first + timedelta(minutes=m) for m in range(1, 29)] + [last])
     _, _, at_once = _live(source, [last])
     assert by_minutes.equals(at_once)
+
+
+def test_after_a_long_stop_the_last_six_hours_are_caught_up(cap: FrameSource) -> None:
+    first, _ = _span(cap)
+    stopped = State(
+        collected_until={"frame": first}, evaluated_until=first.replace(second=0, microsecond=0)
+    )
+    now = first.replace(second=0, microsecond=0) + timedelta(hours=10)
+    _, outcome = tick([cap], stopped, now, PLAN)
+    assert outcome.rows["start"].min() == now - timedelta(hours=6)
+    assert outcome.rows["end"].max() == now
