@@ -37,6 +37,7 @@ class Column:
 
 
 _LATER = "not collected by this release"
+_NO_GPU = "no DCGM or NVML reading of the target's GPUs"
 _REF = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
 _STEPS = ("itl_seconds", "ttft_seconds", "iteration_tokens")
 
@@ -51,6 +52,11 @@ def _c(
     dtype: DType = "float",
 ) -> Column:
     return Column(name, dtype, unit, meaning, sources, off, alias)
+
+
+def _gpu(name: str, unit: str, meaning: str, *alias: str) -> Column:
+    """A mean over the target's GPUs, of what DCGM or NVML read in the window."""
+    return _c(name, unit, meaning, "DCGM", "NVML", off=_NO_GPU, alias=alias)
 
 
 def _latency(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
@@ -116,6 +122,65 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
     ]
     return tuple(rows)
 
+
+_GPU = (
+    _c(
+        "gpu_count",
+        "GPUs",
+        "GPUs of this engine; a GPU that pods share counts by their shares",
+        "DCGM",
+        "NVML",
+        off="gpus_per_replica not declared, and no GPU joined to the target",
+        alias=("gpus_per_replica",),
+    ),
+    _c(
+        "gpu_count_source",
+        "1",
+        "where the GPU count came from, and what contradicts it",
+        "DCGM",
+        "NVML",
+        off="gpus_per_replica not declared, and no GPU joined to the target",
+        dtype="string",
+    ),
+    _gpu(
+        "gpu_utilization_ratio",
+        "1",
+        "a kernel was resident; not work. Under MIG the share of time its engine was busy",
+        "SM utilization",
+        "GPU_UTIL",
+    ),
+    _gpu("gpu_tensor_active_ratio", "1", "tensor pipe active", "tensor cores"),
+    _gpu("gpu_dram_active_ratio", "1", "memory interface active", "memory bandwidth"),
+    _gpu("gpu_power_watts", "watts", "board power, mean of the target's GPUs", "power draw"),
+    _gpu("gpu_sm_clock_hertz", "hertz", "SM clock, mean of the target's GPUs", "throttling"),
+    _c(
+        "gpu_sm_clock_ratio",
+        "1",
+        "SM clock over the reference",
+        "DCGM",
+        "NVML",
+        off=_REF,
+    ),
+    _c(
+        "gpu_clock_event_reasons",
+        "1",
+        "why the clocks are held down, in NVML's words",
+        "DCGM",
+        "NVML",
+        off="clock events not collected",
+        alias=("throttle reasons",),
+        dtype="string",
+    ),
+    _c(
+        "gpus_lost",
+        "GPUs",
+        "GPUs of the target that fell off the bus (NVML GPU_IS_LOST, XID 79)",
+        "DCGM",
+        "NVML",
+        off=_NO_GPU,
+        alias=("XID 79", "GPU_IS_LOST"),
+    ),
+)
 
 COLUMNS: tuple[Column, ...] = (
     _c("duration_seconds", "seconds", "how much of the window the scrapes cover", "any"),
@@ -201,7 +266,9 @@ COLUMNS: tuple[Column, ...] = (
         "tokens/s",
         "generated tokens per second and GPU",
         "generation_tokens_total",
-        off="gpus_per_replica not declared",
+        "DCGM",
+        "NVML",
+        off="no GPU count: gpus_per_replica not declared, no GPU joined to the target",
         alias=("throughput",),
     ),
     _c(
@@ -376,19 +443,7 @@ COLUMNS: tuple[Column, ...] = (
         "requests finished by abort",
         "aborted_requests_total",
     ),
-    _c(
-        "gpu_utilization_ratio",
-        "1",
-        "a kernel was resident; not work",
-        "DCGM",
-        off=_LATER,
-        alias=("SM utilization", "GPU_UTIL"),
-    ),
-    _c("gpu_tensor_active_ratio", "1", "tensor pipe active", "DCGM", off=_LATER),
-    _c("gpu_dram_active_ratio", "1", "memory interface active", "DCGM", off=_LATER),
-    _c("gpu_power_watts", "watts", "board power", "DCGM", off=_LATER),
-    _c("gpu_sm_clock_hertz", "hertz", "SM clock", "DCGM", off=_LATER),
-    _c("gpu_sm_clock_ratio", "1", "SM clock over the reference", "DCGM", off=_LATER),
+    *_GPU,
     _c(
         "speed_at_equal_load_ratio",
         "1",

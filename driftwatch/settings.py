@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Discriminator,
@@ -77,6 +77,16 @@ class PrometheusSource(Part):
     step: Seconds = Field(15.0, description="distance of the points asked for, as scraped")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
+    tenant: str | None = Field(
+        None, min_length=1, description="sent as X-Scope-OrgID (Mimir, Cortex, Thanos, Loki)"
+    )
+    ca_file: File | None = Field(None, description="authorities that its certificate is checked by")
+    query_timeout: Seconds = Field(15.0, description="for one query, to its last byte")
+    budget: Seconds = Field(60.0, description="for all queries of one tick")
+    dcgm: bool = Field(True, description="ask for DCGM_* series as well")
+    dcgm_match: Labels = Field(
+        default_factory=dict, description="labels a DCGM series must carry to be asked for"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -99,6 +109,18 @@ class PagesSource(Part):
     labels: Labels = Field(default_factory=dict, description="labels their targets get")
 
 
+class DcgmSource(Part):
+    """dcgm-exporter ``/metrics`` pages (or those of ``driftwatch agent``), scraped directly."""
+
+    dcgm: tuple[Url, ...] = Field(min_length=1, description="URLs of dcgm-exporter's /metrics")
+
+
+class NvmlSource(Part):
+    """NVML on the machine that driftwatch runs on."""
+
+    nvml: Literal[True] = Field(description="true: read this machine's GPUs")
+
+
 class RecordingSource(Part):
     """Recorded scrapes."""
 
@@ -109,23 +131,33 @@ class RecordingSource(Part):
 def _kind_of_source(value: object) -> str | None:
     """The tag of a source; tags stand in parentheses so that no key can be taken for one."""
     if isinstance(value, Mapping):
-        given = [kind for kind in ("prometheus", "pages", "recording") if kind in value]
+        # a Prometheus source has a dcgm switch of its own
+        given = [kind for kind in _KINDS if kind in value]
+        if "prometheus" in given and "dcgm" in given:
+            given.remove("dcgm")
         return f"({given[0]})" if len(given) == 1 else None
-    if isinstance(value, PrometheusSource):
-        return "(prometheus)"
-    if isinstance(value, PagesSource):
-        return "(pages)"
-    return "(recording)" if isinstance(value, RecordingSource) else None
+    return next((f"({name})" for name, kind in _KINDS.items() if isinstance(value, kind)), None)
+
+
+_KINDS: Mapping[str, type[Part]] = {
+    "prometheus": PrometheusSource,
+    "pages": PagesSource,
+    "recording": RecordingSource,
+    "dcgm": DcgmSource,
+    "nvml": NvmlSource,
+}
 
 
 SourceSettings = Annotated[
     Annotated[PrometheusSource, Tag("(prometheus)")]
     | Annotated[PagesSource, Tag("(pages)")]
-    | Annotated[RecordingSource, Tag("(recording)")],
+    | Annotated[RecordingSource, Tag("(recording)")]
+    | Annotated[DcgmSource, Tag("(dcgm)")]
+    | Annotated[NvmlSource, Tag("(nvml)")],
     Discriminator(
         _kind_of_source,
         custom_error_type="source_kind",
-        custom_error_message="a source has exactly one of prometheus, pages, recording",
+        custom_error_message="a source has exactly one of prometheus, pages, recording, dcgm, nvml",
     ),
 ]
 
@@ -190,7 +222,12 @@ class PoolSettings(Part):
     match: Labels = Field(
         default_factory=dict, description="labels a target must carry to belong to it"
     )
-    gpus_per_replica: Number | None = Field(None, description="GPUs of one target")
+    gpus_per_replica: Number | None = Field(
+        None, description="GPUs of one replica, all its engines together"
+    )
+    gpu_uuids: tuple[str, ...] = Field(
+        (), description="its GPUs on bare metal, joined to targets by hostname"
+    )
     serving: ServingSettings = Field(
         default_factory=lambda: ServingSettings.model_validate({}),
         description="serving configuration",

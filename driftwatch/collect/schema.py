@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.model import Target, TargetKey
 
@@ -113,11 +114,16 @@ class Collected:
         scrapes: rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time.
         targets: every target the source knows of now, with its labels.
         problems: what could not be read.
+        gpus: rows in :data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`.
+        silent: why nothing can be said of which targets exist; None where the source answered,
+            so that a target it does not list has left.
     """
 
     scrapes: pl.DataFrame
     targets: Mapping[TargetKey, Target]
     problems: tuple[SourceProblem, ...] = field(default=())
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    silent: str | None = None
 
 
 class Source(Protocol):

@@ -19,6 +19,7 @@ from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.continuity import with_epochs
 from driftwatch.signals.coverage import coverage_columns, input_coverage
+from driftwatch.signals.gpus import gpu_columns
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.scrapes_inside import inside, scrape_facts
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
@@ -101,6 +102,8 @@ def evidence_table(
     reference: pl.DataFrame | None = None,
     inputs: tuple[str, ...] = (),
     carried: Carried | None = None,
+    gpus: pl.DataFrame | None = None,
+    gpu_targets: pl.DataFrame | None = None,
 ) -> EvidenceTable:
     """Evidence rows of windows.
 
@@ -115,6 +118,8 @@ def evidence_table(
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
         inputs: registry columns whose loss counts as lost coverage.
         carried: state from the evaluation before.
+        gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`).
+        gpu_targets: :data:`driftwatch.signals.gpus.GPU_TARGET_SCHEMA`.
     """
     before = carried or Carried()
     scrapes = in_order(scrapes)
@@ -146,7 +151,10 @@ def evidence_table(
     stuck = seconds_since_last_token(epochs, windows, before.alive)
     seen = input_coverage(scrapes, windows, before.seen, inputs)
 
-    rows = base_columns(own, known)
+    on_gpus = gpu_columns(windows, gpus, gpu_targets)
+    # GPUs of this engine: declared, else found; whatever divides by them reads this column
+    known = known.with_columns(gpus_per_replica=on_gpus["gpu_count"])
+    rows = base_columns(own, known).with_columns(on_gpus)
     rows = rows.with_columns(
         *stuck.select("seconds_since_last_token"),
         *slo_columns(last_10m, known),

@@ -72,6 +72,7 @@ def _pool(pool: PoolSettings) -> Pool:
         if tuned is None
         else TunedFor(tuned.prompt_tokens, tuned.generation_tokens),
         gpus_per_replica=pool.gpus_per_replica,
+        gpu_uuids=pool.gpu_uuids,
     )
 
 
@@ -114,7 +115,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
             sources.append(_prometheus(source, settings, number))
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
-        else:
+        elif isinstance(source, kinds.RecordingSource):
             from driftwatch.collect.recording import RecordingSource
 
             sources.append(RecordingSource(source.recording, labels=source.labels))
@@ -146,7 +147,10 @@ def _prometheus(source: object, settings: Settings, number: int) -> Source:
         source.prometheus,
         selector=dict(source.match),
         step_seconds=source.step,
-        timeout_seconds=settings.read_timeout,
+        timeout_seconds=source.query_timeout,
+        budget_seconds=source.budget,
+        headers={} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
+        verify=True if source.ca_file is None else str(source.ca_file),
         name=f"prometheus {number}",
         bearer_token=source.read_bearer_token(),
         basic_auth=None if auth is None else (auth.username, auth.read_password()),

@@ -62,6 +62,8 @@ def findings_at(
         reference=reference,
         inputs=plan.inputs,
         carried=state.carried,
+        gpus=state.gpus,
+        gpu_targets=plan.gpu_targets(state.targets.values()),
     ).rows
     diagnosed = {
         name: walk(plan.trees[name], rows)

@@ -15,6 +15,7 @@ from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
+from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA
 
 
@@ -41,7 +42,8 @@ class Pool:
         serving: settings with provenance.
         slo: latency targets.
         tuned_for: declared lengths.
-        gpus_per_replica: GPUs per target, None = not declared.
+        gpus_per_replica: GPUs per instance (a replica: all its engines), None = not declared.
+        gpu_uuids: the GPUs of the pool's servers on bare metal, as declared.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Pool:
     slo: Slo = field(default_factory=Slo)
     tuned_for: TunedFor = field(default_factory=TunedFor)
     gpus_per_replica: float | None = None
+    gpu_uuids: tuple[str, ...] = ()
 
     def holds(self, target: Target) -> bool:
         """The target carries every label that the pool asks for."""
@@ -68,6 +71,8 @@ class Plan:
         default_serving: settings of targets that no configured pool matches.
         served: instance → settings that the server itself answered (``/server_info``); what a
             person configured wins over them.
+        own_hosts: names and addresses of the machine that driftwatch runs on, where it reads
+            NVML; empty elsewhere.
         external_url: where links of pages point to, None = command lines only.
     """
 
@@ -77,6 +82,7 @@ class Plan:
     pool_by: tuple[str, ...] = ("namespace", "model_name")
     default_serving: Serving = field(default_factory=Serving)
     served: Mapping[str, Serving] = field(default_factory=dict)
+    own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
 
     @property
@@ -138,6 +144,27 @@ class Plan:
                 }
             )
         return pl.DataFrame(rows, schema=SERVING_SCHEMA, orient="row")
+
+    def gpu_targets(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """What joins targets to GPUs, one row per target (:data:`GPU_TARGET_SCHEMA`)."""
+        rows: list[dict[str, Any]] = []
+        for target in targets:
+            pool, labels = self.pool_of(target), target.labels
+            host, _, port = target.key.instance.rpartition(":")
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "namespace": labels.get("namespace"),
+                    "pod": labels.get("pod"),
+                    "host": labels.get("hostname") or labels.get("node") or host or None,
+                    "port": int(port) if port.isdecimal() else None,
+                    "own_host": host.strip("[]") in self.own_hosts,
+                    "gpu_uuids": list(pool.gpu_uuids),
+                    "gpus_declared": pool.gpus_per_replica,
+                }
+            )
+        return pl.DataFrame(rows, schema=dict(GPU_TARGET_SCHEMA), orient="row")
 
     def declared_reference(self, targets: Iterable[Target]) -> pl.DataFrame:
         """``tuned_for`` of every target whose pool declares it."""

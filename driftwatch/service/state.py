@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import SourceProblem, empty_scrapes
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import Carried
@@ -28,6 +29,7 @@ class State:
         scrapes: the last minutes of scrapes (:data:`HISTORY`), those of the open minute, and of
             a target without a usable one among them its last usable one, however old: whether it
             restarted is seen from there.
+        gpus: GPU readings of the same span.
         collected_until: per source name, up to where it was asked.
         evaluated_until: end of the last evaluated minute, None before the first.
         carried: what outlives the scrapes.
@@ -37,6 +39,7 @@ class State:
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     evaluated_until: datetime | None = None
     carried: Carried = field(default_factory=Carried)

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.gpu_schema import gpus_told_once
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
     Collected,
@@ -78,7 +79,8 @@ def evaluate(
         {k: t for c in collected for k, t in c.targets.items()} if collected else state.targets
     )
     scrapes = _together([state.scrapes, brought])
-    state = replace(state, scrapes=scrapes, targets=targets)
+    gpus = gpus_told_once([state.gpus, *(c.gpus for c in collected)], until - HISTORY)
+    state = replace(state, scrapes=scrapes, gpus=gpus, targets=targets)
     first = _first_minute(state, until)
     last = _floor(until)
     if first is None or first >= last or not targets:
@@ -96,6 +98,8 @@ def evaluate(
         reference=reference,
         inputs=plan.inputs,
         carried=state.carried,
+        gpus=gpus,
+        gpu_targets=plan.gpu_targets(targets.values()),
     )
     verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     incidents, transitions = _live_through(state, table.rows, verdicts, plan)

@@ -18,7 +18,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "kv_cache_tokens": pl.Float64,
     "kv_block_tokens": pl.Float64,
     "api_server_count": pl.Float64,
-    "gpus_per_replica": pl.Float64,
+    "gpus_per_replica": pl.Float64,  # of one engine
     "slo_ttft_seconds": pl.Float64,
     "slo_tpot_seconds": pl.Float64,
     "slo_share": pl.Float64,

@@ -1,0 +1,203 @@
+"""The GPU table: what DCGM and NVML sources deliver, one row per (GPU or MIG instance, reading).
+
+Gauges in base units, as read; NULL is "not read", with the reason in ``reasons``, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+TIME = pl.Datetime("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuField:
+    """One quantity of a GPU.
+
+    Attributes:
+        column: its column in the GPU table, in its base unit.
+        dcgm_names: dcgm-exporter's names for it, the preferred one first.
+        factor: base units per unit of dcgm-exporter (MHz → 1e6 hertz).
+        nvml_call: the NVML call that gives it, "" where NVML has none.
+        meaning: one line.
+        on_by_default: dcgm-exporter's shipped list of counters has it.
+    """
+
+    column: str
+    dcgm_names: tuple[str, ...]
+    factor: float
+    nvml_call: str
+    meaning: str
+    on_by_default: bool = True
+
+
+_MIB = 2.0**20
+
+# Source: dcgm-exporter's etc/default-counters.csv and NVIDIA's DCGM field identifiers; NVML's
+# reference (nvml.h) for the calls. Units of DCGM: MHz, W, mJ, MiB, percent (DEV_*), 0–1 (PROF_*).
+GPU_FIELDS: tuple[GpuField, ...] = (
+    GpuField(
+        "utilization_ratio",
+        ("DCGM_FI_DEV_GPU_UTIL",),
+        0.01,
+        "nvmlDeviceGetUtilizationRates",
+        "a kernel was resident; not work",
+    ),
+    GpuField(
+        "memory_copy_utilization_ratio",
+        ("DCGM_FI_DEV_MEM_COPY_UTIL",),
+        0.01,
+        "nvmlDeviceGetUtilizationRates",
+        "device memory was read or written",
+    ),
+    GpuField(
+        "engine_active_ratio",
+        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",),
+        1.0,
+        "nvmlGpmMetricsGet",
+        "the graphics or compute engine was busy; holds under MIG as well",
+    ),
+    GpuField(
+        "sm_active_ratio",
+        ("DCGM_FI_PROF_SM_ACTIVE",),
+        1.0,
+        "nvmlGpmMetricsGet",
+        "an SM had a warp, mean over SMs",
+        on_by_default=False,
+    ),
+    GpuField(
+        "tensor_active_ratio",
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",),
+        1.0,
+        "nvmlGpmMetricsGet",
+        "the tensor pipe was active",
+    ),
+    GpuField(
+        "dram_active_ratio",
+        ("DCGM_FI_PROF_DRAM_ACTIVE",),
+        1.0,
+        "nvmlGpmMetricsGet",
+        "the memory interface was active",
+    ),
+    GpuField(
+        "sm_clock_hertz",
+        ("DCGM_FI_DEV_SM_CLOCK",),
+        1e6,
+        "nvmlDeviceGetClockInfo",
+        "SM clock",
+    ),
+    GpuField(
+        "memory_clock_hertz",
+        ("DCGM_FI_DEV_MEM_CLOCK",),
+        1e6,
+        "nvmlDeviceGetClockInfo",
+        "memory clock",
+    ),
+    GpuField(
+        "power_watts",
+        ("DCGM_FI_DEV_POWER_USAGE",),
+        1.0,
+        "nvmlDeviceGetPowerUsage",
+        "board power",
+    ),
+    GpuField(
+        "energy_joules_total",
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",),
+        1e-3,
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "energy since the driver was loaded; a counter",
+    ),
+    GpuField(
+        "temperature_celsius",
+        ("DCGM_FI_DEV_GPU_TEMP",),
+        1.0,
+        "nvmlDeviceGetTemperature",
+        "temperature of the GPU",
+    ),
+    GpuField(
+        "framebuffer_used_bytes",
+        ("DCGM_FI_DEV_FB_USED",),
+        _MIB,
+        "nvmlDeviceGetMemoryInfo",
+        "device memory in use; vLLM allocates ahead, so it says nothing of KV pressure",
+    ),
+    GpuField(
+        "framebuffer_free_bytes",
+        ("DCGM_FI_DEV_FB_FREE",),
+        _MIB,
+        "nvmlDeviceGetMemoryInfo",
+        "device memory that is free",
+    ),
+    GpuField(
+        "xid_code",
+        ("DCGM_FI_DEV_XID_ERRORS",),
+        1.0,
+        "",
+        "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
+    ),
+    GpuField(
+        "clock_event_reasons",
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),
+        1.0,
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "bit mask of why the clocks are what they are (nvml.h, nvmlClocksEventReason*)",
+        on_by_default=False,
+    ),
+)
+GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in GPU_FIELDS}
+
+# dcgm-exporter writes this and above for a field that the GPU does not support (dcgm_fields.h,
+# DCGM_INT64_BLANK 0x7ffffffffffffff0 and its neighbours, as a float).
+BLANK_FROM = 9.22e18
+
+GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "origin": pl.String,  # "DCGM" or "NVML"
+    "exporter": pl.String,  # where it was read: host:port of the exporter, "nvml:<hostname>"
+    "time": TIME,
+    "hostname": pl.String,  # of the machine that holds the GPU, as the origin names it
+    "own_host": pl.Boolean,  # read by NVML in this process: ports are those of this machine
+    "gpu": pl.String,  # index on its host
+    "uuid": pl.String,  # of the physical GPU
+    "pci_bus_id": pl.String,
+    "gpu_model": pl.String,
+    "mig_profile": pl.String,  # NULL: the whole GPU
+    "mig_instance": pl.String,
+    "namespace": pl.String,  # of the workload; NULL: not mapped to any
+    "pod": pl.String,
+    "container": pl.String,
+    "ports": pl.List(
+        pl.Int64
+    ),  # TCP ports that the GPU's processes listen on (NVML); NULL: unknown
+    "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79
+    "reasons": pl.String,  # JSON, column → why it is NULL; NULL where nothing is missing
+    **{field.column: pl.Float64 for field in GPU_FIELDS},
+}
+
+_EMPTY = pl.DataFrame(schema=dict(GPU_SCHEMA))
+
+
+def empty_gpus() -> pl.DataFrame:
+    """A GPU table without rows."""
+    return _EMPTY.clone()
+
+
+def gpu_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Rows (missing columns are NULL) → a GPU table in schema order."""
+    return pl.DataFrame(list(rows), schema=dict(GPU_SCHEMA), orient="row", strict=False)
+
+
+def gpus_told_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
+    """Readings of several calls from ``since`` on, each (GPU, workload, time) once, in order."""
+    keys = ["exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time"]
+    every = pl.concat([_EMPTY, *frames])
+    if every.is_empty():
+        return every
+    every = every.filter(pl.col("time") >= since)
+    return every.unique(keys, keep="first", maintain_order=True).sort(
+        keys, nulls_last=False, maintain_order=True
+    )
