@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from driftwatch import __version__
+from driftwatch.clock import SystemClock
+from driftwatch.service.target_metrics import TargetMetrics
 
 
 class OwnMetrics:
     """The metrics of one process, in a registry of their own.
 
+    Args:
+        now: what time it is, aware, UTC; by default the machine's clock.
+
     Attributes:
         registry: what ``/metrics`` serves.
+        per_target: the newest minute of evidence.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
         Info("driftwatch_build", "Version of this driftwatch.", registry=registry).info(
@@ -72,3 +81,5 @@ class OwnMetrics:
             "Pages that no receiver has taken yet.",
             registry=registry,
         )
+        self.per_target = TargetMetrics(now or SystemClock().now)
+        registry.register(self.per_target)

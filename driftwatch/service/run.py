@@ -76,7 +76,7 @@ class Service:
         retention: timedelta = timedelta(hours=48),
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
-        self.metrics = OwnMetrics()
+        self.metrics = OwnMetrics(clock.now)
         self._sources = sources
         self._plan = plan
         self._store = store
@@ -250,6 +250,7 @@ class Service:
         if state.evaluated_until is not None:
             metrics.evaluated_until.set(state.evaluated_until.timestamp())
         metrics.targets.set(len(state.targets))
+        metrics.per_target.note(outcome.rows, state.targets)
         good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)

@@ -1,0 +1,170 @@
+"""The newest minute of evidence per target, as gauges on driftwatch's own ``/metrics``.
+
+What dashboards show beside vLLM's own series. NULL is an absent series, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.limits import BUDGET, DEFERRED, KV, SEQS
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Target, TargetKey
+
+# One series per column and target: what the dashboard draws, and no more. 32 names, so that the
+# page stays below 10 MB at the bound.
+TARGET_COLUMNS: tuple[str, ...] = (
+    "requests_per_forward_pass",
+    "effective_batch_size",
+    "tokens_per_forward_pass",
+    "tokens_per_second_per_gpu",
+    "generation_tokens_per_second",
+    "prompt_tokens_per_second",
+    "requests_per_second",
+    "prompt_tokens_mean",
+    "prompt_tokens_mean_ratio",
+    "generation_tokens_mean",
+    "generation_tokens_mean_ratio",
+    "batch_assembly_wait_seconds",
+    "batch_assembly_wait_10m_seconds",
+    "ttft_seconds_mean",
+    "itl_seconds_mean",
+    "running_requests",
+    "waiting_requests",
+    "waiting_capacity_requests",
+    "waiting_deferred_requests",
+    "kv_cache_usage_ratio",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_tokens",
+    "binding_margin_ratio",
+    "limit_binding_share_10m_ratio",
+    "gpu_count",
+    "gpu_utilization_ratio",
+    "gpu_tensor_active_ratio",
+    "gpu_dram_active_ratio",
+    "gpu_power_watts",
+    "gpu_sm_clock_hertz",
+    "gpus_lost",
+)
+PREFIX = "driftwatch_target_"
+LIMIT_BINDS = f"{PREFIX}limit_binds"
+LEFT_OUT = "driftwatch_targets_without_metrics"
+LIMITS = (SEQS, BUDGET, KV, DEFERRED)
+
+# Above it the page would cost seconds and tens of megabytes at every scrape: none is served then.
+MOST_TARGETS = 2_000
+# As long as Prometheus itself looks back for a sample: an older minute is no "now".
+STALE_SECONDS = 300.0
+
+_LABELS = ("instance", "engine", "pool")
+
+
+@dataclass(frozen=True, slots=True)
+class _Minute:
+    """Rows of one minute with a ``pool`` column, and when it ended."""
+
+    rows: pl.DataFrame
+    end: datetime
+    left_out: int
+
+
+class TargetMetrics(Collector):
+    """A collector of prometheus_client over the last evaluated minute.
+
+    Args:
+        now: aware, UTC; a minute older than :data:`STALE_SECONDS` is not served.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._minute: _Minute | None = None
+
+    def note(self, rows: pl.DataFrame, targets: Mapping[TargetKey, Target]) -> None:
+        """Take the newest minute of a tick's evidence rows; a tick without one changes nothing.
+
+        A target that is not in the newest minute is no longer served.
+        """
+        end = rows["end"].max() if len(rows) else None
+        if not isinstance(end, datetime):
+            return
+        newest = rows.filter(pl.col("end") == end)
+        if len(newest) > MOST_TARGETS:
+            self._minute = _Minute(newest.clear(), end, len(newest))
+            return
+        pools = [
+            (targets[key].pool if key in targets else None) or "default"
+            for key in map(TargetKey._make, newest.select(KEY_COLUMNS).iter_rows())
+        ]
+        kept = newest.select(*KEY_COLUMNS, *TARGET_COLUMNS, "binding_limit")
+        # one assignment: a scrape sees the minute before or this one
+        self._minute = _Minute(kept.with_columns(pool=pl.Series(pools, dtype=pl.String)), end, 0)
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family, empty."""
+        return _families(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family; empty while no fresh minute is known."""
+        minute = self._minute
+        if minute is not None:
+            age = (self._now() - minute.end).total_seconds()
+            minute = minute if age <= STALE_SECONDS else None
+        return _families(minute)
+
+
+def _families(minute: _Minute | None) -> Iterable[Metric]:
+    left_out = Metric(LEFT_OUT, left_out_meaning(), "gauge")
+    if minute is not None:
+        left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
+    yield left_out
+    shown = minute is not None and len(minute.rows) > 0
+    labels = (
+        [dict(zip(_LABELS, row, strict=True)) for row in minute.rows.select(_LABELS).iter_rows()]
+        if minute is not None and shown
+        else []
+    )
+    for column in TARGET_COLUMNS:
+        name = PREFIX + column
+        family = Metric(name, meaning(column), "gauge")
+        if minute is not None and shown:
+            for label, value in zip(labels, minute.rows[column], strict=True):
+                if value is not None:
+                    family.add_sample(name, label, value)
+        yield family
+    binds = Metric(LIMIT_BINDS, binds_meaning(), "gauge")
+    if minute is not None and shown:
+        for label, limit in zip(labels, minute.rows["binding_limit"], strict=True):
+            if limit is not None:
+                for each in LIMITS:
+                    binds.add_sample(LIMIT_BINDS, {**label, "limit": each}, float(each == limit))
+    yield binds
+
+
+def meaning(column: str) -> str:
+    """Help text of a column's gauge: its definition and unit."""
+    found = BY_NAME[column]
+    unit = "" if found.unit == "1" else f" ({found.unit})"
+    return f"Newest minute: {found.meaning}{unit}."
+
+
+def binds_meaning() -> str:
+    """Help text of :data:`LIMIT_BINDS`."""
+    return (
+        "1 for the limit that binds in most of the queued scrapes of the last 10 min, 0 for the "
+        "others; absent where it is not known."
+    )
+
+
+def left_out_meaning() -> str:
+    """Help text of :data:`LEFT_OUT`."""
+    return (
+        f"Targets whose numbers are not served here because there are more than {MOST_TARGETS:,}."
+    )
