@@ -35,6 +35,9 @@ _CHUNK_BYTES = 256 * 1024
 _ERROR_BODY_BYTES = 64 * 1024  # of an error answer: enough for its message
 _TOLD_CHARACTERS = 300
 
+# endpoint → what its answer must be; the others answer with ``data`` of their own
+_RESULT_TYPES = {"query_range": "matrix", "query": "vector"}
+
 # Prometheus, Thanos and Mimir say in words that a question is too large
 _TOO_MUCH = (
     "exceeded maximum resolution",
@@ -121,10 +124,10 @@ class PrometheusSession(requests.Session):
         if method == "POST" and not self._post_refused:
             answer = self._bounded(deadline, method, url, data=params, **kwargs)
             if answer.status_code != 405:
-                return self._checked(answer)
+                return self._checked(answer, url)
             self._post_refused = True
         answer = self._bounded(deadline, "GET", url, params=params, **kwargs)
-        return self._checked(answer)
+        return self._checked(answer, url)
 
     def close(self) -> None:
         """Give back the connection."""
@@ -170,7 +173,7 @@ class PrometheusSession(requests.Session):
                 raise TooExpensive(f"the answer is larger than {limit} bytes")
         return b"".join(pieces)
 
-    def _checked(self, answer: Answer) -> Answer:
+    def _checked(self, answer: Answer, url: str) -> Answer:
         status = answer.status_code
         if 300 <= status < 400:
             to = answer.headers.get("Location", "nowhere")
@@ -184,10 +187,14 @@ class PrometheusSession(requests.Session):
         if parsed.get("status") != "success":
             raise BadQuery(_told(parsed) or "answers without status success")
         data = parsed.get("data")
-        if not isinstance(data, dict) or not isinstance(data.get("result"), list | Matrix):
+        wanted = _RESULT_TYPES.get(url.rpartition("/")[2])
+        if wanted is None:
+            if data is None:
+                raise BadPage("JSON, but not a Prometheus answer: it has no data")
+        elif not isinstance(data, dict) or not isinstance(data.get("result"), list | Matrix):
             raise BadPage("JSON, but not a query answer: it has no data.result")
-        if data.get("resultType") != "matrix":
-            raise BadPage(f"resultType {data.get('resultType')!r} instead of 'matrix'")
+        elif data.get("resultType") != wanted:
+            raise BadPage(f"resultType {data.get('resultType')!r} instead of {wanted!r}")
         warnings = parsed.get("warnings") or []
         listed = warnings if isinstance(warnings, list) else [warnings]
         self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)

@@ -1,6 +1,7 @@
 """A stand-in for a Prometheus API: recorded answers, evaluated on any grid, and faults on demand.
 
-It knows the two forms that driftwatch asks: a selector, and ``timestamp(selector)``.
+It knows the two forms that driftwatch asks over time, a selector and ``timestamp(selector)``, and
+the lists of series and of a label's values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 MAX_POINTS = 11_000  # per series, as in Prometheus
 LOOKBACK_SECONDS = 300.0
 
+_PATHS = ("/api/v1/query_range", "/api/v1/query", "/api/v1/series")
 _JSON = {"Content-Type": "application/json"}
 _SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<inside>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\\n]|\\.)*)"(,|$)', re.DOTALL)
@@ -54,7 +56,7 @@ def recorded(answers: Mapping[str, Any], step_seconds: float) -> list[Series]:
 
 
 class PrometheusApi(LoopbackServer):
-    """Answers ``/api/v1/query_range``.
+    """Answers ``query_range``, ``query``, ``series`` and ``label/NAME/values``.
 
     Args:
         series: what it holds.
@@ -89,19 +91,37 @@ class PrometheusApi(LoopbackServer):
             if not self.posts:
                 return Answer(405, "Method Not Allowed")
             text = request.body.decode()
-        if path != "/api/v1/query_range":
+        if path not in _PATHS and not path.startswith("/api/v1/label/"):
             return Answer(404, "404 page not found")
         wanted = self._authorization
         if wanted is not None and request.headers.get("authorization") != wanted:
             return Answer(401, "Unauthorized")
         asked = {name: values[0] for name, values in parse_qs(text).items()}
+        asked.setdefault("query", asked.get("match[]", ""))
         self.asked.append(asked)
         for part, answer in self.faults:
             if part in asked["query"]:
                 return answer
+        if path not in ("/api/v1/query_range", "/api/v1/query"):
+            return self._labels(path, parse_qs(text).get("match[]", []))
         return self._evaluate(asked)
 
+    def _labels(self, path: str, selectors: Sequence[str]) -> Answer:
+        """Series of any time, or the values of one of their labels."""
+        labels = [
+            dict(series.labels)
+            for series in self._series
+            if not selectors or any(_fits(series, _wanted(one) or []) for one in selectors)
+        ]
+        name = path.removeprefix("/api/v1/label/").removesuffix("/values")
+        data: list[Any] = sorted({one[name] for one in labels if name in one})
+        answer = {"status": "success", "data": labels if path == "/api/v1/series" else data}
+        return Answer(200, json.dumps(answer), _JSON)
+
     def _evaluate(self, asked: Mapping[str, str]) -> Answer:
+        instant = "start" not in asked
+        if instant:
+            asked = {**asked, "start": asked["time"], "end": asked["time"], "step": "1"}
         start, end, step = (Decimal(asked[name]) for name in ("start", "end", "step"))
         points = int((end - start) / step) + 1
         if points > MAX_POINTS:
@@ -113,22 +133,22 @@ class PrometheusApi(LoopbackServer):
         text = asked["query"]
         times = text.startswith("timestamp(") and text.endswith(")")
         text = text.removeprefix("timestamp(").removesuffix(")") if times else text
-        match = _SELECTOR.fullmatch(text)
-        wanted = None if match is None else _matchers(match["name"], match["inside"])
+        wanted = _wanted(text)
         if wanted is None:
             return refused(f"invalid parameter 'query': parse error: {text}")
         result = []
         for series in self._series:
-            if all(fits.fullmatch(series.labels.get(name, "")) for name, fits in wanted):
+            if _fits(series, wanted):
                 if times and not self._times:
                     continue
                 values = _on(grid, series, times)
                 if values:
                     drop = {"__name__"} if times else set()
                     labels = {k: v for k, v in series.labels.items() if k not in drop}
-                    result.append({"metric": labels, "values": values})
+                    one = {"value": values[-1]} if instant else {"values": values}
+                    result.append({"metric": labels, **one})
         answer: dict[str, Any] = {"status": "success"}
-        answer["data"] = {"resultType": "matrix", "result": result}
+        answer["data"] = {"resultType": "vector" if instant else "matrix", "result": result}
         if self.warnings:
             answer["warnings"] = self.warnings
         # to the byte as Prometheus writes it
@@ -158,6 +178,16 @@ def refused(message: str, status: int = 400, kind: str = "bad_data") -> Answer:
     """An error as Prometheus words it."""
     body = {"status": "error", "errorType": kind, "error": message}
     return Answer(status, json.dumps(body), _JSON)
+
+
+def _wanted(selector: str) -> list[tuple[str, re.Pattern[str]]] | None:
+    """What a selector asks of labels, None where it does not parse."""
+    match = _SELECTOR.fullmatch(selector)
+    return None if match is None else _matchers(match["name"], match["inside"])
+
+
+def _fits(series: Series, wanted: Iterable[tuple[str, re.Pattern[str]]]) -> bool:
+    return all(fits.fullmatch(series.labels.get(name, "")) for name, fits in wanted)
 
 
 def _matchers(name: str | None, inside: str | None) -> list[tuple[str, re.Pattern[str]]] | None:

@@ -1,0 +1,136 @@
+"""Single questions to a Prometheus API, and ranges within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus_query import Grid
+from driftwatch.errors import BadPage, BadQuery, Partial, Unavailable, UsageError
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+POINTS = [(T0.timestamp() + 10 * i, str(i)) for i in range(12)]
+NASTY = 'a "quoted" \\back\\slash\nline'
+
+
+@pytest.fixture
+def api() -> Iterator[PrometheusApi]:
+    held = [
+        Series({"__name__": "up", "instance": "a:1", "zone": NASTY}, POINTS, 10),
+        Series({"__name__": "up", "instance": "b:1"}, POINTS, 10),
+        Series({"__name__": "other", "instance": "c:1"}, POINTS, 10),
+    ]
+    with PrometheusApi(held) as api:
+        yield api
+
+
+@pytest.fixture
+def asker(api: PrometheusApi) -> Iterator[PrometheusAsker]:
+    asker = PrometheusAsker(api.address, timeout_seconds=5)
+    yield asker
+    asker.close()
+
+
+def test_an_instant_is_labels_and_values(api: PrometheusApi, asker: PrometheusAsker) -> None:
+    assert asker.instant("up", T0 + timedelta(seconds=35)) == [
+        ({"__name__": "up", "instance": "a:1", "zone": NASTY}, 3.0),
+        ({"__name__": "up", "instance": "b:1"}, 3.0),
+    ]
+    assert asker.instant("up", T0 - timedelta(days=1)) == []
+    assert {r.path for r in api.requests} == {"/api/v1/query"}
+
+
+def test_the_labels_of_series(asker: PrometheusAsker) -> None:
+    until = T0 + timedelta(minutes=1)
+    found = asker.series_labels(["up", "other"], T0, until)
+    assert [one["instance"] for one in found] == ["a:1", "b:1", "c:1"]
+    assert asker.series_labels(["other"], T0, until) == [
+        {"__name__": "other", "instance": "c:1"},
+    ]
+
+
+def test_the_values_of_a_label(asker: PrometheusAsker) -> None:
+    assert asker.label_values("__name__") == ["other", "up"]
+    assert asker.label_values("instance", ["up"]) == ["a:1", "b:1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(200, '{"status":"success","data":{"resultType":"matrix","result":[]}}'), BadPage),
+        (Answer(200, '{"status":"success","data":{"resultType":"scalar","result":[]}}'), BadPage),
+        (
+            Answer(
+                200,
+                '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1]}]}}',
+            ),
+            BadPage,
+        ),
+        (Answer(503), Unavailable),
+        (Answer(422, '{"status":"error","errorType":"execution","error":"x"}'), BadQuery),
+    ],
+)
+def test_an_instant_that_fails_says_how(
+    api: PrometheusApi, asker: PrometheusAsker, answer: Answer, kind: type[Exception]
+) -> None:
+    api.planned.append(answer)
+    with pytest.raises(kind):
+        asker.instant("up", T0)
+
+
+@pytest.mark.parametrize("data", ["{}", "null", "[1]", '"x"'])
+def test_lists_that_are_none(api: PrometheusApi, asker: PrometheusAsker, data: str) -> None:
+    api.planned.append(Answer(200, f'{{"status":"success","data":{data}}}'))
+    with pytest.raises(BadPage):
+        asker.series_labels(["up"], T0, T0)
+
+
+def test_a_token_is_asked_for_before_each_question() -> None:
+    tokens = iter(["one", "two", "three"])
+    held = [Series({"__name__": "up", "instance": "a:1"}, POINTS, 10)]
+    with PrometheusApi(held) as api:
+        asker = PrometheusAsker(api.address, bearer_token=lambda: next(tokens))
+        asker.instant("up", T0)
+        asker.label_values("instance")
+        asker.matrix("up", Grid(0, 0, 1))
+        asker.close()
+    assert [r.headers["authorization"] for r in api.requests] == [
+        "Bearer one",
+        "Bearer two",
+        "Bearer three",
+    ]
+
+
+def test_a_range_comes_with_what_went_wrong(api: PrometheusApi, asker: PrometheusAsker) -> None:
+    start = round(T0.timestamp() * 1000)
+    ranges = RangeAsker(asker, budget_seconds=5)
+    found, errors = ranges.range("up", Grid(start, start + 50_000, 10_000))
+    assert errors == []
+    assert found.long["value"].to_list() == [0, 1, 2, 3, 4, 5] * 2
+    assert [labels["instance"] for labels in found.labels] == ["a:1", "b:1"]
+    api.warnings = ["store-1 did not answer"]
+    found, errors = ranges.range("up", Grid(start, start, 1))
+    assert [type(e) for e in errors] == [Partial]
+    assert found.long["value"].to_list() == [0, 0]
+
+
+def test_beyond_the_budget_nothing_is_asked(api: PrometheusApi, asker: PrometheusAsker) -> None:
+    ranges = RangeAsker(asker, budget_seconds=-1)
+    found, errors = ranges.range("up", Grid(0, 0, 1))
+    assert not found.heads
+    assert [e.message for e in errors] == ["not asked: the -1 s for all queries are used up"]
+    assert api.asked == []
+
+
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="the time-out must be at least 1 ms"):
+        PrometheusAsker("http://h", timeout_seconds=0)
+    with pytest.raises(UsageError, match="not both"):
+        PrometheusAsker("http://h", bearer_token="t", basic_auth=("u", "p"))
+    with pytest.raises(UsageError, match="address"):
+        PrometheusAsker("ftp://h")
