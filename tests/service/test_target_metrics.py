@@ -1,0 +1,162 @@
+"""The gauges per target: the newest minute's numbers, absent where unknown, gone where stale."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pipeline_cases import T0
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from service_cases import shipped_plan
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Target, TargetKey
+from driftwatch.service import target_metrics
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.state import State
+from driftwatch.service.target_metrics import (
+    LEFT_OUT,
+    LIMIT_BINDS,
+    LIMITS,
+    PREFIX,
+    TARGET_COLUMNS,
+    TargetMetrics,
+)
+from driftwatch.service.tick import tick
+
+END = T0 + timedelta(minutes=1)
+
+
+def _rows(*rows: dict[str, object]) -> pl.DataFrame:
+    """Evidence rows with what is given, the rest unknown."""
+    schema = {
+        "instance": pl.String,
+        "engine": pl.String,
+        "end": pl.Datetime("us", "UTC"),
+        "binding_limit": pl.String,
+        **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
+    }
+    return pl.DataFrame([{"engine": "0", "end": END, **row} for row in rows], schema=schema)
+
+
+def _targets(*instances: str, pool: str | None = "rag") -> dict[TargetKey, Target]:
+    keys = [TargetKey(instance, "0") for instance in instances]
+    return {key: Target(key, pool=pool) for key in keys}
+
+
+def _served(metrics: TargetMetrics) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry
+
+
+def _value(registry: CollectorRegistry, name: str, instance: str, **labels: str) -> float | None:
+    found = {"instance": instance, "engine": "0", "pool": "rag", **labels}
+    return registry.get_sample_value(name, found)
+
+
+def test_what_is_known_is_served_and_what_is_not_has_no_series() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    known = {"instance": "a:1", "running_requests": 0.0, "binding_limit": "kv_cache"}
+    metrics.note(_rows(known, {"instance": "b:1"}), _targets("a:1", "b:1"))
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 0.0
+    assert _value(registry, f"{PREFIX}running_requests", "b:1") is None
+    assert _value(registry, f"{PREFIX}waiting_requests", "a:1") is None
+    binds = {limit: _value(registry, LIMIT_BINDS, "a:1", limit=limit) for limit in LIMITS}
+    assert binds == {**dict.fromkeys(LIMITS, 0.0), "kv_cache": 1.0}
+    assert _value(registry, LIMIT_BINDS, "b:1", limit="kv_cache") is None
+    assert "b:1" not in generate_latest(registry).decode()
+
+
+def test_no_limit_binds_is_known_too() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    metrics.note(_rows({"instance": "a:1", "binding_limit": "none"}), _targets("a:1"))
+    assert {_value(registry, LIMIT_BINDS, "a:1", limit=limit) for limit in LIMITS} == {0.0}
+
+
+def test_only_the_newest_minute_is_served() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    older = {"instance": "gone:1", "end": T0, "running_requests": 1.0}
+    newer = {"instance": "a:1", "running_requests": 2.0}
+    metrics.note(_rows(older, {**newer, "end": T0, "running_requests": 9.0}), _targets("a:1"))
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 9.0
+    metrics.note(_rows(older, newer), _targets("a:1", "gone:1"))
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 2.0
+    assert "gone:1" not in generate_latest(registry).decode()
+    metrics.note(pl.DataFrame(), {})  # a tick in which no minute became complete
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 2.0
+
+
+def test_a_minute_that_is_long_past_is_not_now() -> None:
+    now: list[datetime] = [END]
+    metrics = TargetMetrics(lambda: now[0])
+    registry = _served(metrics)
+    metrics.note(_rows({"instance": "a:1", "running_requests": 2.0}), _targets("a:1"))
+    now[0] = END + timedelta(seconds=target_metrics.STALE_SECONDS)
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 2.0
+    now[0] += timedelta(seconds=1)
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") is None
+
+
+def test_a_target_without_a_pool_is_in_the_default_one() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    metrics.note(_rows({"instance": "a:1", "max_num_seqs": 8.0}), {})
+    labels = {"instance": "a:1", "engine": "0", "pool": "default"}
+    assert registry.get_sample_value(f"{PREFIX}max_num_seqs", labels) == 8.0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_above_the_bound_none_is_served_and_a_metric_says_so(more: int) -> None:
+    count = target_metrics.MOST_TARGETS + more
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    rows = _rows(*({"instance": f"h{n}:1", "running_requests": 1.0} for n in range(count)))
+    metrics.note(rows, _targets(*(f"h{n}:1" for n in range(count))))
+    assert registry.get_sample_value(LEFT_OUT) == (count if more else 0)
+    served = _value(registry, f"{PREFIX}running_requests", "h0:1")
+    assert served == (None if more else 1.0)
+
+
+def test_every_column_is_a_number_of_the_evidence_table() -> None:
+    assert len(set(TARGET_COLUMNS)) == len(TARGET_COLUMNS)
+    assert {BY_NAME[column].dtype for column in TARGET_COLUMNS} == {"float"}
+
+
+def test_label_values_are_escaped() -> None:
+    name = 'a"\\\n<!channel>'
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    metrics.note(_rows({"instance": name, "max_num_seqs": 8.0}), _targets(name))
+    text = generate_latest(registry).decode()
+    assert 'instance="a\\"\\\\\\n<!channel>"' in text
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="prometheus is not installed")
+def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32/run_main")
+    _, end = source.span()
+    state, outcome = tick([source], State(), end, shipped_plan())
+    own = OwnMetrics(lambda: end)
+    own.per_target.note(outcome.rows, state.targets)
+    (row,) = outcome.rows.filter(pl.col("end") == outcome.rows["end"].max()).to_dicts()
+    (target,) = state.targets.values()
+    labels = {"instance": row["instance"], "engine": row["engine"], "pool": target.pool}
+    served = {
+        column: own.registry.get_sample_value(PREFIX + column, labels) for column in TARGET_COLUMNS
+    }
+    assert served == {column: row[column] for column in TARGET_COLUMNS}
+    assert served["requests_per_forward_pass"] is not None
+    assert served["gpu_power_watts"] is None
+    text = generate_latest(own.registry)
+    ran = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, b"")
