@@ -20,7 +20,6 @@ from driftwatch.collect.schema import (
     Collected,
     Source,
     empty_scrapes,
-    in_order,
     told_once,
 )
 from driftwatch.detect.reference import combined
@@ -30,6 +29,7 @@ from driftwatch.notify.incidents import Observation, RuleTiming, advance, identi
 from driftwatch.notify.page import build_page
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.findings import findings_at
+from driftwatch.service.history import recent
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import HISTORY, Outcome, State
 
@@ -108,7 +108,7 @@ def evaluate(
     incidents = {key: _with_page(incident, pages) for key, incident in incidents.items()}
     after = replace(
         state,
-        scrapes=_recent(scrapes, last),
+        scrapes=recent(scrapes, last),
         evaluated_until=last,
         carried=table.carried,
         incidents=incidents,
@@ -148,17 +148,6 @@ def _keys(targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
     return pl.DataFrame(
         [tuple(key) for key in targets], schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
-
-
-def _recent(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
-    """What the next minutes need: the longest window, and the last usable scrape before it."""
-    begin = evaluated_until - HISTORY
-    recent = scrapes.filter(pl.col("time") >= begin)
-    usable = pl.col("ok")
-    older = scrapes.filter((pl.col("time") < begin) & usable)
-    last = older.group_by(_KEY, maintain_order=True).last().select(scrapes.columns)
-    silent = last.join(recent.filter(usable), on=_KEY, how="anti")
-    return in_order(pl.concat([silent, recent]))
 
 
 def timing(rule: Rule) -> RuleTiming:
