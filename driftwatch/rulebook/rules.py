@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import polars as pl
 
@@ -38,6 +38,7 @@ KEYS = (
     "for",
     "keep_firing_for",
     "severity",
+    "per",
     "enabled",
     "reason",
     "tree",
@@ -45,7 +46,9 @@ KEYS = (
     "annotations",
     "receivers",
 )
+Per = Literal["target", "pool"]
 _INSTEAD = {
+    "by": "the key is `per`: target or pool",
     "expr": "the key is `when`: conditions are SQL predicates, not PromQL",
     "record": "driftwatch has no recording rules; the evidence columns are there already",
 }
@@ -68,6 +71,8 @@ class Rule:
         given: minutes in which this does not hold have no verdict; None = every minute has one.
         for_seconds: how long it must hold before it fires.
         keep_firing_for_seconds: how long it keeps firing after it last held.
+        per: what one incident is about: a target, or its whole pool. A pool's rule is true where
+            it is true for any target of it, else unknown where it is unknown for one.
         enabled: a disabled rule is loaded, checked and listed, but never evaluated.
         reason: why it is disabled; None where it is enabled and says nothing.
         tree: name of the tree that explains it, None = no diagnosis.
@@ -86,6 +91,7 @@ class Rule:
     given: Condition | None = None
     for_seconds: float = 0.0
     keep_firing_for_seconds: float = 0.0
+    per: Per = "target"
     enabled: bool = True
     reason: str | None = None
     tree: str | None = None
@@ -181,7 +187,11 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
             hint = "severity: is a key of the rule" if name == "severity" else None
             fields.problem("labels", "value", f"{name} cannot be a label", hint, inner=name)
     for_seconds, keep_firing_for = fields.seconds("for"), fields.seconds("keep_firing_for")
+    per = fields.choice("per", get_args(Per)) or "target"
     tree = fields.text("tree")
+    if per == "pool" and tree is not None:
+        help_text = "leave out tree: or per: pool"
+        fields.problem("tree", "value", "a path is one target's; a pool has none", help_text)
     annotations = fields.texts("annotations")
     receivers = fields.names("receivers")
     if alert is None or when is None or severity is None:
@@ -195,6 +205,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         given=given,
         for_seconds=for_seconds,
         keep_firing_for_seconds=keep_firing_for,
+        per=cast("Per", per),
         enabled=enabled,
         reason=reason,
         tree=tree,

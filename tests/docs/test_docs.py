@@ -185,11 +185,13 @@ def test_every_field_of_a_rule_file_is_documented() -> None:
 def test_every_word_that_a_field_takes_is_in_the_docs() -> None:
     from driftwatch.diagnose.tree import LeafKind
     from driftwatch.model import Severity
+    from driftwatch.rulebook.rules import Per
     from driftwatch.rulebook.trees import CAUSES
 
     found = sections(DOCS / "rules.md")
     for section, words in {
         "rule: severity": get_args(Severity),
+        "rule: per": get_args(Per),
         "leaf: kind": get_args(LeafKind),
         "node: cause_on_yes": CAUSES,
     }.items():

@@ -266,3 +266,35 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
+
+
+def test_a_rule_is_per_target_or_per_pool(tmp_path: Path) -> None:
+    path = rules(
+        tmp_path,
+        "alert: A, when: scrapes > 1, severity: ticket",
+        "alert: B, when: scrapes > 1, severity: ticket, per: target",
+        "alert: C, when: scrapes > 1, severity: ticket, per: pool",
+    )
+    assert [rule.per for rule in load_rulebook([path]).rules] == ["target", "target", "pool"]
+
+
+def test_what_per_cannot_be(tmp_path: Path) -> None:
+    path = rules(
+        tmp_path,
+        "alert: A, when: scrapes > 1, severity: ticket, per: pol",
+        "alert: B, when: scrapes > 1, severity: ticket, per: [pool]",
+        "alert: C, when: scrapes > 1, severity: ticket, by: pool",
+        "alert: D, when: scrapes > 1, severity: ticket, per: pool, tree: batch-size-drift",
+    )
+    found = [(p.line, p.column, p.code, p.message, p.help_text) for p in problems(path)]
+    assert found == [
+        (4, 62, "value", "per is one of target, pool, not pol", "did you mean pool?"),
+        (5, 62, "type", "per is text", None),
+        (6, 57, "unknown-key", "unknown key by", "the key is `per`: target or pool"),
+        (7, 74, "value", "a path is one target's; a pool has none", "leave out tree: or per: pool"),
+    ]
+
+
+def test_lost_coverage_is_one_incident_of_the_pool() -> None:
+    (rule,) = [rule for rule in load_rulebook(()).rules if rule.alert == "CoverageLost"]
+    assert rule.per == "pool"
