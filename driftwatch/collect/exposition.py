@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.layout import Layout, lay_out, shown
+from driftwatch.collect.page_text import is_cut, line_samples, named, no_samples, page_lines
 from driftwatch.collect.schema import SourceProblem, empty_scrapes, scrape_frame
-from driftwatch.collect.series import Series, SeriesCache, number, read_line, same
+from driftwatch.collect.series import Series, SeriesCache, same
 from driftwatch.collect.tabling import Row, table
 
 STATS_DISABLED = (
     "stats disabled (--disable-log-stats): the server answers but exports no vllm: metric"
 )
 
-_NAMED_LINES = 10  # broken lines named per page; the others are counted
 _ROWS_PER_FLUSH = 512  # vectors held before they become columns: about 2.5 MB of numbers
 _LAYOUT_BYTES = 4 * 2**20  # a page above this is not remembered
 _INSTANCES = 4096  # instances whose last page is remembered
@@ -111,23 +111,16 @@ class PageParser:
 
     def _read(self, instance: str, body: bytes) -> _Page | str:
         """The page, or why it is none."""
-        if not body:
-            return "empty page (0 bytes)"
-        start = body[:256].lstrip()
-        if start.startswith(b"<"):
-            return f"HTML, not a metrics page: it starts with {_quoted(start)}"
-        lines = (body.replace(b"\r\n", b"\n") if b"\r" in body else body).split(b"\n")
-        cut = lines[-1] != b"" and lines[-1].strip() != b"# EOF"
+        lines = page_lines(body)
+        if isinstance(lines, str):
+            return lines
+        cut = is_cut(lines)
         page = None if cut else self._known(instance, lines)
         if page is None:
             page = self._unknown(None if cut else instance, lines)
-        if not page.layout.series and page.doubts and not start.startswith(b"#"):
-            return f"not a metrics page: no line of it is a sample, it starts with {_quoted(start)}"
-        if cut:
-            # counters are cumulative: the next scrape brings what this one lost
-            return f"page cut off at byte {len(body)}, line {len(lines)}"
-        if not page.layout.series:
-            return "no sample on the page"
+        why = no_samples(body, lines, bool(page.layout.series), page.doubts)
+        if why is not None:
+            return why
         return page if page.layout.engines else STATS_DISABLED
 
     def _known(self, instance: str, lines: list[bytes]) -> _Page | None:
@@ -148,42 +141,18 @@ class PageParser:
 
     def _unknown(self, instance: str | None, lines: list[bytes]) -> _Page:
         """The page, line by line; remembered for ``instance`` if all of its lines are plain."""
-        series: list[Series] = []
-        values: list[float] = []
-        samples: list[int] = []
-        doubts: list[str] = []
-        plain = instance is not None
-        for i, line in enumerate(lines):
-            text, _, tail = line.rpartition(b" ")
-            known = self._cache.get(text) if text else None
-            value = number(tail) if known else None
-            if known is None or value is None:
-                read = read_line(line)
-                if read is None:
-                    continue
-                if isinstance(read, str):
-                    doubts.append(f"line {i + 1}: {read}")
-                    continue
-                known, value = read.series, read.value
-                if read.plain:
-                    self._cache.add(text, known)
-                plain = plain and read.plain
-            series.append(known)
-            values.append(value)
-            samples.append(i)
-        layout = self._laid_out(tuple(series))
+        found = line_samples(lines, self._cache)
+        plain = found.plain and instance is not None
+        layout = self._laid_out(tuple(found.series))
         if instance is not None:
             self._last.pop(instance, None)
-            if plain and not doubts and sum(map(len, lines)) <= _LAYOUT_BYTES:
+            if plain and not found.doubts and sum(map(len, lines)) <= _LAYOUT_BYTES:
                 texts = tuple(self._cache.text(line.rpartition(b" ")[0]) for line in lines)
                 bare = tuple(i for i, text in enumerate(texts) if not text)
-                self._last[instance] = _Remembered(texts, bare, tuple(samples), layout)
+                self._last[instance] = _Remembered(texts, bare, tuple(found.lines), layout)
                 if len(self._last) > _INSTANCES:
                     self._last.popitem(last=False)
-        rest = len(doubts) - _NAMED_LINES
-        if rest > 0:
-            doubts[_NAMED_LINES:] = [f"and {rest} more lines that are no samples"]
-        return _Page(layout, values, tuple(doubts))
+        return _Page(layout, found.values, named(found.doubts))
 
     def _laid_out(self, series: tuple[Series, ...]) -> Layout:
         layout = self._layouts.pop(series, None) or lay_out(series)
@@ -294,7 +263,3 @@ def _silent(tail: bytes) -> bool:
     """A line without a space that holds no sample: blank, or a comment."""
     bare = tail.strip()
     return not bare or bare.startswith(b"#")
-
-
-def _quoted(start: bytes) -> str:
-    return repr(start[:60].decode("utf-8", "replace"))
