@@ -1,23 +1,27 @@
-"""GPU readings joined to targets: how many GPUs a target has, and what they did in a window."""
+"""GPU readings joined to targets: how many GPUs a target has, and what they did in a window.
+
+Nothing here multiplies: a GPU that several pods share counts by its shares, one that two origins
+tell counts once, and engines of one server share its GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from datetime import datetime
 
 import polars as pl
 
-# What is known of a target that can join it to its GPUs; one row per engine.
-GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "namespace": pl.String,
-    "pod": pl.String,
-    "host": pl.String,  # hostname or node label, else the instance's host
-    "port": pl.Int64,
-    "own_host": pl.Boolean,  # the machine that driftwatch runs on
-    "gpu_uuids": pl.List(pl.String),  # declared for its pool
-    "gpus_declared": pl.Float64,  # gpus_per_replica: of all engines of the instance
-}
+from driftwatch.collect.gpu_schema import TIME
+from driftwatch.signals.gpu_joins import GPU_TARGET_SCHEMA, linked, servers
+from driftwatch.signals.gpu_readings import LOOK_BACK, ONE_PASS, READ, window_readings
+from driftwatch.signals.gpu_words import (
+    NO_READING,
+    agrees,
+    reasons_json,
+    source_text,
+    unjoined_text,
+)
+
+__all__ = ["GPU_TARGET_SCHEMA", "LOOK_BACK", "gpu_columns", "gpu_counts"]
 
 
 def gpu_columns(
@@ -25,22 +29,89 @@ def gpu_columns(
 ) -> pl.DataFrame:
     """The GPU columns of the evidence table, one row per window, in the windows' order.
 
+    A reading of the window is one with start <= time < end; where there is none, those of the
+    newest pass in the 2 min before it. Means are over readings, then over GPUs.
+
     Args:
         windows: instance, engine, start, end.
         gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`), None = none read.
         targets: :data:`GPU_TARGET_SCHEMA`, None = nothing known.
 
     Returns:
-        ``gpu_count``, ``gpu_count_source``, and a mean per reading; NULL where nothing joins.
+        ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
+        ``gpu_clock_event_reasons``, ``gpus_lost``; NULL where nothing is known. Besides these
+        ``gpus_found`` (of the server, as read), ``gpus_found_origin``, and ``gpu_reasons``: a JSON
+        object, column → why it is unknown or what is special about it.
     """
-    known = pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets
-    joined = windows.select("instance", "engine").join(
-        known, on=["instance", "engine"], how="left", maintain_order="left"
+    known = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
+    asked = windows.select("instance", "start", "end")
+    distinct = asked.unique(maintain_order=True).with_row_index("window")
+    links = None
+    if gpus is not None and len(gpus) and len(known):
+        # whose a lost GPU of the own host was, only older readings tell
+        since = (pl.col("time") >= _earliest(distinct)) | pl.col("own_host")
+        links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), known)
+    read = window_readings(distinct, links)
+    rows = distinct.join(known, on="instance", how="left", maintain_order="left").with_columns(
+        read.drop("window")
     )
-    engines = known.group_by("instance").agg(pl.len().alias("engines"))
-    joined = joined.join(engines, on="instance", how="left", maintain_order="left")
-    declared = pl.col("gpus_declared")
-    return joined.select(
-        gpu_count=declared / pl.col("engines"),
-        gpu_count_source=pl.when(declared.is_not_null()).then(pl.lit("declared")),
+    rows = rows.with_columns(
+        gpu_count=pl.coalesce("gpus_declared", "gpus_found") / pl.col("engines"),
+        gpu_count_source=source_text(),
+        gpu_reasons=reasons_json(READ, _unread(links, gpus)),
+    )
+    wanted = ["gpu_count", "gpu_count_source", *READ, *_EXTRA]
+    return asked.join(
+        rows.select("instance", "start", "end", *wanted),
+        on=["instance", "start", "end"],
+        how="left",
+        maintain_order="left",
+    ).select(wanted)
+
+
+_EXTRA = ("gpus_found", "gpus_found_origin", "gpu_reasons")
+
+
+def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:
+    """What the readings of the last 2 min say of each target, beside what is declared.
+
+    Args:
+        gpus: GPU table.
+        targets: :data:`GPU_TARGET_SCHEMA`.
+        until: now, aware.
+
+    Returns:
+        One row per target: instance, engine, ``gpus_declared`` and ``gpus_found`` (both of the
+        whole server; NULL = not declared, not read), ``contradicted`` (both known and different),
+        and the columns of :func:`gpu_columns`.
+    """
+    windows = targets.select(
+        "instance",
+        "engine",
+        start=pl.lit(until - LOOK_BACK, dtype=TIME),
+        end=pl.lit(until, dtype=TIME),
+    )
+    return (
+        targets.select("instance", "engine", "gpus_declared")
+        .with_columns(gpu_columns(windows, gpus, targets))
+        .with_columns(contradicted=~agrees())
+    )
+
+
+def _earliest(windows: pl.DataFrame) -> datetime | None:
+    first = windows["start"].min()
+    return first - LOOK_BACK - ONE_PASS if isinstance(first, datetime) else None
+
+
+def _unread(links: pl.DataFrame | None, gpus: pl.DataFrame | None) -> pl.Expr:
+    """Why a target has no reading in a window."""
+    if gpus is None or gpus.is_empty():
+        return pl.lit(NO_READING)
+    mine = [] if links is None else links["instance"].unique().to_list()
+    return (
+        pl.when(pl.col("engines").is_null())
+        .then(pl.lit(NO_READING))
+        .when(pl.col("instance").is_in(mine))
+        .then(pl.lit("no reading of its GPUs in this window or in the 2 min before it"))
+        .otherwise(unjoined_text())
     )

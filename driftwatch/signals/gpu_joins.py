@@ -1,0 +1,163 @@
+"""Which GPU readings belong to which server, and what part of a GPU that gives it.
+
+vLLM tells nothing of its GPUs. In order of trust: the Kubernetes workload that the reading names,
+the UUIDs declared for the pool on the server's host, and, on the own host, the port on which the
+GPU's process listens. For one server the first way that finds anything counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+# the ways, in order of trust, as they are printed
+WAYS = ("pod", "hostname and UUID", "process")
+
+# What is known of a target that can join it to its GPUs; one row per engine.
+GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "namespace": pl.String,
+    "pod": pl.String,
+    "host": pl.String,  # hostname or node label, else the instance's host
+    "port": pl.Int64,
+    "own_host": pl.Boolean,  # the machine that driftwatch runs on
+    "gpu_uuids": pl.List(pl.String),  # declared for its pool
+    "gpus_declared": pl.Float64,  # gpus_per_replica: of all engines of the instance
+}
+
+_DEVICE = ["exporter", "time", "device"]
+
+
+def servers(targets: pl.DataFrame) -> pl.DataFrame:
+    """One row per instance of :data:`GPU_TARGET_SCHEMA`, with ``engines``: how many it has."""
+    known = [c for c in GPU_TARGET_SCHEMA if c not in ("instance", "engine")]
+    return targets.group_by("instance", maintain_order=True).agg(
+        pl.col(known).first(), engines=pl.len()
+    )
+
+
+def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Every reading of every server's GPUs.
+
+    Args:
+        gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`).
+        known: from :func:`servers`.
+
+    Returns:
+        The readings with ``instance``, ``device`` (a GPU or a MIG instance of one), ``way`` (its
+        number in WAYS), ``share`` (of the GPU: 1 over those that share it), ``pods`` and
+        ``servers`` that share it; by instance and time.
+    """
+    readings = gpus.with_row_index("reading").with_columns(device=_device())
+    found = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]
+    links = pl.concat(
+        each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
+        for number, each in enumerate(found)
+    )
+    links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
+    links = links.with_columns(servers=pl.len().over("reading"))
+    joined = links.join(_with_pods(readings), on="reading")
+    # only the pod's own rows tell who else has the GPU; a declared GPU is the server's
+    pods = pl.when(pl.col("way") == 0).then(pl.col("pods")).otherwise(1)
+    return joined.with_columns(pods=pods, share=1.0 / (pods * pl.col("servers"))).sort(
+        "instance", "time", "reading"
+    )
+
+
+def _device() -> pl.Expr:
+    """One name per GPU, whoever reads it; its index on its host where nobody tells the UUID."""
+    whole = pl.coalesce("uuid", pl.format("{} gpu {}", _short("hostname"), "gpu"), "exporter")
+    return (
+        pl.when(pl.col("mig_instance").is_null())
+        .then(whole)
+        .otherwise(pl.concat_str(whole, pl.lit("/"), "mig_instance"))
+    )
+
+
+def _short(column: str) -> pl.Expr:
+    """The host's name without its domain; an address stays whole."""
+    name = pl.col(column).str.to_lowercase().str.strip_chars("[]")
+    address = name.str.contains(r"^[0-9.]+$|:")
+    return pl.when(address).then(name).otherwise(name.str.split(".").list.first())
+
+
+def _with_pods(readings: pl.DataFrame) -> pl.DataFrame:
+    """How many pods a GPU was given to when it was read: time-slicing repeats it for each."""
+    named = readings.filter(pl.col("pod").is_not_null())
+    counted = (
+        named.select(*_DEVICE, "namespace", "pod").unique().group_by(_DEVICE).agg(pods=pl.len())
+    )
+    return readings.join(counted, on=_DEVICE, how="left", maintain_order="left").with_columns(
+        pods=pl.col("pods").fill_null(1)
+    )
+
+
+def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Namespace and pod; the pod alone where a side has no namespace and one is in question."""
+    told = readings.select("reading", "namespace", "pod").drop_nulls("pod")
+    wanted = known.select("instance", "namespace", "pod").drop_nulls("pod")
+    exact = told.join(wanted, on=["namespace", "pod"])
+    spaces = pl.concat([told.select("pod", "namespace"), wanted.select("pod", "namespace")])
+    alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
+    alone = alone.filter(pl.col("namespace") <= 1).select("pod")
+    vague = told.join(alone, on="pod", how="semi").join(wanted, on="pod")
+    vague = vague.filter(pl.col("namespace").is_null() | pl.col("namespace_right").is_null())
+    return pl.concat([frame.select("instance", "reading") for frame in (exact, vague)])
+
+
+def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Declared UUIDs on the server's host; a UUID declared for one server alone needs no host."""
+    declared = (
+        known.select("instance", "host", "own_host", uuid="gpu_uuids")
+        .filter(pl.col("uuid").list.len() > 0)
+        .explode("uuid", empty_as_null=True)
+    )
+    if declared.is_empty():
+        return _none()
+    declared = declared.with_columns(servers=pl.len().over("uuid"), short=_short("host"))
+    met = readings.select(
+        "reading",
+        "uuid",
+        "hostname",
+        gpu_short=_short("hostname"),
+        gpu_own="own_host",
+        exporter_host=pl.col("exporter").str.replace(r":\d+$", "").str.strip_chars("[]"),
+    ).join(declared, on="uuid")
+    host, name = pl.col("host"), pl.col("hostname")
+    # two full names with different domains are two machines
+    one_short = ~(host.str.contains(".", literal=True) & name.str.contains(".", literal=True))
+    here = (
+        (host.str.to_lowercase() == name.str.to_lowercase())
+        | ((pl.col("short") == pl.col("gpu_short")) & one_short)
+        | (host.str.strip_chars("[]") == pl.col("exporter_host"))
+        | (pl.col("own_host") & pl.col("gpu_own"))
+    )
+    return met.filter(here.fill_null(False) | (pl.col("servers") == 1)).select(
+        "instance", "reading"
+    )
+
+
+def _by_port(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """On the own host: a process of the GPU listens on the server's port."""
+    own = readings.filter(pl.col("own_host").fill_null(False))
+    here = known.filter("own_host").select("instance", "port").drop_nulls()
+    if own.is_empty() or here.is_empty():
+        return _none()
+    listening = (
+        own.select("reading", "device", port="ports")
+        .explode("port", empty_as_null=True)
+        .drop_nulls("port")
+        .join(here, on="port")
+    )
+    # a lost GPU has no processes to list any more: it is whose it was
+    gone = own.filter(pl.col("lost").fill_null(False) & pl.col("ports").is_null())
+    left = gone.select("reading", "device").join(
+        listening.select("instance", "device").unique(maintain_order=True), on="device"
+    )
+    return pl.concat([frame.select("instance", "reading") for frame in (listening, left)])
+
+
+def _none() -> pl.DataFrame:
+    return pl.DataFrame(schema={"instance": pl.String, "reading": pl.get_index_type()})
