@@ -34,6 +34,9 @@ REMEMBERED = (
     "e2e_seconds_mean",
     "prefix_cache_hit_ratio",
     "running_requests",
+    "gpu_utilization_ratio",
+    "gpu_power_watts",
+    "gpu_sm_clock_hertz",
 )
 
 REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -49,6 +52,7 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 _RATIOS: Mapping[str, str] = {
     "requests_per_second_ratio": "requests_per_second",
     "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
+    "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
 }
 _LENGTHS = ("prompt_tokens", "generation_tokens")
 

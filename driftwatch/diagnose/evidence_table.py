@@ -302,6 +302,7 @@ def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 _EXTRA = (
+    "gpu_reasons",
     "model_name",
     "cache_config",
     "first_time",

@@ -17,6 +17,7 @@ from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetK
 from driftwatch.recommend.closed_form import recommend
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import State
+from driftwatch.signals.gpu_words import reasons_of
 
 _KEY = list(KEY_COLUMNS)
 
@@ -114,6 +115,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         for name, column in BY_NAME.items()
         if row.get(name) is None
     }
+    found |= reasons_of(row.get("gpu_reasons"))
     found |= {name: why for name, why in _not_compared(row).items() if name in found}
     if "slo_missed" in found:
         found["slo_missed"] = _slo_unknown(row)
@@ -140,6 +142,7 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     ratios = {
         "requests_per_second_ratio": "requests_per_second",
         "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
+        "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
         "prompt_tokens_mean_ratio": "prompt_tokens_mean",
         "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
         "generation_tokens_mean_ratio": "generation_tokens_mean",

@@ -58,6 +58,7 @@ class Outcome:
         transitions: state changes somebody is told of, each incident with its page.
         scrapes: scrapes that this tick brought.
         problems: what the sources could not read.
+        gpus: GPU readings that this tick brought.
     """
 
     rows: pl.DataFrame
@@ -65,3 +66,4 @@ class Outcome:
     transitions: tuple[Transition, ...] = ()
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     problems: tuple[SourceProblem, ...] = ()
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)

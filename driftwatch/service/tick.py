@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import gpus_told_once
+from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
     Collected,
@@ -79,13 +79,15 @@ def evaluate(
         {k: t for c in collected for k, t in c.targets.items()} if collected else state.targets
     )
     scrapes = _together([state.scrapes, brought])
-    gpus = gpus_told_once([state.gpus, *(c.gpus for c in collected)], until - HISTORY)
+    read = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
+    since = (state.evaluated_until or until - CATCH_UP) - HISTORY
+    gpus = gpus_told_once([state.gpus, read], since)
     state = replace(state, scrapes=scrapes, gpus=gpus, targets=targets)
     first = _first_minute(state, until)
     last = _floor(until)
     if first is None or first >= last or not targets:
         rows = pl.DataFrame()
-        return state, Outcome(rows, rows, scrapes=brought, problems=problems)
+        return state, Outcome(rows, rows, scrapes=brought, problems=problems, gpus=read)
 
     serving = plan.serving_frame(targets.values())
     reference = combined(state.reference, plan.declared_reference(targets.values()))
@@ -109,6 +111,7 @@ def evaluate(
     after = replace(
         state,
         scrapes=recent(scrapes, last),
+        gpus=gpus.filter(pl.col("time") >= last - HISTORY),
         evaluated_until=last,
         carried=table.carried,
         incidents=incidents,
@@ -119,6 +122,7 @@ def evaluate(
         transitions=told,
         scrapes=brought,
         problems=problems,
+        gpus=read,
     )
 
 
