@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import orjson
 
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.fetch import Answer, Bounds, Endpoint, without_secrets
+from driftwatch.collect.fetch import Bounds, Endpoint, without_secrets
+from driftwatch.collect.gets import Gets
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
 from driftwatch.model import Target, TargetKey
-
-_Came = SimpleQueue[tuple[str, Future[Answer]]]
-
-_POLL_SECONDS = 0.1  # how often deadlines are looked at
-_GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be ended
 
 
 class PagesSource:
@@ -49,16 +40,14 @@ class PagesSource:
     ) -> None:
         self.name = "pages"
         self.settle_seconds = 0.0
-        self._clock = clock or SystemClock()
-        self._bounds = bounds or Bounds()
+        clock, bounds = clock or SystemClock(), bounds or Bounds()
         self._parser = PageParser()
         self._endpoints: dict[str, Endpoint] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._under_way: dict[str, Future[Answer]] = {}
         self._json: dict[tuple[str, str], Any] = {}
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         for url, labels in labelled.items():
-            endpoint = Endpoint(url, self._bounds)
+            endpoint = Endpoint(url, bounds)
             instance = labels.get("instance", endpoint.instance)
             if instance in self._endpoints:
                 raise UsageError(
@@ -70,10 +59,7 @@ class PagesSource:
             self._labels[instance] = labels
         if not self._endpoints:
             raise UsageError("no address of a metrics page was given")
-        self._pool = ThreadPoolExecutor(
-            max_workers=max(1, min(workers, len(self._endpoints))),
-            thread_name_prefix="driftwatch-scrape",
-        )
+        self._gets = Gets(self._endpoints, clock, bounds, workers)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now: ``since`` and ``until`` say nothing to a live page.
@@ -82,7 +68,7 @@ class PagesSource:
         """
         batch = self._parser.batch()
         addresses = {instance: endpoint.url for instance, endpoint in self._endpoints.items()}
-        for instance, answer in self._answers(addresses):
+        for instance, answer in self._gets.answers(addresses):
             if answer.body is None:
                 batch.fail(instance, answer.time, answer.reason or "no answer")
             else:
@@ -118,12 +104,7 @@ class PagesSource:
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
-        for endpoint in self._endpoints.values():
-            if endpoint.started is not None:
-                endpoint.abort()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for endpoint in self._endpoints.values():
-            endpoint.close()
+        self._gets.close()
 
     def _targets(self) -> dict[TargetKey, Target]:
         found: dict[TargetKey, Target] = {}
@@ -144,7 +125,7 @@ class PagesSource:
             for instance, endpoint in self._endpoints.items()
             if (instance, path) not in self._json
         }
-        for instance, answer in self._answers(asked):
+        for instance, answer in self._gets.answers(asked):
             if answer.status is None:
                 continue  # not reached: ask again next time
             try:
@@ -152,56 +133,3 @@ class PagesSource:
             except orjson.JSONDecodeError:
                 self._json[instance, path] = None
         return {instance: self._json.get((instance, path)) for instance in sorted(self._endpoints)}
-
-    def _answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
-        """GET each address, at most ``workers`` at once; answers as they come."""
-        came: _Came = SimpleQueue()
-        waiting: set[str] = set()
-        for instance, url in addresses.items():
-            before = self._under_way.get(instance)
-            if before is not None and not before.done():
-                yield instance, self._lost("the GET before this one has not ended yet")
-                continue
-            future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
-            self._under_way[instance] = future
-            waiting.add(instance)
-            future.add_done_callback(partial(_put, came, instance))
-        looked = time.monotonic()
-        while waiting:
-            with suppress(Empty):
-                instance, future = came.get(timeout=_POLL_SECONDS)
-                # one that was given up may still come back
-                if instance in waiting:
-                    waiting.discard(instance)
-                    yield instance, future.result()
-            if time.monotonic() < looked + _POLL_SECONDS:
-                continue
-            looked = time.monotonic()
-            for instance in self._overdue(waiting):
-                waiting.discard(instance)
-                yield (
-                    instance,
-                    self._lost(
-                        f"no answer within {self._bounds.total_seconds:g} s, not even an address"
-                    ),
-                )
-
-    def _overdue(self, waiting: set[str]) -> list[str]:
-        """End the GETs whose time is over; those that do not even end are given back."""
-        now = time.monotonic()
-        stuck = []
-        for instance in sorted(waiting):
-            started = self._endpoints[instance].started
-            if started is None or now < started + self._bounds.total_seconds:
-                continue
-            self._endpoints[instance].abort()
-            if now > started + self._bounds.total_seconds + _GRACE_SECONDS:
-                stuck.append(instance)
-        return stuck
-
-    def _lost(self, reason: str) -> Answer:
-        return Answer(self._clock.now(), None, None, reason)
-
-
-def _put(came: _Came, instance: str, future: Future[Answer]) -> None:
-    came.put((instance, future))

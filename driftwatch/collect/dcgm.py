@@ -1,0 +1,130 @@
+"""DCGM's names and labels: which GPU a series of dcgm-exporter is of, and whose workload it runs.
+
+Labels as dcgm-exporter writes them (its ``rendermetrics`` templates): gpu, UUID, pci_bus_id,
+device, modelName, GPU_I_PROFILE and GPU_I_ID (MIG), Hostname (hostname since May 2026), and with
+its Kubernetes option container, namespace, pod. A label with an empty value is an absent one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from driftwatch.collect.gpu_schema import GPU_FIELDS
+
+# (name, index of its field in GPU_FIELDS, 0 for the preferred name)
+DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
+    (name, index, rank)
+    for index, field in enumerate(GPU_FIELDS)
+    for rank, name in enumerate(field.dcgm_names)
+)
+DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
+
+_UUID = ("UUID", "uuid")  # the second with --use-old-namespace
+_HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by relabelling
+_POD = ("pod", "pod_name")
+_NAMESPACE = ("namespace", "pod_namespace")
+_CONTAINER = ("container", "container_name")
+_EXPORTED = ("exported_pod", "exported_namespace", "exported_container")
+
+
+class Gpu(NamedTuple):
+    """Who a row of the GPU table is of; columns of that name."""
+
+    exporter: str
+    hostname: str | None
+    gpu: str | None
+    uuid: str
+    pci_bus_id: str | None
+    gpu_model: str | None
+    mig_profile: str | None
+    mig_instance: str | None
+    namespace: str | None
+    pod: str | None
+    container: str | None
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """What makes it another row: not what only describes it."""
+        return (
+            self.exporter,
+            self.uuid,
+            self.mig_instance,
+            self.namespace,
+            self.pod,
+            self.container,
+        )
+
+
+def gpu_of(labels: Mapping[str, str], exporter: str, own_pods: Iterable[str] = ()) -> Gpu | str:
+    """Whom a series is of, or why that cannot be told.
+
+    Args:
+        labels: of the series.
+        exporter: host:port that it was read from.
+        own_pods: pods of the exporter itself (see :func:`own_pods`); none on a page that it wrote.
+    """
+    uuid = _first(labels, _UUID)
+    if uuid is None:
+        return "no UUID label: it cannot be told which GPU it is of"
+    own = frozenset(own_pods)
+    namespace, pod, container = _workload(labels, own)
+    # without the node's name the exporter takes that of its own pod, which tells nothing
+    hostnames = [labels.get(name) or None for name in _HOSTNAME]
+    return Gpu(
+        exporter=exporter,
+        hostname=next((h for h in hostnames if h is not None and h not in own), None),
+        gpu=labels.get("gpu") or None,
+        uuid=uuid,
+        pci_bus_id=labels.get("pci_bus_id") or None,
+        gpu_model=labels.get("modelName") or None,
+        mig_profile=labels.get("GPU_I_PROFILE") or None,
+        mig_instance=labels.get("GPU_I_ID") or None,
+        namespace=namespace,
+        pod=pod,
+        container=container,
+    )
+
+
+def own_pods(series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]]) -> set[str]:
+    """Pods of one exporter itself, as Prometheus labelled its series.
+
+    A scrape adds the labels of its target. With ``honorLabels: false`` those win, and the
+    workload's come as ``exported_*``; a GPU that nobody uses has none, so that its series carry
+    the exporter's pod alone. With ``honorLabels: true`` the workload's win, and again only an
+    idle GPU carries the exporter's. In both cases the exporter's pod is the one that ``up`` of
+    the same scrape carries. Without such an ``up`` (it was dropped, or not stored) it is one
+    beside ``exported_*``, one that the exporter gives as its host's name, or one that is called
+    after dcgm-exporter.
+
+    Args:
+        series: labels of the exporter's series.
+        up: labels of its ``up`` series.
+    """
+    told = {pod for one in up if (pod := one.get("pod"))}
+    for one in series:
+        pod = one.get("pod")
+        if not pod:
+            continue
+        beside = any(one.get(name) for name in _EXPORTED)
+        named = "dcgm-exporter" in f"{pod} {one.get('container', '')}"
+        if beside or (not told and (named or pod in (one.get("Hostname"), one.get("hostname")))):
+            told.add(pod)
+    return told
+
+
+def _workload(
+    labels: Mapping[str, str], own: frozenset[str]
+) -> tuple[str | None, str | None, str | None]:
+    """Namespace, pod and container; all None where no workload is mapped to the GPU."""
+    if any(labels.get(name) for name in _EXPORTED):
+        pod, namespace, container = (labels.get(name) or None for name in _EXPORTED)
+        return namespace, pod, container
+    pod = _first(labels, _POD)
+    if pod is None or pod in own:
+        return None, None, None
+    return _first(labels, _NAMESPACE), pod, _first(labels, _CONTAINER)
+
+
+def _first(labels: Mapping[str, str], names: Iterable[str]) -> str | None:
+    return next((value for name in names if (value := labels.get(name))), None)
