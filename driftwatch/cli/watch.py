@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Duration, plan_from, serving_options
 
 if TYPE_CHECKING:
+    from driftwatch.clock import Clock
+    from driftwatch.collect.schema import Source
     from driftwatch.service.state import Outcome
 
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Keep scrapes and incidents here (default: nothing is kept).",
 )
+@click.option("--no-nvml", is_flag=True, help="Do not read the GPUs of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Pages as JSON lines, minutes on stderr.")
 @serving_options
 def command(
@@ -35,10 +39,13 @@ def command(
     interval: timedelta,
     length: timedelta | None,
     db: Path | None,
+    no_nvml: bool,
     as_json: bool,
     **serving: Any,
 ) -> None:
     """Scrape URL... (http://host:8000/metrics) and print each minute and each page.
+
+    Where a URL is of this machine and NVIDIA's driver is there, its GPUs are read as well.
 
     Ends at Ctrl-C. Exit code 1: no page was ever read.
     """
@@ -46,6 +53,7 @@ def command(
 
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
+    from driftwatch.collect.own_host import host_of, own_hosts
     from driftwatch.collect.pages import PagesSource
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.run import Receiver, Service
@@ -55,6 +63,9 @@ def command(
     plan = plan_from(**serving)
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
+    here = frozenset() if no_nvml else own_hosts(urls)
+    gpus = _gpus_here(clock) if any(host_of(url) in here for url in urls) else []
+    plan = replace(plan, own_hosts=here if gpus else frozenset())
     screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
@@ -62,7 +73,7 @@ def command(
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
             service = Service(
-                [source],
+                [source, *gpus],
                 plan,
                 store,
                 receivers,
@@ -77,6 +88,17 @@ def command(
                 service.stop()
                 service.deliver_once()
     click.get_current_context().exit(EXIT_ANSWERED if screen.read else EXIT_PROBLEM)
+
+
+def _gpus_here(clock: Clock) -> list[Source]:
+    """NVML where this machine has it; a machine without a GPU is no news."""
+    from driftwatch.collect.nvml import NvmlSource
+
+    source = NvmlSource(clock)
+    if source.is_here():
+        return [source]
+    source.close()
+    return []
 
 
 class _Screen:

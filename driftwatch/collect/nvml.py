@@ -15,7 +15,7 @@ from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.gpu_schema import GPU_FIELDS, gpu_frame
 from driftwatch.collect.nvml_calls import Unread
 from driftwatch.collect.nvml_gpu import GPU_SECONDS, GpuReader, GpuReading, Identity
-from driftwatch.collect.nvml_library import NvmlLibrary
+from driftwatch.collect.nvml_library import NO_DRIVER, NvmlLibrary
 from driftwatch.collect.nvml_processes import Listeners, NoPorts
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 
@@ -76,6 +76,14 @@ class NvmlSource:
             if reader.problem is not None
         )
         return Collected(empty_scrapes(), {}, problems, gpus=gpu_frame(rows))
+
+    def is_here(self) -> bool:
+        """Whether this machine has NVIDIA's driver; trouble with one that is there is no "no"."""
+        try:
+            self._library.readers()
+        except Unread as why:
+            return why.code not in NO_DRIVER
+        return True
 
     def close(self) -> None:
         """Give NVML back; a call that hangs is not waited for."""

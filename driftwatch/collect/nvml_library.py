@@ -24,6 +24,9 @@ _ENDED: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
+NO_DRIVER: Final = frozenset(
+    {pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
+)
 _WHAT_TO_DO: Final[Mapping[int, str]] = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no libnvidia-ml.so.1: install the NVIDIA "
     "driver; a container needs the NVIDIA runtime with the capability utility",

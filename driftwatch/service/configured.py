@@ -57,8 +57,21 @@ def plan_of_settings(settings: Settings) -> Plan:
         trees=book.trees,
         pools=tuple(_pool(pool) for pool in settings.pools),
         pool_by=settings.pool_by,
+        own_hosts=_own_hosts(settings),
         external_url=settings.external_url,
     )
+
+
+def _own_hosts(settings: Settings) -> frozenset[str]:
+    """Names of this machine where its GPUs are read, also those that its servers are asked by."""
+    from driftwatch import settings as kinds
+
+    if not any(isinstance(source, kinds.NvmlSource) for source in settings.sources):
+        return frozenset()
+    from driftwatch.collect.own_host import own_hosts
+
+    pages = [s for s in settings.sources if isinstance(s, kinds.PagesSource)]
+    return own_hosts(url for source in pages for url in source.pages)
 
 
 def _pool(pool: PoolSettings) -> Pool:
@@ -119,6 +132,10 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
             from driftwatch.collect.recording import RecordingSource
 
             sources.append(RecordingSource(source.recording, labels=source.labels))
+        elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):
+            from driftwatch.collect.nvml import NvmlSource
+
+            sources.append(NvmlSource(clock))
     if pages:
         from driftwatch.collect.fetch import Bounds
         from driftwatch.collect.pages import PagesSource
