@@ -15,6 +15,7 @@ from driftwatch.errors import ConfigError, DriftwatchError, NoVerdict
 
 # verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
 VERBS: dict[str, str] = {
+    "init": "Look at what is there and write a configuration.",
     "watch": "Watch vLLM /metrics pages now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "demo": "Play a recorded server and show the page on-call gets.",

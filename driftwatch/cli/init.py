@@ -1,0 +1,170 @@
+"""``driftwatch init``: look at what is there and write a commented configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.database import DEFAULT_CONFIG
+from driftwatch.errors import NoVerdict, SourceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from driftwatch.service.discovery_text import Written
+
+
+@click.command(name="init")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--prometheus", metavar="URL", help="A Prometheus-compatible API to look at.")
+@click.option(
+    "--match", multiple=True, metavar="LABEL=VALUE", help="Labels a vLLM series must carry."
+)
+@click.option("--bearer-token-file", type=click.Path(path_type=Path), help="Token for the API.")
+@click.option("--username", help="User of the API.")
+@click.option("--password-file", type=click.Path(path_type=Path), help="Password of that user.")
+@click.option("--tenant", help="Sent as X-Scope-OrgID.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), help="Authorities to check the API's TLS by."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File to write; without it stdout."
+)
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+def command(
+    urls: tuple[str, ...],
+    prometheus: str | None,
+    match: tuple[str, ...],
+    bearer_token_file: Path | None,
+    username: str | None,
+    password_file: Path | None,
+    tenant: str | None,
+    ca_file: Path | None,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Look at an API (--prometheus) or at metrics pages (URL), and write a configuration.
+
+    What is there is written down with where it was seen; what no metric shows is left for you,
+    named at the end. Exit code 4: there is no vLLM server to be seen.
+    """
+    if (prometheus is None) == (not urls):
+        raise UsageError(
+            "give --prometheus URL, or the addresses of metrics pages; not both",
+            help_text=f"driftwatch init --prometheus http://prometheus:9090 -o {DEFAULT_CONFIG}",
+        )
+    if output is not None and output.exists() and not force:
+        raise UsageError(f"{output} is there already", help_text="give --force to replace it")
+    if prometheus is None:
+        if any((match, bearer_token_file, username, password_file, tenant, ca_file)):
+            raise UsageError("--match and credentials are for --prometheus")
+        made = _of_pages(urls)
+    else:
+        if (username is None) != (password_file is None):
+            raise UsageError("give --username together with --password-file")
+        files = {"bearer_token_file": bearer_token_file, "ca_file": ca_file}
+        keys = {name: str(file.absolute()) for name, file in files.items() if file is not None}
+        if tenant is not None:
+            keys["tenant"] = tenant
+        auth = None
+        if username is not None and password_file is not None:
+            auth = (username, str(password_file.absolute()))
+        made = _of_api(prometheus, _labels(match), keys, auth)
+    if output is None:
+        click.echo(made.text, nl=False)
+        click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
+        return
+    _write(output, made.text, force=force)
+    from driftwatch.service.discovery_text import told
+
+    click.echo(f"wrote {output}. Missing:")
+    for line in told(made.missing):
+        click.echo(line)
+    click.echo(f"next: driftwatch doctor -c {output}")
+
+
+def _labels(match: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in match:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
+        found[name] = value
+    return found
+
+
+def _of_api(
+    url: str,
+    match: Mapping[str, str],
+    keys: Mapping[str, str],
+    basic_auth: tuple[str, str] | None,
+) -> Written:
+    """What the API knows.
+
+    Raises:
+        UsageError: an address or a file that cannot be used; the API does not answer.
+        NoVerdict: it knows no vLLM server.
+    """
+    from driftwatch.clock import SystemClock
+    from driftwatch.collect.discover import discover
+    from driftwatch.service.asking import asker_of, gpus_of, source_said
+    from driftwatch.service.discovery import found_pools
+    from driftwatch.service.discovery_text import Api, quoted, written
+
+    source = source_said(url, keys, basic_auth)
+    at = SystemClock().now()
+    asker = asker_of(source)
+    try:
+        found = discover(asker, match, at)
+        if not found.servers:
+            scraped = len(asker.instant("up", at))
+            raise NoVerdict(
+                f"{asker.host} has no vLLM server"
+                + (f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else "")
+                + f": {scraped} targets are scraped, no series of vLLM among them",
+                help_text="is vLLM scraped there? Started with --disable-log-stats it shows no "
+                "series; a tenant may be needed (--tenant), or another --match",
+            )
+    except SourceError as error:
+        raise UsageError(f"{asker.host}: {error.message}", help_text=error.help_text) from error
+    finally:
+        asker.close()
+    gpus, problems = gpus_of(source, at)
+    found = replace(found, gpus=gpus, problems=(*found.problems, *problems))
+    escaped = {name: quoted(value) for name, value in keys.items()}
+    return written(found, found_pools(found, at), Api(url, match, escaped, basic_auth))
+
+
+def _of_pages(urls: Sequence[str]) -> Written:
+    """What the pages say, each fetched once.
+
+    Raises:
+        UsageError: an address that is none.
+        NoVerdict: none of them is a page of vLLM.
+    """
+    from driftwatch.clock import SystemClock
+    from driftwatch.service.asking import found_at_pages
+    from driftwatch.service.discovery import found_pools
+    from driftwatch.service.discovery_text import written
+
+    found, addresses = found_at_pages(urls)
+    if not found.servers:
+        reasons = "; ".join(f"{one.instance}: {one.reason}" for one in found.silent[:3])
+        raise NoVerdict(f"no page of vLLM: {reasons}", help_text="give http://host:8000/metrics")
+    return written(found, found_pools(found, SystemClock().now()), addresses)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """The file; one that is there is never replaced by accident.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error

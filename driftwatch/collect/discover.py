@@ -1,0 +1,308 @@
+"""What a Prometheus-compatible API knows of vLLM servers: the questions of ``driftwatch init``.
+
+A few instant queries for the whole fleet, none of them for a histogram's buckets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus_query import matchers, select
+from driftwatch.collect.registry import wire_names
+from driftwatch.collect.schema import SourceProblem
+from driftwatch.errors import SourceError
+from driftwatch.model import Serving
+
+# one series per engine each: who is there
+_ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
+_CACHE_SERIES = "vllm:cache_config_info"
+_WINDOWS = ("5m", "1m", "10s")  # a target that is younger than one is measured over the next
+_MANY = 20  # jobs or namespaces that are asked for one by one
+
+# labels in which exporters put a command line (process-exporter's groupname may be a template)
+_ARGUMENT_LABELS = ("args", "arguments", "cmd", "cmdline", "command", "command_line", "groupname")
+_OF_VLLM = "(?s).*(max-num-|max_num_|vllm serve|vllm.entrypoints).*"
+_KUBERNETES = (
+    '{__name__=~"kube_(pod|deployment|statefulset|daemonset|replicaset)_(annotations|labels)"%s}'
+)
+_SAYS_VLLM = re.compile(_OF_VLLM)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One vLLM server.
+
+    Attributes:
+        instance: host:port as scraped.
+        labels: those that all its series share, instance among them.
+        engines: its engine labels, sorted.
+        caches: labels of ``vllm:cache_config_info``, one set for each engine that has one.
+        interval_seconds: true time between two of its scrapes; None = not known.
+        serving: settings that the server itself answered.
+    """
+
+    instance: str
+    labels: Mapping[str, str]
+    engines: tuple[str, ...]
+    caches: tuple[Mapping[str, str], ...] = ()
+    interval_seconds: float | None = None
+    serving: Serving = field(default_factory=Serving)
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A server, or what looks like one, that shows no ``vllm:`` series now.
+
+    Attributes:
+        instance: host:port, or the address where it was not reached.
+        labels: of its ``up`` series.
+        reason: why nothing was read.
+    """
+
+    instance: str
+    labels: Mapping[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A label that seems to hold arguments of vLLM.
+
+    Attributes:
+        series: name of the metric that carries it.
+        label: its name.
+        text: its value.
+        labels: all labels of the series.
+    """
+
+    series: str
+    label: str
+    text: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that was seen.
+
+    Attributes:
+        servers: by instance.
+        silent: by instance.
+        names: metric names of the registry that are served, old ones among them.
+        said: command lines, annotations.
+        gpus: GPU table of the last minutes.
+        problems: what could not be asked.
+    """
+
+    servers: tuple[Server, ...]
+    silent: tuple[Silent, ...] = ()
+    names: frozenset[str] = frozenset()
+    said: tuple[Said, ...] = ()
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    problems: tuple[SourceProblem, ...] = ()
+
+
+def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Found:
+    """Servers, their scrape intervals, and what says how they were started.
+
+    Args:
+        asker: the API.
+        match: labels that a vLLM series must carry; empty: any.
+        at: now.
+
+    Raises:
+        SourceError: the API does not say which servers there are; what else it does not answer is
+            a problem.
+        UsageError: a label that cannot be matched.
+    """
+    matching = matchers(match)
+    asking = _Asking(asker, at)
+    engines = [labels for labels, _ in asker.instant(select(_ENGINE_SERIES, matching), at)]
+    names = sorted(name for name in _sample_names() if name.startswith("vllm:"))
+    counted = f"count by (__name__) ({select(tuple(names), matching)})"
+    served = {labels.get("__name__", "") for labels, _ in asking.instant(counted)}
+    caches: dict[str, list[Mapping[str, str]]] = {}
+    for labels, _ in asking.instant(select((_CACHE_SERIES,), matching)):
+        caches.setdefault(labels.get("instance", ""), []).append(labels)
+    by_instance: dict[str, list[dict[str, str]]] = {}
+    for labels in engines:
+        by_instance.setdefault(labels.get("instance", ""), []).append(labels)
+    by_instance.pop("", None)
+    ups = _ups(asking, match, engines)
+    servers, silent = [], []
+    for instance, series in sorted(by_instance.items()):
+        seen = [s for s in ups.get(instance, ()) if s.up] or ups.get(instance, [])
+        servers.append(
+            Server(
+                instance,
+                _shared(series),
+                tuple(sorted({labels.get("engine", "0") for labels in series})),
+                tuple(sorted(caches.get(instance, ()), key=lambda c: c.get("engine", "0"))),
+                min((s.interval_seconds for s in seen if s.interval_seconds), default=None),
+            )
+        )
+    for instance, seen in sorted(ups.items()):
+        if instance not in by_instance:
+            best = max(seen, key=lambda one: one.up)
+            reason = "no vllm: series" if best.up else "up == 0"
+            silent.append(Silent(instance, best.labels, reason))
+    namespaces = sorted({s.labels["namespace"] for s in servers if s.labels.get("namespace")})
+    return Found(
+        tuple(servers),
+        tuple(silent),
+        frozenset(served & _sample_names().keys()),
+        tuple(_said(asking, namespaces)) if servers else (),
+        problems=tuple(asking.problems),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """One target of the API, as its ``up`` series tells.
+
+    Attributes:
+        labels: of the series, without its name.
+        up: the newest scrape succeeded.
+        time: of the newest scrape, unix seconds; None where the API has no ``timestamp()``.
+        interval_seconds: true time between two scrapes, None = too few of them.
+    """
+
+    labels: Mapping[str, str]
+    up: bool
+    time: float | None
+    interval_seconds: float | None
+
+
+def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> list[Scraped]:
+    """Every target with these labels, and how often it is really scraped.
+
+    The interval is the time from the last scrape before a window to the last one in it, over the
+    number of scrapes in it: a handful of vectors, however many scrapes there are.
+
+    Raises:
+        SourceError: the API does not answer.
+        UsageError: a label that cannot be matched.
+    """
+    matching = matchers(match)
+    up = f"up{{{matching}}}" if matching else "up"
+    newest = asker.instant(up, at)
+    times = {_key(labels): value for labels, value in asker.instant(f"timestamp({up})", at)}
+    intervals: dict[_Key, float] = {}
+    for window in _WINDOWS:
+        if len(intervals) == len(newest):
+            break
+        before = asker.instant(f"timestamp({up} offset {window})", at)
+        counts = {_key(k): n for k, n in asker.instant(f"count_over_time({up}[{window}])", at)}
+        for labels, then in before:
+            key = _key(labels)
+            if key not in intervals and counts.get(key) and times.get(key, then) > then:
+                intervals[key] = round((times[key] - then) / counts[key], 1)
+    return [
+        Scraped(
+            dict(key),
+            value == 1,
+            times.get(key),
+            intervals.get(key),
+        )
+        for key, value in sorted((_key(labels), value) for labels, value in newest)
+    ]
+
+
+_Key = tuple[tuple[str, str], ...]
+
+
+def _key(labels: Mapping[str, str]) -> _Key:
+    return tuple(sorted((k, v) for k, v in labels.items() if k != "__name__"))
+
+
+class _Asking:
+    """Questions whose failure is a problem and not the end."""
+
+    def __init__(self, asker: PrometheusAsker, at: datetime) -> None:
+        self.asker = asker
+        self.at = at
+        self.problems: list[SourceProblem] = []
+
+    def instant(self, text: str) -> list[tuple[dict[str, str], float]]:
+        try:
+            found = self.asker.instant(text, self.at)
+        except SourceError as error:
+            self.failed(text, error)
+            return []
+        for warning in self.asker.warnings:
+            self.problems.append(SourceProblem(text, f"partial answer: {warning}", self.at))
+        return found
+
+    def failed(self, text: str, error: SourceError) -> None:
+        reason = f"{type(error).__name__}: {error.message}"
+        self.problems.append(SourceProblem(text, reason, self.at))
+
+
+def _ups(
+    asking: _Asking, match: Mapping[str, str], engines: Sequence[Mapping[str, str]]
+) -> dict[str, list[Scraped]]:
+    """``up`` of every instance in the jobs that have vLLM servers."""
+    jobs = sorted({labels["job"] for labels in engines if labels.get("job")})
+    asked: list[dict[str, str]] = [{**match, "job": job} for job in jobs if "job" not in match]
+    if not asked or len(asked) > _MANY or any("job" not in labels for labels in engines):
+        asked = [dict(match)]
+    found: dict[str, list[Scraped]] = {}
+    for one in asked:
+        try:
+            answered = scraped(asking.asker, one, asking.at)
+        except SourceError as error:
+            asking.failed(f"up of {one or 'everything'}", error)
+            continue
+        for target in answered:
+            if target.labels.get("instance"):
+                found.setdefault(target.labels["instance"], []).append(target)
+    return found
+
+
+def _said(asking: _Asking, namespaces: Sequence[str]) -> list[Said]:
+    """Labels of any series that hold a vLLM command line, and Kubernetes' annotations."""
+    found: list[Said] = []
+    for label in _ARGUMENT_LABELS:
+        for labels, _ in asking.instant(f'{{{label}=~"{_OF_VLLM}"}}'):
+            found.append(Said(labels.get("__name__", ""), label, labels[label], labels))
+    if namespaces:
+        # without honorLabels the workload's namespace is the exported one
+        asked = [
+            f",{matchers({label: name})}"
+            for name in namespaces
+            for label in ("namespace", "exported_namespace")
+        ]
+        for inside in asked if len(namespaces) <= _MANY else [""]:
+            for labels, _ in asking.instant(_KUBERNETES % inside):
+                found += [
+                    Said(labels.get("__name__", ""), label, text, labels)
+                    for label, text in sorted(labels.items())
+                    if label.startswith(("annotation_", "label_"))
+                    and (_SAYS_VLLM.match(text) or "max_num_" in label)
+                ]
+    return sorted(found, key=lambda s: (s.series, s.label, s.text, sorted(s.labels.items())))
+
+
+def _shared(series: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Labels that all of them have with the same value; the metric's own left out."""
+    first, *rest = series
+    return {
+        name: value
+        for name, value in sorted(first.items())
+        if name not in ("__name__", "engine") and all(o.get(name) == value for o in rest)
+    }
+
+
+def _sample_names() -> dict[str, str]:
+    """Sample name that shows whether a metric is there → family."""
+    return {
+        f"{name}_count" if metrics[0].type == "histogram" else name: name
+        for name, metrics in wire_names().items()
+    }

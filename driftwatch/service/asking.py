@@ -1,0 +1,152 @@
+"""From what a configuration says of a source to one that can be asked once: init and doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import orjson
+import polars as pl
+from pydantic import ValidationError
+
+from driftwatch.clock import SystemClock
+from driftwatch.collect.discover import Found, Server, Silent
+from driftwatch.collect.fetch import Bounds, Endpoint
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.collect.schema import SourceProblem
+from driftwatch.collect.serving import from_server_info
+from driftwatch.errors import UsageError
+from driftwatch.model import Serving
+from driftwatch.settings import PagesSource as PagesSettings
+from driftwatch.settings import PrometheusSource, Settings
+from driftwatch.settings_values import Part
+
+_P = TypeVar("_P", bound=Part)
+
+_GPUS_BACK = timedelta(minutes=2)
+
+
+def source_said(
+    url: str, keys: Mapping[str, str], basic_auth: tuple[str, str] | None
+) -> PrometheusSource:
+    """A source as the configuration would have it.
+
+    Args:
+        url: address of the API.
+        keys: other settings of the source by name.
+        basic_auth: user name and password file.
+
+    Raises:
+        UsageError: with everything that is wrong.
+    """
+    said: dict[str, Any] = {"prometheus": url, **keys}
+    if basic_auth is not None:
+        said["basic_auth"] = {"username": basic_auth[0], "password_file": basic_auth[1]}
+    return _valid(PrometheusSource, said)
+
+
+def _valid(kind: type[_P], said: Mapping[str, Any]) -> _P:
+    try:
+        return kind.model_validate(said)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, one['loc'])) or 'source'}: "
+            + one["msg"].removeprefix("Value error, ")
+            for one in error.errors(include_input=False, include_url=False)
+        ]
+        raise UsageError("; ".join(wrong), help_text="give http://host:port") from None
+
+
+def asker_of(source: PrometheusSource) -> PrometheusAsker:
+    """Whom to ask, with the source's credentials and bounds.
+
+    Raises:
+        ConfigError: a secret file cannot be read.
+    """
+    auth = source.basic_auth
+    return PrometheusAsker(
+        source.prometheus,
+        timeout_seconds=source.query_timeout,
+        headers={} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
+        bearer_token=source.read_bearer_token(),
+        basic_auth=None if auth is None else (auth.username, auth.read_password()),
+        verify=True if source.ca_file is None else str(source.ca_file),
+    )
+
+
+def found_at_pages(urls: Sequence[str]) -> tuple[Found, dict[str, str]]:
+    """What metrics pages say, each fetched once, and instance → address of each page.
+
+    Raises:
+        UsageError: an address that is none, or that holds a user or password.
+    """
+    endpoints = [Endpoint(url, Bounds()) for url in urls]
+    addresses = {endpoint.instance: endpoint.url for endpoint in endpoints}
+    for endpoint in endpoints:
+        endpoint.close()
+    _valid(PagesSettings, {"pages": list(addresses.values())})
+    source, at = PagesSource(urls), SystemClock().now()
+    try:
+        collected, info = source.collect(at, at), source.server_info()
+    finally:
+        source.close()
+    servers: list[Server] = []
+    silent: list[Silent] = []
+    present: set[str] = set()
+    for (instance,), rows in collected.scrapes.sort("instance", "engine").group_by(
+        "instance", maintain_order=True
+    ):
+        good = rows.filter("ok")
+        if good.is_empty():
+            silent.append(Silent(instance, {}, rows["reason"][0] or "not read"))
+            continue
+        present |= {
+            metric.wire_name
+            for metric in BY_COLUMN.values()
+            if metric.type in ("counter", "gauge") and good[metric.column].is_not_null().any()
+        }
+        model = good["model_name"].drop_nulls()
+        labels = {"instance": str(instance)}
+        if len(model):
+            labels["model_name"] = model[0]
+        caches = [dict(orjson.loads(text)) for text in good["cache_config"].drop_nulls()]
+        servers.append(
+            Server(
+                str(instance),
+                labels,
+                tuple(good["engine"]),
+                tuple(caches),
+                serving=_answered(info.get(str(instance))),
+            )
+        )
+    found = Found(tuple(servers), tuple(silent), frozenset(present), problems=collected.problems)
+    return found, addresses
+
+
+def _answered(info: Mapping[str, Any] | None) -> Serving:
+    try:
+        return Serving() if info is None else from_server_info(info)
+    except UsageError:
+        return Serving()
+
+
+def gpus_of(
+    source: PrometheusSource, at: datetime
+) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
+    """The GPU table of the last two minutes, as far as the API has DCGM series."""
+    from driftwatch.collect.prometheus import PrometheusSource as OfServers
+    from driftwatch.service.configured import sources_of
+
+    frames = [empty_gpus()]
+    problems: list[SourceProblem] = []
+    for one in sources_of(Settings.model_validate({"sources": [source]}), SystemClock()):
+        if not isinstance(one, OfServers):
+            collected = one.collect(at - _GPUS_BACK, at)
+            frames.append(collected.gpus)
+            problems += collected.problems
+        one.close()
+    return pl.concat(frames), tuple(problems)

@@ -1,0 +1,337 @@
+"""From what was seen to pools: which servers belong together, and what is known of them. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from driftwatch.collect.discover import Found, Said, Server
+from driftwatch.collect.serving import from_arguments, from_cache_config, from_config, merge
+from driftwatch.errors import UsageError
+from driftwatch.model import Serving, Setting, Target, TargetKey
+from driftwatch.service.plan import Plan
+from driftwatch.signals.gpus import gpu_counts
+
+_APART = 1.1  # KV cache sizes this much apart are two configurations; profiling varies by less
+# labels that name one server rather than a kind of them
+_OF_ONE_SERVER = frozenset(
+    ("instance", "pod", "pod_ip", "container_id", "uid", "id", "hostname", "host", "node", "ip")
+)
+_WANTED = ("max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPool:
+    """Servers that are configured alike, as far as can be seen.
+
+    Attributes:
+        name: fit for ``pools[].name``, unique.
+        match: labels that its servers have and no other pool's.
+        servers: by instance.
+        serving: settings that something shows, with where; those that differ are left out.
+        gpus_per_replica: the same for all servers whose GPUs are known, None = not known or not
+            the same.
+        gpus_source: what says so, or why it is not known.
+        kv_cache_tokens: of one engine, smallest and largest; None where no page says it.
+        doubts: what does not fit together, one sentence each.
+    """
+
+    name: str
+    match: Mapping[str, str]
+    servers: tuple[Server, ...]
+    serving: Serving = field(default_factory=Serving)
+    gpus_per_replica: float | None = None
+    gpus_source: str = ""
+    kv_cache_tokens: tuple[float, float] | None = None
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def engines(self) -> int:
+        """Engines of all its servers."""
+        return sum(len(server.engines) for server in self.servers)
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What is written down.
+
+    Attributes:
+        pools: in the order of the file: a target belongs to the first that matches.
+        unjoined: command lines of vLLM that fit no server.
+    """
+
+    pools: tuple[FoundPool, ...]
+    unjoined: tuple[Said, ...] = ()
+
+
+def found_pools(found: Found, at: datetime) -> Discovery:
+    """The servers in pools: by namespace and model, then by what tells different ones apart.
+
+    Args:
+        found: what was seen.
+        at: when; GPU readings of the two minutes before it count.
+    """
+    said = _Arguments(found.said)
+    spoken: dict[str, tuple[Serving, ...]] = {s.instance: said.of(s) for s in found.servers}
+    gpus = _gpus(found, at)
+    groups: dict[tuple[str | None, str | None], list[Server]] = {}
+    for server in found.servers:
+        key = server.labels.get("namespace"), server.labels.get("model_name")
+        groups.setdefault(key, []).append(server)
+    pools: list[FoundPool] = []
+    names: set[str] = set()
+    many = len({namespace for namespace, _ in groups}) > 1
+    ordered = sorted(groups.items(), key=lambda g: ([k is None for k in g[0]], str(g[0])))
+    for (namespace, model), servers in ordered:
+        match = {
+            name: value
+            for name, value in (("namespace", namespace), ("model_name", model))
+            if value is not None
+        }
+        kinds = _kinds(servers, spoken)
+        label = _telling(servers, kinds) if len(set(kinds)) > 1 else None
+        parts: dict[str, list[Server]] = {}
+        for server in servers:
+            parts.setdefault(server.labels[label] if label else "", []).append(server)
+        for value, members in sorted(parts.items()):
+            words = [namespace if many else None, (model or "vllm").rsplit("/", 1)[-1], value]
+            pool = FoundPool(
+                _name(words, names),
+                {**match, **({label: value} if label else {})},
+                tuple(members),
+            )
+            doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
+            pools.append(_described(pool, spoken, gpus, doubts))
+    return Discovery(tuple(pools), said.left)
+
+
+def _described(
+    pool: FoundPool,
+    spoken: Mapping[str, tuple[Serving, ...]],
+    gpus: Mapping[str, tuple[float, str]],
+    doubts: tuple[str, ...],
+) -> FoundPool:
+    every = [one for server in pool.servers for one in spoken[server.instance]]
+    serving, told = _agreed(every, len(pool.servers))
+    known = [gpus[s.instance] for s in pool.servers if s.instance in gpus]
+    counts = Counter(count for count, _ in known)
+    count, source = None, ""
+    if len(counts) == 1:
+        count = next(iter(counts))
+        source = f"{known[0][1]}, {len(known)} of {len(pool.servers)} servers"
+    elif counts:
+        seen = ", ".join(f"{c:g} on {n}" for c, n in sorted(counts.items()))
+        source = f"not the same on all servers: {seen}"
+    sizes = [s for server in pool.servers for s in _kv_sizes(server)]
+    return replace(
+        pool,
+        serving=serving,
+        gpus_per_replica=count,
+        gpus_source=source,
+        kv_cache_tokens=(min(sizes), max(sizes)) if sizes else None,
+        doubts=(*doubts, *told),
+    )
+
+
+def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str, ...]]:
+    """Settings on which all agree; a sentence for each on which they do not."""
+    agreed: dict[str, Setting] = {}
+    doubts = []
+    for name in (*_WANTED, "max_num_active_seqs", "max_model_len", "api_server_count"):
+        values = [setting for one in every if (setting := getattr(one, name)) is not None]
+        if len({setting.value for setting in values}) == 1:
+            seen = f"{values[0].detail}; {min(len(values), servers)} of {servers} servers"
+            agreed[name] = replace(values[0], detail=seen)
+        elif values:
+            different = sorted({setting.value for setting in values})
+            doubts.append(f"{name} is not the same: {', '.join(f'{v:g}' for v in different)}")
+    seqs, budget = agreed.get("max_num_seqs"), agreed.get("max_num_batched_tokens")
+    if seqs and budget and budget.value < seqs.value:
+        doubts.append(
+            f"max_num_batched_tokens {budget.value:g} is below max_num_seqs {seqs.value:g}: "
+            "vLLM refuses that"
+        )
+        del agreed["max_num_batched_tokens"]
+    return Serving(**agreed), tuple(doubts)
+
+
+def _kinds(servers: Sequence[Server], spoken: Mapping[str, tuple[Serving, ...]]) -> list[object]:
+    """What each server's configuration looks like; equal ones are the same kind."""
+    sizes = sorted({size for server in servers for size in _kv_sizes(server)})
+    band: dict[float, int] = {}
+    for before, size in zip([0.0, *sizes], sizes, strict=False):
+        band[size] = band.get(before, -1) + (size > before * _APART)
+    settings = [merge(*spoken[server.instance]) for server in servers]
+    values = [[getattr(one, name) for one in settings] for name in _WANTED]
+    # what only some say makes no kind of the others
+    told = [[v.value for v in column] for column in values if None not in column]
+    return [
+        (tuple(sorted({band[size] for size in _kv_sizes(server)})), *(column[i] for column in told))
+        for i, server in enumerate(servers)
+    ]
+
+
+def _telling(servers: Sequence[Server], kinds: Sequence[object]) -> str | None:
+    """The label whose value tells the kind of a server, with the fewest values; None = none."""
+    fit: list[tuple[int, str]] = []
+    for label in servers[0].labels:
+        if label in _OF_ONE_SERVER or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", label):
+            continue
+        kind_of: dict[str, object] = {}
+        for server, kind in zip(servers, kinds, strict=True):
+            value = server.labels.get(label)
+            if value is None or kind_of.setdefault(value, kind) != kind:
+                break
+        else:
+            # one value a server is a name, not a kind
+            if len(kind_of) < len(servers) or len(servers) == len(set(kinds)):
+                fit.append((len(kind_of), label))
+    return min(fit)[1] if fit else None
+
+
+def _no_label(servers: Sequence[Server], kinds: Sequence[object]) -> str:
+    first: dict[object, str] = {}
+    for server, kind in zip(servers, kinds, strict=True):
+        first.setdefault(kind, server.instance)
+    shown = ", ".join(sorted(first.values())[:3])
+    return (
+        f"its servers are of {len(first)} kinds (KV cache size or settings; compare {shown}), and "
+        "no label tells them apart: give each kind a label where it is scraped, and a pool"
+    )
+
+
+def _name(words: Iterable[str | None], taken: set[str]) -> str:
+    """Fit for ``pools[].name``, and not used yet."""
+    clean = re.sub(r"[^a-z0-9_.-]+", "-", "-".join(w for w in words if w).lower())
+    base = clean[:56].strip("-_.") or "pool"
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}-{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _kv_sizes(server: Server) -> list[float]:
+    sizes = []
+    for labels in server.caches:
+        said = from_cache_config(json.dumps(dict(labels))).kv_cache_tokens
+        if said is not None:
+            sizes.append(said.value)
+    return sizes
+
+
+def _gpus(found: Found, at: datetime) -> dict[str, tuple[float, str]]:
+    """Instance → GPUs of the server, and what says so; only where something joins."""
+    if found.gpus.is_empty():
+        return {}
+    engines = [
+        Target(TargetKey(server.instance, engine), server.labels)
+        for server in found.servers
+        for engine in server.engines
+    ]
+    counted = gpu_counts(found.gpus, Plan((), {}).gpu_targets(engines), at)
+    return {
+        row["instance"]: (row["gpus_found"], row["gpus_found_origin"] or "GPU readings")
+        for row in counted.iter_rows(named=True)
+        if row["gpus_found"]
+    }
+
+
+class _Arguments:
+    """Command lines and annotations, by what can join them to a server."""
+
+    def __init__(self, said: Sequence[Said]) -> None:
+        self._said = said
+        self._used: set[int] = set()
+        self._by_pod: dict[tuple[str, str], list[Said]] = {}
+        self._by_workload: dict[str, list[tuple[str, Said]]] = {}
+        self._by_host: dict[str, list[Said]] = {}
+        for one in said:
+            labels = one.labels
+            namespace = labels.get("exported_namespace") or labels.get("namespace") or ""
+            pod = labels.get("exported_pod") or labels.get("pod")
+            workload = next(
+                (labels[k] for k in _WORKLOADS if labels.get(k)),
+                None,
+            )
+            of_kubernetes = one.series.startswith("kube_")
+            if of_kubernetes and workload and not one.series.startswith("kube_pod_"):
+                self._by_workload.setdefault(namespace, []).append((workload, one))
+            elif pod:
+                self._by_pod.setdefault((namespace, pod), []).append(one)
+            elif not of_kubernetes:
+                host = labels.get("instance", "").rpartition(":")[0]
+                self._by_host.setdefault(host, []).append(one)
+
+    @property
+    def left(self) -> tuple[Said, ...]:
+        """Those that nothing was joined to."""
+        return tuple(one for one in self._said if id(one) not in self._used)
+
+    def of(self, server: Server) -> tuple[Serving, ...]:
+        """What is said of one server, what is nearest to it first."""
+        labels = server.labels
+        namespace, pod = labels.get("namespace", ""), labels.get("pod", "")
+        lines = list(self._by_pod.get((namespace, pod), ())) if pod else []
+        lines += [
+            one
+            for workload, one in self._by_workload.get(namespace, ())
+            if re.fullmatch(rf"{re.escape(workload)}(-[a-z0-9]+){{1,2}}", pod)
+        ]
+        host, _, port = server.instance.rpartition(":")
+        here = [one for one in self._by_host.get(host, ()) if _port(one.text) in (port, None)]
+        # without a port two servers of a host cannot be told apart
+        lines += here if len(here) == 1 else [one for one in here if _port(one.text) == port]
+        found = [server.serving]
+        self._used |= {id(one) for one in lines}
+        for one in lines:
+            serving = _read(one)
+            if serving is not None and serving not in found:
+                found.append(serving)
+        return tuple(one for one in found if one != Serving()) or (Serving(),)
+
+
+_WORKLOADS = ("deployment", "statefulset", "daemonset", "replicaset")
+
+
+def _words(text: str) -> list[str]:
+    """A command line, or a JSON list of its words."""
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        listed = None
+    if isinstance(listed, list):
+        return [str(word) for word in listed]
+    try:
+        return shlex.split(text.replace("\0", " "))
+    except ValueError:
+        return text.split()
+
+
+def _port(text: str) -> str | None:
+    match = re.search(r"--port[= ]+(\d+)", text)
+    return match[1] if match else None
+
+
+def _read(one: Said) -> Serving | None:
+    """Settings in a command line, or in a label of its own such as ``…max_num_seqs``."""
+    where = f"{one.series} {one.label}"
+    try:
+        name = next((name for name in _WANTED if one.label.endswith(name)), None)
+        if name is not None and re.fullmatch(r"\s*\d+\s*", one.text):
+            return from_config({name: one.text}, provenance="arguments", detail=where)
+        serving = from_arguments(_words(one.text))
+    except UsageError:
+        return None  # cut off, or of something else
+    return Serving(
+        **{
+            name: replace(setting, detail=where)
+            for name in Serving.__dataclass_fields__
+            if (setting := getattr(serving, name)) is not None
+        }
+    )

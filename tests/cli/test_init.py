@@ -1,0 +1,361 @@
+"""init: what it writes of a real Prometheus, of metrics pages, and of an API that misbehaves."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.settings import PrometheusSource, Settings, load_settings
+from driftwatch.testing import prometheus_server
+from driftwatch.testing.exposition_server import Page, ReplayedExposition
+from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+
+Run = Callable[..., tuple[int, str, str]]
+
+NASTY = 'a "quoted" \\back\\slash\nnew: [line] <!channel> # é\u2028\x85 {{x}}'
+LONG = "x" * 4096
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+def read(tmp_path: Path, text: str) -> Settings:
+    path = tmp_path / "written.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_settings(path, environ={})
+
+
+def _page(shared_data: Path, name: str) -> str:
+    """A real page, without the buckets: they say nothing here and fill blocks."""
+    text = (shared_data / "vllm-0.32" / name).read_text()
+    return "".join(line for line in text.splitlines(True) if "_bucket{" not in line)
+
+
+def _info(name: str, **labels: str) -> str:
+    inside = ",".join(f'{k}="{_in_label(v)}"' for k, v in labels.items())
+    return f"# TYPE {name} gauge\n{name}{{{inside}}} 1\n"
+
+
+def _in_label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _dcgm(pod: str, *gpus: str, namespace: str = "ml") -> str:
+    lines = ["# TYPE DCGM_FI_DEV_FB_USED gauge"]
+    for number, uuid in enumerate(gpus):
+        lines.append(
+            f'DCGM_FI_DEV_FB_USED{{gpu="{number}",UUID="{uuid}",device="nvidia{number}",'
+            f'modelName="NVIDIA H100",Hostname="node-1",exported_namespace="{namespace}",'
+            f'exported_pod="{pod}",exported_container="vllm"}} 70000'
+        )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Starts a real Prometheus that holds the last eleven minutes of these pages."""
+    if not prometheus_server.installed():
+        pytest.skip(prometheus_server.NOT_INSTALLED)
+    with ExitStack() as stack:
+
+        def started(*targets: tuple[str | None, Mapping[str, str]], every: float = 30.0) -> str:
+            blocks = tmp_path / "blocks"
+            now = time.time()
+            for body, labels in targets:
+                pages: list[Page] = [
+                    (now - every * n, body) for n in range(int(660 / every), -1, -1)
+                ]
+                backfill(pages, labels, blocks)
+            return stack.enter_context(PrometheusServer(blocks=blocks)).url
+
+        yield started
+
+
+def _labels(instance: str, job: str = "vllm", **more: str) -> dict[str, str]:
+    return {"job": job, "instance": instance, **more}
+
+
+def test_a_fleet_becomes_pools_that_load(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    small = _page(shared_data, "metrics_during_load.txt")
+    large = re.sub(r'kv_cache_size_tokens="\d+"', 'kv_cache_size_tokens="900000"', small)
+    assert large != small
+    two = _page(shared_data, "metrics_dp2_after.txt").replace("tiny-llama", "org/Other-8B")
+    line = "vllm serve m --max-num-seqs 64 --max-num-batched-tokens 2048 --api-key s3cret"
+    url = fleet(
+        (small, _labels("a:8000", namespace="ml", pod="rag-a", kind="l4")),
+        (small, _labels("b:8000", namespace="ml", pod="rag-b", kind="l4")),
+        (large, _labels("c:8000", namespace="ml", pod="rag-c", kind="h100")),
+        (two, _labels("d:8000", namespace="ml", pod="chat-5d9f-x2")),
+        (_page(shared_data, "metrics_disable_log_stats.txt"), _labels("e:8000", namespace="ml")),
+        (None, _labels("f:8000", namespace="ml")),
+        (_dcgm("rag-a", "GPU-1", "GPU-2"), _labels("dcgm:9400", "dcgm", pod="x", namespace="gpu")),
+        (_dcgm("rag-b", "GPU-3", "GPU-4"), _labels("dcgm2:9400", "dcgm", pod="y", namespace="gpu")),
+        (
+            _info(
+                "kube_pod_annotations", exported_namespace="ml", pod="rag-a", annotation_args=line
+            )
+            + _info("container_args_info", namespace="ml", pod="rag-b", args=line)
+            + _info("job_info", namespace="ml", pod="gone", args=line)
+            + _info(
+                "kube_deployment_annotations",
+                namespace="ml",
+                deployment="chat",
+                annotation_vllm_max_num_seqs="32",
+            ),
+            {"job": "ksm", "instance": "ksm:8080"},
+        ),
+    )
+    code, out, err = run("init", "--prometheus", url)
+    assert code == 0, err
+    assert "s3cret" not in out
+    assert out == run("init", "--prometheus", url)[1]  # the same again
+    settings = read(tmp_path, out)
+    (source,) = settings.sources
+    assert isinstance(source, PrometheusSource)
+    assert (source.prometheus, source.match, source.step) == (url, {"job": "vllm"}, 30.0)
+    pools = {pool.name: pool for pool in settings.pools}
+    assert list(pools) == ["other-8b", "tiny-llama-h100", "tiny-llama-l4"]
+    rag = pools["tiny-llama-l4"]
+    assert rag.match == {"namespace": "ml", "model_name": "tiny-llama", "kind": "l4"}
+    assert (rag.serving.max_num_seqs, rag.serving.max_num_batched_tokens) == (64, 2048)
+    assert rag.gpus_per_replica == 2
+    other = pools["other-8b"]
+    assert (other.serving.max_num_seqs, other.serving.max_num_batched_tokens) == (32, None)
+    assert pools["tiny-llama-h100"].serving.max_num_seqs is None
+    said = " ".join(out.replace("#", " ").split())
+    for words in (
+        "5 engines",
+        "KV cache of an engine 900,000 tokens",
+        "other-8b: max_num_batched_tokens: no metric shows them",
+        "tiny-llama-h100: max_num_seqs and max_num_batched_tokens: no metric shows them",
+        "not in any pool: e:8000: no vllm: series: vLLM with --disable-log-stats",
+        "not in any pool: f:8000: up == 0",
+        "1 command line of vLLM fit no server",
+        "DCGM",
+        "tuned_for",
+    ):
+        assert words in said, words
+
+
+def test_label_values_of_any_kind_come_back_as_they_are(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    page = _page(shared_data, "metrics_during_load.txt")
+    url = fleet(
+        (page, _labels("a:8000", NASTY, namespace=LONG)),
+        (page, _labels("b:8000", NASTY, namespace="null")),
+        (page.replace("tiny-llama", _in_label(NASTY)), _labels("c:8000", NASTY)),
+    )
+    code, out, err = run("init", "--prometheus", url, "--match", f"job={NASTY}")
+    assert code == 0, err
+    settings = read(tmp_path, out)
+    assert [source.match for source in settings.sources] == [{"job": NASTY}]  # type: ignore[union-attr]
+    matches = sorted(pool.match.get("namespace", "") for pool in settings.pools)
+    assert matches == ["", "null", LONG]
+    assert {pool.match["model_name"] for pool in settings.pools} == {"tiny-llama", NASTY}
+    # the one with fewer labels would take the others' servers if it came first
+    assert "namespace" not in settings.pools[-1].match
+    assert out.isprintable() or all(c.isprintable() or c == "\n" for c in out)
+
+
+def test_kinds_that_no_label_tells_apart_are_said(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    small = _page(shared_data, "metrics_during_load.txt")
+    large = re.sub(r'kv_cache_size_tokens="\d+"', 'kv_cache_size_tokens="900000"', small)
+    url = fleet((small, _labels("a:8000")), (large, _labels("b:8000")))
+    code, out, _ = run("init", "--prometheus", url)
+    assert code == 0
+    assert len(read(tmp_path, out).pools) == 1
+    assert "no label tells them apart" in " ".join(out.replace("#", " ").split())
+    assert "262,144 to 900,000" in out
+
+
+def test_old_names_are_said(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    page = _page(shared_data, "metrics_during_load.txt")
+    old = page.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    url = fleet((old, _labels("a:8000")), every=15.0)
+    _, out, _ = run("init", "--prometheus", url)
+    assert "vllm:gpu_cache_usage_perc is served: vLLM 0.11 or older" in " ".join(
+        out.replace("#", " ").split()
+    )
+    (source,) = read(tmp_path, out).sources
+    assert isinstance(source, PrometheusSource) and source.step == 15.0
+
+
+def test_a_job_with_many_others_is_not_selected_by(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    page = _page(shared_data, "metrics_during_load.txt")
+    other = "# TYPE go_goroutines gauge\ngo_goroutines 3\n"
+    url = fleet(
+        (page, _labels("a:8000", "pods")),
+        (other, _labels("x:1", "pods")),
+        (other, _labels("y:1", "pods")),
+    )
+    _, out, _ = run("init", "--prometheus", url)
+    (source,) = read(tmp_path, out).sources
+    assert isinstance(source, PrometheusSource) and source.match == {}
+
+
+def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
+    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+) -> None:
+    url = fleet((_page(shared_data, "metrics_lora_during.txt"), _labels("a:8000")))
+    code, out, _ = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
+    assert code == 0
+    assert out.splitlines()[0] == "wrote driftwatch.yaml. Missing:"
+    assert out.splitlines()[-1] == "next: driftwatch doctor -c driftwatch.yaml"
+    assert max(map(len, out.splitlines())) <= 80
+    first = Path("driftwatch.yaml").read_text()
+    code, out, err = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
+    assert (code, out) == (2, "")
+    assert "error: driftwatch.yaml is there already" in err
+    assert run("init", "--prometheus", url, "-o", "driftwatch.yaml", "--force")[0] == 0
+    assert Path("driftwatch.yaml").read_text() == first
+    code, out, _ = run("doctor", "-c", "driftwatch.yaml")
+    assert code in (0, 1)
+    assert out.splitlines()[-1].startswith(("READY", "NOT READY"))
+
+
+def test_a_prometheus_without_vllm_has_no_verdict(
+    run: Run, fleet: Callable[..., str], shared_data: Path
+) -> None:
+    page = _page(shared_data, "metrics_disable_log_stats.txt")
+    code, out, err = run("init", "--prometheus", fleet((page, _labels("a:8000"))), "-o", "x.yaml")
+    assert code == 4
+    assert "has no vLLM server: 1 targets are scraped" in out
+    assert "--disable-log-stats" in err
+    assert not Path("x.yaml").exists()
+
+
+class _Api(LoopbackServer):
+    """Answers every question alike."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def judge(self, request: Request) -> Answer:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(401, "no"), "answers 401"),
+        (Answer(302, "", {"Location": "https://login/"}), "a redirect to https://login/"),
+        (Answer(200, "<html>hello</html>"), "no JSON from Prometheus"),
+        (Answer(200, '{"status":"success","data":{"resultType":"vec'), "no JSON from Prometheus"),
+        (Answer(503, "busy"), "answers 503"),
+        (Answer(429, "slow down"), "answers 429"),
+    ],
+)
+def test_an_api_that_does_not_answer_is_an_error_with_its_name(
+    run: Run, answer: Answer, words: str
+) -> None:
+    with _Api(answer) as api:
+        code, out, err = run("init", "--prometheus", api.address)
+        host = api.address.removeprefix("http://")
+    assert (code, out) == (2, "")
+    assert f"error: {host}: " in err
+    assert words in err
+
+
+def test_nobody_there(run: Run) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        code, _, err = run("init", "--prometheus", f"http://{address}")
+        assert code == 2
+        assert f"error: {address}: connection refused" in err
+        code, out, _ = run("init", f"http://{address}/metrics")
+        assert code == 4
+        assert f"no page of vLLM: {address}: connection refused" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give --prometheus URL, or the addresses"),
+        (("--prometheus", "http://p:9090", "http://h:8000"), "not both"),
+        (("--prometheus", "ftp://p"), "only http:// and https://"),
+        (("--prometheus", "http://u:pw@p:9090"), "no user or password in a URL"),
+        (("--prometheus", "http://p:9090", "--match", "job"), "is not LABEL=VALUE"),
+        (("--prometheus", "http://p:9090", "--match", "a-b=c"), "is not a label"),
+        (("--prometheus", "http://p:9090", "--username", "u"), "together with --password-file"),
+        (("http://h:8000", "--tenant", "t"), "are for --prometheus"),
+        (("http://u:pw@h:8000/metrics",), "no user or password in a URL"),
+    ],
+)
+def test_wrong_usage_is_said(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    code, out, err = run("init", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "pw" not in err
+
+
+def test_credentials_are_sent_and_written_as_files(run: Run, tmp_path: Path) -> None:
+    Path("token").write_text("abc\n")
+    empty = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+    with _Api(Answer(200, empty, {"Content-Type": "application/json"})) as api:
+        code, _, _ = run(
+            "init", "--prometheus", api.address, "--bearer-token-file", "token", "--tenant", "t 1"
+        )
+        asked = api.requests
+    assert code == 4
+    assert {r.headers["authorization"] for r in asked} == {"Bearer abc"}
+    assert {r.headers["x-scope-orgid"] for r in asked} == {"t 1"}
+
+
+def test_pages_become_pools(run: Run, shared_data: Path, tmp_path: Path) -> None:
+    texts = {
+        name: (shared_data / "vllm-0.32" / f"metrics_{name}.txt").read_text()
+        for name in ("during_load", "dp2_after", "disable_log_stats")
+    }
+    texts["dp2_after"] = texts["dp2_after"].replace("tiny-llama", "other")
+    with ExitStack() as stack:
+        pages = {
+            name: stack.enter_context(ReplayedExposition([(0.0, text)], clock=lambda: 0.0))
+            for name, text in texts.items()
+        }
+        code, out, err = run("init", *(page.url for page in pages.values()))
+        assert code == 0, err
+        settings = read(tmp_path, out)
+        assert [(s.pages, s.labels) for s in settings.sources] == [  # type: ignore[union-attr]
+            ((pages["dp2_after"].url,), {"pool": "other"}),
+            ((pages["during_load"].url,), {"pool": "tiny-llama"}),
+        ]
+        assert [(p.name, p.match) for p in settings.pools] == [
+            ("other", {"pool": "other"}),
+            ("tiny-llama", {"pool": "tiny-llama"}),
+        ]
+        assert f"{pages['disable_log_stats'].instance} is left out: stats disabled" in out
+        code, out, _ = run("doctor", "-c", str(tmp_path / "written.yaml"))
+    assert code == 1
+    assert "other" in out
