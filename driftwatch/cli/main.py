@@ -18,6 +18,7 @@ VERBS: dict[str, str] = {
     "init": "Look at what is there and write a configuration.",
     "watch": "Watch vLLM /metrics pages now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
+    "agent": "Serve the GPUs of this machine as /metrics, in DCGM's terms.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "What is known of a target, and the path through the tree.",

@@ -65,7 +65,7 @@ class Endpoint:
 def _handler(
     registry: CollectorRegistry, healthy: Check, ready: Check
 ) -> type[BaseHTTPRequestHandler]:
-    checks = {"/-/healthy": healthy, "/-/ready": ready}
+    checks = {"/-/healthy": healthy, "/healthz": healthy, "/-/ready": ready}
 
     class Handler(BaseHTTPRequestHandler):
         server_version = "driftwatch"
