@@ -56,24 +56,25 @@ class Gpu(NamedTuple):
         )
 
 
-def gpu_of(labels: Mapping[str, str], exporter: str, own_pods: Iterable[str] = ()) -> Gpu | str:
+def gpu_of(
+    labels: Mapping[str, str], exporter: str, own: frozenset[str] = frozenset()
+) -> Gpu | str:
     """Whom a series is of, or why that cannot be told.
 
     Args:
         labels: of the series.
         exporter: host:port that it was read from.
-        own_pods: pods of the exporter itself (see :func:`own_pods`); none on a page that it wrote.
+        own: pods of the exporter itself (see :func:`own_pods`); none on a page that it wrote.
     """
     uuid = _first(labels, _UUID)
     if uuid is None:
         return "no UUID label: it cannot be told which GPU it is of"
-    own = frozenset(own_pods)
     namespace, pod, container = _workload(labels, own)
     # without the node's name the exporter takes that of its own pod, which tells nothing
-    hostnames = [labels.get(name) or None for name in _HOSTNAME]
+    hostnames = (labels.get(name) for name in _HOSTNAME)
     return Gpu(
         exporter=exporter,
-        hostname=next((h for h in hostnames if h is not None and h not in own), None),
+        hostname=next((host for host in hostnames if host and host not in own), None),
         gpu=labels.get("gpu") or None,
         uuid=uuid,
         pci_bus_id=labels.get("pci_bus_id") or None,
@@ -86,31 +87,34 @@ def gpu_of(labels: Mapping[str, str], exporter: str, own_pods: Iterable[str] = (
     )
 
 
-def own_pods(series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]]) -> set[str]:
+def own_pods(
+    series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]] | None
+) -> frozenset[str]:
     """Pods of one exporter itself, as Prometheus labelled its series.
 
     A scrape adds the labels of its target. With ``honorLabels: false`` those win, and the
     workload's come as ``exported_*``; a GPU that nobody uses has none, so that its series carry
-    the exporter's pod alone. With ``honorLabels: true`` the workload's win, and again only an
-    idle GPU carries the exporter's. In both cases the exporter's pod is the one that ``up`` of
-    the same scrape carries. Without such an ``up`` (it was dropped, or not stored) it is one
-    beside ``exported_*``, one that the exporter gives as its host's name, or one that is called
-    after dcgm-exporter.
+    the exporter's pod alone. With ``honorLabels: true`` the workload's win, and again an idle GPU
+    carries the exporter's. In both cases the exporter's pod is the one that ``up`` of the same
+    scrape carries, and with the first also any that stands beside ``exported_*``. Where no ``up``
+    is stored it is taken for the exporter's if it is called after dcgm-exporter, or if the
+    exporter names it as its host.
 
     Args:
         series: labels of the exporter's series.
-        up: labels of its ``up`` series.
+        up: labels of its ``up`` series, None where there is none.
     """
-    told = {pod for one in up if (pod := one.get("pod"))}
+    told = {pod for one in up or () if (pod := one.get("pod"))}
     for one in series:
         pod = one.get("pod")
         if not pod:
             continue
         beside = any(one.get(name) for name in _EXPORTED)
         named = "dcgm-exporter" in f"{pod} {one.get('container', '')}"
-        if beside or (not told and (named or pod in (one.get("Hostname"), one.get("hostname")))):
+        hosts = (one.get("Hostname"), one.get("hostname"))
+        if beside or (up is None and (named or pod in hosts)):
             told.add(pod)
-    return told
+    return frozenset(told)
 
 
 def _workload(

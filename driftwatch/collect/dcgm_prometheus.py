@@ -1,0 +1,291 @@
+"""DCGM through a Prometheus-compatible API: one range query per field for the whole fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.dcgm import DCGM_NAME_INDEX, Gpu, gpu_of, own_pods
+from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table
+from driftwatch.collect.exposition import folded
+from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus_query import Grid, matchers, select
+from driftwatch.collect.prometheus_series import Labels, labels_of, shown
+from driftwatch.collect.prometheus_table import Answers
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.errors import AuthFailed, SourceError, Unavailable
+
+# dcgm-exporter reads the GPUs every 30 s unless told otherwise: a finer grid shows nothing more.
+STEP_SECONDS = 30.0
+# fields that any GPU or MIG instance has, to find the exporters by
+_ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NONE = -1  # a series that is of no GPU
+_NO_INT = np.zeros(0, dtype=np.int64)
+_NO_FLOAT = np.zeros(0, dtype=np.float64)
+_GONE = "no DCGM series any more: its scrape fails, or it is gone"
+_NAMED = 10  # exporters named that are gone; the others are counted
+
+_Exporter = tuple[str, str]  # job and instance
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The last series of one query: whom each is of, and its name.
+
+    ``order`` is each one's rank among the sorted labels, where several tell of the same: two jobs
+    that scrape one exporter, the replicas of a Prometheus, a pod that holds two shares of a GPU.
+    """
+
+    heads: Sequence[bytes]
+    gpu: npt.NDArray[np.int64]
+    name: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64] | None
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """Every GPU that the series told of, worked out once per series."""
+
+    gpus: list[Gpu] = field(default_factory=list)
+    codes: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+    heads: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    unusable: dict[bytes, str] = field(default_factory=dict)
+    queries: dict[str, _Known] = field(default_factory=dict)
+
+    def add(self, head: bytes, labels: Labels, own: frozenset[str]) -> None:
+        """A series that was not seen before."""
+        exporter = labels.get("instance") or labels.get("Hostname") or ""
+        who = gpu_of(labels, exporter, own)
+        name = DCGM_NAME_INDEX.get(labels.get("__name__", ""), _NONE)
+        if isinstance(who, str):
+            self.unusable[head] = f"{shown(labels)}: {who}"
+            self.heads[head] = (_NONE, name)
+            return
+        code = self.codes.setdefault(who.key, len(self.gpus))
+        if code == len(self.gpus):
+            self.gpus.append(who)
+        self.heads[head] = (code, name)
+
+
+class DcgmPrometheusSource:
+    """GPU readings of a fleet as a Prometheus-compatible API knows them.
+
+    Readings are those at the times of a grid with ``step_seconds``, aligned to the clock, so that
+    they do not depend on when they were asked for. A reading's time is the grid's, not that of the
+    scrape: DCGM's own value is up to 30 s old by then anyway.
+
+    Args:
+        asker: whom to ask.
+        selector: label → value that the exporters' series carry; empty: every ``DCGM_`` series.
+        step_seconds: distance of the grid's times.
+        budget_seconds: for all queries of one ``collect``.
+        settle_seconds: how old a scrape must be to be there for sure.
+        name: how problems call this source.
+
+    Raises:
+        UsageError: a label that cannot be matched.
+    """
+
+    def __init__(
+        self,
+        asker: PrometheusAsker,
+        *,
+        selector: Mapping[str, str] | None = None,
+        step_seconds: float = STEP_SECONDS,
+        budget_seconds: float = 60.0,
+        settle_seconds: float = 15.0,
+        name: str | None = None,
+    ) -> None:
+        self.name = name or f"dcgm at prometheus {asker.host}"
+        self.settle_seconds = settle_seconds
+        self._asker = asker
+        self._ranges = RangeAsker(asker, budget_seconds=budget_seconds)
+        self._step_ms = max(1, round(step_seconds * 1000))
+        matching = matchers(selector or {})
+        self._queries = [(field, select(field.dcgm_names, matching)) for field in GPU_FIELDS]
+        self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
+        self._fleet = _Fleet()
+        self._own: dict[_Exporter, frozenset[str]] = {}  # pods of the exporters themselves
+        self._targets: dict[_Exporter, list[Labels]] = {}  # labels of their up series
+        self._sure: set[tuple[_Exporter, str]] = set()  # looked at with these targets
+        self._listed: set[str] = set()
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """GPU readings with since <= time < until, at the grid's times.
+
+        A field whose query failed is NULL with the reason; where nothing answers there are no
+        rows, and a problem says why.
+        """
+        times = aligned(since, until, self._step_ms)
+        if times is None:
+            return Collected(empty_scrapes(), {})
+        at = _moment(times.last)
+        problems: list[SourceProblem] = []
+        unread: dict[str, str] = {}
+        found: list[tuple[str, Answers]] = []
+        self._ranges.begin()
+        for one, text in self._queries:
+            answer, errors = self._ranges.range(text, times)
+            if errors:
+                unread[one.column] = _told(errors[0])
+                problems += [SourceProblem(text, _told(error), at) for error in errors]
+            if not answer.heads and any(isinstance(e, Unavailable | AuthFailed) for e in errors):
+                if not found:  # the others would fare no better
+                    gone = SourceProblem(self.name, _told(errors[0]), at)
+                    return Collected(empty_scrapes(), {}, (gone,))
+                continue
+            found.append((text, answer))
+        self._place(found, at, problems)
+        gpus = self._table(found, times, unread)
+        if not unread:
+            problems += self._left(gpus, at)
+        return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._asker.close()
+
+    def _place(
+        self, found: Sequence[tuple[str, Answers]], at: datetime, problems: list[SourceProblem]
+    ) -> None:
+        """Whom each series is of; only those that were not seen before cost anything."""
+        fleet = self._fleet
+        if sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.heads):
+            fleet = self._fleet = _Fleet()  # most of it is gone
+        changed = [
+            (text, answer)
+            for text, answer in found
+            if (known := fleet.queries.get(text)) is None or known.heads != answer.heads
+        ]
+        new = {
+            head: labels_of(head)
+            for _, answer in changed
+            for head in answer.heads
+            if head not in fleet.heads
+        }
+        if new and self._others_are_own(new.values(), at, problems) and fleet.heads:
+            self._fleet = _Fleet()  # it was placed by less than is known now
+            self._place(found, at, problems)
+            return
+        for head, labels in new.items():
+            fleet.add(head, labels, self._own.get(_exporter(labels), frozenset()))
+        for text, answer in changed:
+            fleet.queries[text] = _known(answer.heads, fleet.heads)
+        if fleet.unusable:
+            problems += [
+                SourceProblem(self.name, fleet.unusable[head], at)
+                for _, answer in found
+                for head in answer.heads
+                if head in fleet.unusable
+            ]
+
+    def _others_are_own(
+        self, new: Collection[Labels], at: datetime, problems: list[SourceProblem]
+    ) -> bool:
+        """Find the exporters' own pods; True where they are others than was known."""
+        of: dict[_Exporter, list[Labels]] = {}
+        for labels in new:
+            of.setdefault(_exporter(labels), []).append(labels)
+        unsure = {
+            (exporter, labels["pod"])
+            for exporter, all_of_it in of.items()
+            for labels in all_of_it
+            if labels.get("pod") and not labels.get("exported_pod")
+        }
+        if not unsure <= self._sure:
+            try:
+                told = self._asker.instant(self._up, at)
+            except SourceError as error:
+                # asked again next time
+                problems.append(SourceProblem(self._up, _told(error), at))
+            else:
+                self._sure |= unsure
+                self._targets = {}
+                for labels, _ in told:
+                    self._targets.setdefault(_exporter(labels), []).append(labels)
+        before = dict(self._own)
+        for exporter, all_of_it in of.items():
+            own = own_pods(all_of_it, self._targets.get(exporter))
+            self._own[exporter] = self._own.get(exporter, frozenset()) | own
+        return before != self._own
+
+    def _table(
+        self, found: Sequence[tuple[str, Answers]], times: Grid, unread: Mapping[str, str]
+    ) -> pl.DataFrame:
+        gpu, moment, name, value = [_NO_INT], [_NO_INT], [_NO_INT], [_NO_FLOAT]
+        for text, answer in found:
+            known = self._fleet.queries[text]
+            long = answer.long
+            if known.order is not None:  # the first in the order of labels counts
+                rank = known.order[long["series"].cast(pl.Int64).to_numpy()]
+                long = long[np.argsort(rank, kind="stable")]
+            series = long["series"].cast(pl.Int64).to_numpy()
+            usable = (known.gpu[series] != _NONE) & (known.name[series] != _NONE)
+            series = series[usable]
+            gpu.append(known.gpu[series])
+            name.append(known.name[series])
+            moment.append((long["at"].to_numpy()[usable] - times.first) // times.step)
+            value.append(long["value"].to_numpy()[usable])
+        moments = [_moment(times.first + i * times.step) for i in range(times.points)]
+        samples = GpuSamples(
+            np.concatenate(gpu), np.concatenate(moment), np.concatenate(name), np.concatenate(value)
+        )
+        return gpu_table(self._fleet.gpus, moments, samples, unread)
+
+    def _left(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
+        """A problem for each exporter that had readings the last time and has none now."""
+        listed = set(gpus["exporter"].unique())
+        gone = sorted(self._listed - listed)
+        self._listed = listed
+        told = [SourceProblem(one, _GONE, at) for one in gone[:_NAMED]]
+        if len(gone) > _NAMED:
+            more = f"and {len(gone) - _NAMED} more exporters: {_GONE}"
+            told.append(SourceProblem(self.name, more, at))
+        return told
+
+
+def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
+    """The multiples of a step in [since, until), None where there is none.
+
+    >>> from datetime import timedelta
+    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    >>> aligned(noon, noon + timedelta(seconds=60), 30_000).points
+    2
+    >>> aligned(noon + timedelta(seconds=1), noon + timedelta(seconds=30), 30_000) is None
+    True
+    """
+    first = -(-_ms(since) // step_ms) * step_ms
+    last = (_ms(until) - 1) // step_ms * step_ms
+    return Grid(first, last, step_ms) if first <= last else None
+
+
+def _known(heads: Sequence[bytes], placed: Mapping[bytes, tuple[int, int]]) -> _Known:
+    place = np.array([placed[head] for head in heads], dtype=np.int64).reshape(-1, 2)
+    order = None
+    if len({placed[head] for head in heads}) < len(heads):
+        order = np.argsort(np.argsort(np.array(heads, dtype=object)))
+    return _Known(heads, place[:, 0], place[:, 1], order)
+
+
+def _exporter(labels: Labels) -> _Exporter:
+    return labels.get("job", ""), labels.get("instance", "")
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def _ms(moment: datetime) -> int:
+    """Unix ms, rounded up."""
+    return -(-round(moment.timestamp() * 1_000_000) // 1000)
+
+
+def _told(error: SourceError) -> str:
+    return f"{type(error).__name__}: {error.message}"
