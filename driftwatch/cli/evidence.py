@@ -58,12 +58,13 @@ def command(
 
     plan = plan_from(**serving)
     assert recording is not None  # noqa: S101 - the other way has exited above
-    scrapes, targets, whole = from_recording(recording, plan)
+    scrapes, gpus, targets, whole = from_recording(recording, plan)
     window = Asked(since or whole.start, until or whole.end)
     if window.start >= window.end:
         raise UsageError("--from is not before --to")
-    measured = measured_reference(scrapes, baseline, targets, plan)
-    found = explain(scrapes, target_named(target, targets), window, targets, plan, measured)
+    measured = measured_reference(scrapes, baseline, targets, plan, gpus)
+    chosen = target_named(target, targets)
+    found = explain(scrapes, chosen, window, targets, plan, measured, gpus)
     if as_json:
         click.echo(explained_json(found, window.start, window.end))
         return

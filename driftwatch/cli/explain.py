@@ -81,17 +81,17 @@ def command(
         serving["config"] = config_here()
     plan = plan_from(**serving)
     if recording is not None:
-        scrapes, targets, whole = from_recording(recording, plan)
+        scrapes, gpus, targets, whole = from_recording(recording, plan)
         end = whole.end
         incidents: list[Incident] = []
     else:
-        scrapes, targets, end, incidents = _from_store(
+        scrapes, gpus, targets, end, incidents = _from_store(
             db, serving["config"], at, length, baseline, plan
         )
     chosen = target_named(target, targets)
     window = window_ending(at or end, length)
-    measured = measured_reference(scrapes, baseline, targets, plan)
-    found = explain(scrapes, chosen, window, targets, plan, measured)
+    measured = measured_reference(scrapes, baseline, targets, plan, gpus)
+    found = explain(scrapes, chosen, window, targets, plan, measured, gpus)
     if as_json:
         from driftwatch.notify.explained import explained_json
 
@@ -120,8 +120,8 @@ def command(
 
 def from_recording(
     path: Path, plan: Plan
-) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], Window]:
-    """Every scrape of a recording, its targets, and from the first scrape to the last."""
+) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], Window]:
+    """Scrapes and GPU readings of a recording, its targets, from the first scrape to the last."""
     from driftwatch.collect.recording import RecordingSource
     from driftwatch.service.explain import Window
 
@@ -135,7 +135,7 @@ def from_recording(
         source.close()
     print_problems(collected.problems)
     whole = Window(since, until - timedelta(microseconds=1))
-    return collected.scrapes, plan.assign(collected.targets), whole
+    return collected.scrapes, collected.gpus, plan.assign(collected.targets), whole
 
 
 def _from_store(
@@ -145,8 +145,8 @@ def _from_store(
     length: timedelta,
     baseline: Window | None,
     plan: Plan,
-) -> tuple[pl.DataFrame, Mapping[TargetKey, Target], datetime, list[Incident]]:
-    """Stored scrapes around the window (and the baseline), the targets, the open incidents."""
+) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], datetime, list[Incident]]:
+    """Stored scrapes and GPU readings around the window (and the baseline), targets, incidents."""
     from driftwatch.cli.database import config_here, open_store
     from driftwatch.service.stored import newest, stored_targets
 
@@ -163,10 +163,11 @@ def _from_store(
         first = min(end - length - timedelta(hours=1), datetime.max.replace(tzinfo=UTC))
         if baseline is not None:
             first = min(first, baseline.start)
-        scrapes = store.scrapes(first, max(end, last) + timedelta(seconds=1))
+        until = max(end, last) + timedelta(seconds=1)
+        scrapes, gpus = store.scrapes(first, until), store.gpus(first, until)
         targets = plan.assign(stored_targets(store))
         incidents = list(store.open_incidents().values())
-    return scrapes, targets, end, incidents
+    return scrapes, gpus, targets, end, incidents
 
 
 def _open_incidents(incidents: Sequence[Incident], target: Target) -> Iterator[str]:

@@ -178,6 +178,18 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     **{field.column: pl.Float64 for field in GPU_FIELDS},
 }
 
+# what one reading of one GPU for one workload is known by
+GPU_KEY = (
+    "exporter",
+    "uuid",
+    "gpu",
+    "mig_instance",
+    "namespace",
+    "pod",
+    "container",
+    "time",
+)
+
 _EMPTY = pl.DataFrame(schema=dict(GPU_SCHEMA))
 
 
@@ -193,7 +205,7 @@ def gpu_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def gpus_told_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
     """Readings of several calls from ``since`` on, each (GPU, workload, time) once, in order."""
-    keys = ["exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time"]
+    keys = list(GPU_KEY)
     every = pl.concat([_EMPTY, *frames])
     if every.is_empty():
         return every

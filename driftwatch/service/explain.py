@@ -63,16 +63,27 @@ def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Targe
 
 
 def measured_reference(
-    scrapes: pl.DataFrame, window: Window | None, targets: Mapping[TargetKey, Target], plan: Plan
+    scrapes: pl.DataFrame,
+    window: Window | None,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    gpus: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Reference rows measured in a baseline window; none without a window.
+
+    Args:
+        scrapes: scrapes of the window.
+        window: which span; None = no reference.
+        targets: every target.
+        plan: pools and their settings.
+        gpus: GPU readings of the window; None = none read.
 
     Raises:
         UsageError: the window holds no usable scrape of any target.
     """
     if window is None:
         return no_reference()
-    rows = _rows(scrapes, window, targets, plan, no_reference(), Carried())
+    rows = _rows(scrapes, window, targets, plan, no_reference(), Carried(), gpus)
     rows = rows.filter(pl.col("duration_seconds") > 0)
     if rows.is_empty():
         raise UsageError(
@@ -90,6 +101,7 @@ def explain(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     measured: pl.DataFrame,
+    gpus: pl.DataFrame | None = None,
 ) -> Finding:
     """Evidence of one window of one target, with the walk through the tree.
 
@@ -101,6 +113,7 @@ def explain(
         targets: every target, for comparisons in a pool.
         plan: trees and pools.
         measured: reference rows of a baseline, or none.
+        gpus: GPU readings up to the window's end; None = none read.
 
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
@@ -108,7 +121,7 @@ def explain(
     upto = scrapes.filter(pl.col("time") <= window.end)
     reference = combined(measured, plan.declared_reference(targets.values()))
     carried = _carried_until(upto, window, targets, plan, reference)
-    rows = _rows(upto, window, targets, plan, reference, carried)
+    rows = _rows(upto, window, targets, plan, reference, carried, gpus)
     rows = rows.filter(
         (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     )
@@ -156,6 +169,7 @@ def _rows(
     plan: Plan,
     reference: pl.DataFrame,
     carried: Carried,
+    gpus: pl.DataFrame | None,
 ) -> pl.DataFrame:
     windows = pl.DataFrame(
         [(*key, window.start, window.end) for key in sorted(targets)],
@@ -171,6 +185,8 @@ def _rows(
         reference=reference,
         inputs=plan.inputs,
         carried=carried,
+        gpus=gpus,
+        gpu_targets=plan.gpu_targets(targets.values()),
     ).rows
 
 

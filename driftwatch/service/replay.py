@@ -74,4 +74,5 @@ def _reference(sources: Sequence[Source], baseline: Window, plan: Plan) -> pl.Da
     collected = [s.collect(baseline.start, baseline.end + timedelta(seconds=1)) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
     scrapes = pl.concat(c.scrapes for c in collected)
-    return measured_reference(scrapes, baseline, targets, plan)
+    gpus = pl.concat(c.gpus for c in collected)
+    return measured_reference(scrapes, baseline, targets, plan, gpus)

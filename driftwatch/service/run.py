@@ -119,6 +119,7 @@ class Service:
             since=min(before.collected_until.values(), default=now),
             until=now,
             memory=memory_of(state),
+            gpus=outcome.gpus if len(outcome.gpus) else None,
         )
         self._state = state
         self._completed = time.monotonic()

@@ -20,7 +20,7 @@ _FRAMES = ("plateau", "alive", "seen")
 
 
 def memory_of(state: State) -> dict[str, bytes]:
-    """What the next process must know besides incidents and scrapes."""
+    """What the next process must know besides incidents, scrapes and GPU readings."""
     carried = state.carried
     document = {
         "evaluated_until": _text(state.evaluated_until),
@@ -60,6 +60,7 @@ def state_from(store: Store, now: datetime) -> State:
         scrapes=pl.concat(
             [_unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
         ),
+        gpus=store.gpus(since, now + timedelta(minutes=1)),
         collected_until={
             name: at
             for name, text in document["collected_until"].items()

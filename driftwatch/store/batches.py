@@ -1,55 +1,79 @@
-"""Scrapes in the database: one compressed batch per tick."""
+"""Scrapes and GPU readings in the database: one compressed batch of each per tick."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 
-from driftwatch.collect.schema import SCRAPE_SCHEMA, empty_scrapes
+from driftwatch.collect.gpu_schema import GPU_KEY, GPU_SCHEMA
+from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
 from driftwatch.store.frames import decode, encode
-from driftwatch.store.tables import scrape_batches
+from driftwatch.store.tables import gpu_batches, scrape_batches
 
 
-def write(connection: Connection, scrapes: pl.DataFrame, since: datetime, until: datetime) -> None:
-    """Add the scrapes of one tick; the interval is widened to hold every row."""
-    if scrapes.is_empty():
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One sort of batches.
+
+    Attributes:
+        table: where they lie.
+        schema: today's columns of a row; one is ``time``.
+        key: what two rows of the same thing have in common, in the order of the answer.
+    """
+
+    table: Table
+    schema: Mapping[str, pl.DataType | type[pl.DataType]]
+    key: tuple[str, ...]
+
+
+SCRAPES = Kind(scrape_batches, SCRAPE_SCHEMA, (*KEY_COLUMNS, "time"))
+GPUS = Kind(gpu_batches, GPU_SCHEMA, GPU_KEY)
+
+
+def write(
+    connection: Connection, kind: Kind, rows: pl.DataFrame, since: datetime, until: datetime
+) -> None:
+    """Add the rows of one tick; the interval is widened to hold every row."""
+    if rows.is_empty():
         return
-    scrapes = scrapes.select(pl.col(name).cast(dtype) for name, dtype in SCRAPE_SCHEMA.items())
-    first, last = scrapes["time"].min(), scrapes["time"].max()
+    rows = rows.select(pl.col(name).cast(dtype) for name, dtype in kind.schema.items())
+    first, last = rows["time"].min(), rows["time"].max()
     if isinstance(first, datetime) and isinstance(last, datetime):
         since = min(since, first.astimezone(UTC))
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
     connection.execute(
-        insert(scrape_batches),
-        [{"since": since, "until": until, "frame": encode(scrapes)}],
+        insert(kind.table), [{"since": since, "until": until, "frame": encode(rows)}]
     )
 
 
-def read(connection: Connection, since: datetime, until: datetime) -> pl.DataFrame:
-    """Scrapes with since <= time < until, sorted by instance, engine and time.
+def read(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
+    """Rows with since <= time < until, sorted by the kind's key.
 
-    A scrape that two batches hold (a tick that ran again) is there once, from the later one.
+    A row that two batches hold (a tick that ran again) is there once, from the later one.
     """
+    table = kind.table
     query = (
-        select(scrape_batches.c.frame)
-        .where(scrape_batches.c.until > since, scrape_batches.c.since < until)
-        .order_by(scrape_batches.c.id)
+        select(table.c.frame)
+        .where(table.c.until > since, table.c.since < until)
+        .order_by(table.c.id)
     )
-    frames = [decode(blob) for blob in connection.execute(query).scalars()]
+    frames = [decode(blob, kind.schema) for blob in connection.execute(query).scalars()]
     if not frames:
-        return empty_scrapes()
-    key = ["instance", "engine", "time"]
+        return pl.DataFrame(schema=dict(kind.schema))
     return (
         pl.concat(frames)
         .filter((pl.col("time") >= since) & (pl.col("time") < until))
-        .unique(subset=key, keep="last", maintain_order=True)
-        .sort(key)
+        .unique(subset=kind.key, keep="last", maintain_order=True)
+        .sort(kind.key, maintain_order=True)
     )
 
 
 def prune(connection: Connection, before: datetime) -> int:
-    """Delete batches that end before a time; says how many."""
+    """Delete batches that end before a time; says how many of scrapes."""
+    connection.execute(delete(gpu_batches).where(gpu_batches.c.until <= before))
     done = connection.execute(delete(scrape_batches).where(scrape_batches.c.until <= before))
     return done.rowcount

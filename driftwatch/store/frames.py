@@ -1,4 +1,4 @@
-"""Scrape tables as bytes.
+"""Scrape and GPU tables as bytes.
 
 Measured on a real server's pages (64 columns, many of them lists): the Arrow stream of a small
 frame is mostly schema, which only an outer compression can squeeze. Bytes per batch:
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -29,18 +30,20 @@ PARQUET_FROM_ROWS = 300
 _PARQUET_MAGIC = b"PAR1"
 
 
-def encode(scrapes: pl.DataFrame) -> bytes:
-    """A scrape table as bytes; the same frame gives the same bytes."""
+def encode(rows: pl.DataFrame) -> bytes:
+    """A table as bytes; the same frame gives the same bytes."""
     buffer = io.BytesIO()
-    if scrapes.height >= PARQUET_FROM_ROWS:
-        scrapes.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
+    if rows.height >= PARQUET_FROM_ROWS:
+        rows.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
         return buffer.getvalue()
-    scrapes.write_ipc_stream(buffer, compression="uncompressed")
+    rows.write_ipc_stream(buffer, compression="uncompressed")
     return zlib.compress(buffer.getvalue(), 6)
 
 
-def decode(blob: bytes) -> pl.DataFrame:
-    """Bytes → scrape table in today's schema.
+def decode(
+    blob: bytes, schema: Mapping[str, pl.DataType | type[pl.DataType]] = SCRAPE_SCHEMA
+) -> pl.DataFrame:
+    """Bytes → a table in today's schema, of scrapes unless another one is named.
 
     Columns that a later version added are NULL, columns that it dropped are left out.
     """
@@ -50,5 +53,5 @@ def decode(blob: bytes) -> pl.DataFrame:
         frame = pl.read_ipc_stream(io.BytesIO(zlib.decompress(blob)))
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in SCRAPE_SCHEMA.items()
+        for name, dtype in schema.items()
     )

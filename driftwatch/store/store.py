@@ -1,4 +1,4 @@
-"""The store: incidents, their transitions, the outbox, silences, scrapes, the tick's memory."""
+"""The store: incidents, transitions, the outbox, silences, scrapes, GPUs, the tick's memory."""
 
 from __future__ import annotations
 
@@ -145,6 +145,7 @@ class Store:
         since: datetime,
         until: datetime,
         memory: Mapping[str, bytes],
+        gpus: pl.DataFrame | None = None,
     ) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
@@ -154,15 +155,18 @@ class Store:
             transitions: what happened; what they resolved is written from here.
             deliveries: what is to be sent.
             scrapes: rows in ``SCRAPE_SCHEMA``, or None.
-            since: start of the interval the scrapes are from.
+            since: start of the interval the scrapes and readings are from.
             until: its end, itself not in it.
             memory: name → bytes to keep for the next tick; other names stay.
+            gpus: rows in ``GPU_SCHEMA``, or None.
         """
         with self._writing() as connection:
             incident_rows.write(connection, incidents, transitions)
             outbox.write(connection, deliveries)
             if scrapes is not None:
-                batches.write(connection, scrapes, since, until)
+                batches.write(connection, batches.SCRAPES, scrapes, since, until)
+            if gpus is not None:
+                batches.write(connection, batches.GPUS, gpus, since, until)
             _remember(connection, memory)
 
     # deliveries
@@ -233,7 +237,12 @@ class Store:
     def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
         """Scrapes with since <= time < until, sorted by instance, engine and time."""
         with self._reading() as connection:
-            return batches.read(connection, since, until)
+            return batches.read(connection, batches.SCRAPES, since, until)
+
+    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """GPU readings with since <= time < until, by GPU, workload and time."""
+        with self._reading() as connection:
+            return batches.read(connection, batches.GPUS, since, until)
 
     def memory(self) -> dict[str, bytes]:
         """What the last tick left for the next one, by name."""
@@ -245,7 +254,7 @@ class Store:
         """Delete what is no longer needed; says how many scrape batches went.
 
         Args:
-            before: scrapes taken before this time go.
+            before: scrapes and GPU readings taken before this time go.
             incidents_before: incidents resolved before this time go, with their deliveries, and
                 silences that ended before it; None keeps them all. One with a delivery that is
                 still pending stays.

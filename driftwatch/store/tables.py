@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -152,6 +152,16 @@ scrape_batches = Table(
     Column("frame", LargeBinary, nullable=False),
 )
 Index("ix_scrape_batches_until", scrape_batches.c.until)
+
+gpu_batches = Table(
+    "gpu_batches",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("since", UtcTime, nullable=False),  # since <= time < until, for every row in it
+    Column("until", UtcTime, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+)
+Index("ix_gpu_batches_until", gpu_batches.c.until)
 
 memory = Table(
     "memory",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.gpu_schema import gpu_frame
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery
@@ -24,6 +25,7 @@ def committer(store: Store) -> Callable[..., None]:
         deliveries: tuple[PlannedDelivery, ...] = (),
         scrapes: pl.DataFrame | None = None,
         memory: dict[str, bytes] | None = None,
+        gpus: pl.DataFrame | None = None,
     ) -> None:
         store.commit_tick(
             incidents=incidents,
@@ -33,6 +35,7 @@ def committer(store: Store) -> Callable[..., None]:
             since=NOW,
             until=NOW + timedelta(minutes=1),
             memory=memory or {},
+            gpus=gpus,
         )
 
     return tick
@@ -65,6 +68,26 @@ def rows(count: int, start: datetime = NOW, instance: str = "host:8000") -> pl.D
                 "ttft_seconds_buckets": [1.0, 2.0, float(n)],
                 "ttft_seconds_edges": [0.1, 1.0, float("inf")],
             }
+            for n in range(count)
+        ]
+    )
+
+
+def readings(count: int, start: datetime = NOW, gpus: int = 2) -> pl.DataFrame:
+    """GPU readings, 15 s apart, in the order in which the store gives them."""
+    return gpu_frame(
+        [
+            {
+                "origin": "DCGM",
+                "exporter": "node:9400",
+                "time": start + timedelta(seconds=15 * n),
+                "gpu": str(gpu),
+                "ports": [8000 + gpu],
+                "lost": False,
+                "power_watts": 100.0 * gpu + n,
+                "reasons": None if gpu else '{"sm_clock_hertz":"not exported"}',
+            }
+            for gpu in range(gpus)
             for n in range(count)
         ]
     )

@@ -9,7 +9,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from store_cases import NOW, pending, rows
+from store_cases import NOW, pending, readings, rows
 
 from driftwatch.collect.schema import SCRAPE_SCHEMA, empty_scrapes
 from driftwatch.model import Transition
@@ -76,6 +76,27 @@ def test_rows_outside_the_ticks_interval_are_found(store: Store, commit: Commit)
     commit(scrapes=rows(20, NOW - MINUTE))
     assert store.scrapes(NOW - MINUTE, NOW).height == 4
     assert store.scrapes(NOW + 3 * MINUTE, NOW + 9 * MINUTE).height == 4
+
+
+@pytest.mark.parametrize("count", [4, PARQUET_FROM_ROWS])
+def test_gpu_readings_lie_beside_the_scrapes(store: Store, commit: Commit, count: int) -> None:
+    """GPUs without a UUID are told apart by their index."""
+    commit(scrapes=rows(4), gpus=readings(count))
+    assert_frame_equal(store.gpus(NOW, NOW + timedelta(days=1)), readings(count))
+    assert store.gpus(NOW, NOW + timedelta(seconds=30)).height == 4
+    assert store.gpus(NOW - MINUTE, NOW).is_empty()
+    commit(gpus=readings(count).with_columns(power_watts=pl.lit(7.0)))  # a tick that ran again
+    again = store.gpus(NOW, NOW + timedelta(days=1))
+    assert (again.height, set(again["power_watts"])) == (2 * count, {7.0})
+
+
+def test_prune_drops_old_gpu_readings_too(store: Store, commit: Commit) -> None:
+    commit(gpus=readings(4))
+    commit(scrapes=rows(4), gpus=readings(4, NOW + timedelta(hours=1)))
+    store.prune(NOW + timedelta(minutes=2))
+    assert_frame_equal(
+        store.gpus(NOW, NOW + timedelta(days=1)), readings(4, NOW + timedelta(hours=1))
+    )
 
 
 def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:

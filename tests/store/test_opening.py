@@ -108,6 +108,31 @@ def test_opening_makes_the_file_and_opening_again_keeps_it(path: Path) -> None:
         assert list(store.open_incidents().values()) == [pending()]
 
 
+def _versions() -> list[Path]:
+    return sorted((shipped("migrations") / "versions").glob("*.py"))
+
+
+def test_a_database_of_the_first_schema_keeps_what_it_holds(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = tmp_path / "migrations"
+    (scripts / "versions").mkdir(parents=True)
+    for script in (shipped("migrations") / "env.py", _versions()[0]):
+        place = scripts if script.name == "env.py" else scripts / "versions"
+        (place / script.name).write_text(script.read_text())
+    with monkeypatch.context() as then:
+        then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
+        then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0001")
+        with Store.open(path) as store:
+            committer(store)(pending(), scrapes=rows(4))
+    assert failure(path, migrate=False).code == "older-schema"
+    assert upgrade_file(path) == ("0001", SCHEMA_REVISION)
+    with Store.open(path, migrate=False) as store:
+        assert list(store.open_incidents().values()) == [pending()]
+        assert store.scrapes(NOW, NOW.replace(year=2027)).height == 4
+        assert store.gpus(NOW, NOW.replace(year=2027)).is_empty()
+
+
 def test_upgrade_says_from_where_to_where(path: Path) -> None:
     assert upgrade_file(path) == (None, SCHEMA_REVISION)
     assert upgrade_file(path) == (SCHEMA_REVISION, SCHEMA_REVISION)
@@ -140,26 +165,27 @@ def test_a_failed_migration_leaves_the_database_as_it_was(
     Store.open(path).close()
     scripts = tmp_path / "migrations"
     (scripts / "versions").mkdir(parents=True)
-    for name in ("env.py", "versions/0001_first_schema.py"):
-        (scripts / name).write_text((shipped("migrations") / name).read_text())
+    for script in (shipped("migrations") / "env.py", *_versions()):
+        place = scripts if script.name == "env.py" else scripts / "versions"
+        (place / script.name).write_text(script.read_text())
     step = (
         "import sqlalchemy as sa\nfrom alembic import op\n"
         "revision = {0!r}\ndown_revision = {1!r}\n"
         "def upgrade():\n    op.create_table('t{0}', sa.Column('a', sa.Integer()))\n{2}"
     )
-    (scripts / "versions" / "0002_good.py").write_text(step.format("0002", "0001", ""))
-    (scripts / "versions" / "0003_bad.py").write_text(
-        step.format("0003", "0002", "    op.execute('SELECT * FROM nowhere')\n")
+    (scripts / "versions" / "9001_good.py").write_text(step.format("9001", SCHEMA_REVISION, ""))
+    (scripts / "versions" / "9002_bad.py").write_text(
+        step.format("9002", "9001", "    op.execute('SELECT * FROM nowhere')\n")
     )
     monkeypatch.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
-    monkeypatch.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0003")
+    monkeypatch.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "9002")
     with pytest.raises(StoreError, match="nowhere"):
         upgrade_file(path)
-    assert versions_of(path)[0] == "0001"
+    assert versions_of(path)[0] == SCHEMA_REVISION
     with sqlite3.connect(path) as raw:
         names = {row[0] for row in raw.execute("SELECT name FROM sqlite_master")}
     raw.close()
-    assert "t0002" not in names
+    assert "t9001" not in names
     assert "incidents" in names
 
 
