@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from driftwatch.clock import Clock
 from driftwatch.collect.schema import Source
@@ -15,6 +15,8 @@ from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.plan import Plan, Pool, TunedFor
 
 if TYPE_CHECKING:
+    from driftwatch import settings as kinds
+    from driftwatch.collect.fetch import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
 _SETTINGS_OF_VLLM = (
@@ -123,29 +125,30 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
     sources: list[Source] = []
     pages: dict[str, dict[str, str]] = {}
+    exporters: list[str] = []
     for number, source in enumerate(settings.sources):
         if isinstance(source, kinds.PrometheusSource):
-            sources.append(_prometheus(source, settings, number))
+            sources += _prometheus(source, number)
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
         elif isinstance(source, kinds.RecordingSource):
             from driftwatch.collect.recording import RecordingSource
 
             sources.append(RecordingSource(source.recording, labels=source.labels))
+        elif isinstance(source, kinds.DcgmSource):
+            exporters += source.dcgm
         elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):
             from driftwatch.collect.nvml import NvmlSource
 
             sources.append(NvmlSource(clock))
     if pages:
-        from driftwatch.collect.fetch import Bounds
         from driftwatch.collect.pages import PagesSource
 
-        bounds = Bounds(
-            connect_seconds=settings.connect_timeout,
-            read_seconds=settings.read_timeout,
-            total_seconds=settings.connect_timeout + settings.read_timeout,
-        )
-        sources.append(PagesSource(pages, clock=clock, bounds=bounds))
+        sources.append(PagesSource(pages, clock=clock, bounds=_bounds(settings)))
+    if exporters:
+        from driftwatch.collect.dcgm_pages import DcgmPagesSource
+
+        sources.append(DcgmPagesSource(exporters, clock=clock, bounds=_bounds(settings)))
     if not sources:
         raise UsageError(
             "the configuration has no source",
@@ -154,21 +157,48 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
     return sources
 
 
-def _prometheus(source: object, settings: Settings, number: int) -> Source:
-    from driftwatch.collect.prometheus import PrometheusSource
-    from driftwatch.settings import PrometheusSource as Said
+def _bounds(settings: Settings) -> Bounds:
+    from driftwatch.collect.fetch import Bounds
 
-    assert isinstance(source, Said)  # noqa: S101 - the caller has looked
-    auth = source.basic_auth
-    return PrometheusSource(
-        source.prometheus,
-        selector=dict(source.match),
-        step_seconds=source.step,
-        timeout_seconds=source.query_timeout,
-        budget_seconds=source.budget,
-        headers={} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
-        verify=True if source.ca_file is None else str(source.ca_file),
-        name=f"prometheus {number}",
-        bearer_token=source.read_bearer_token(),
-        basic_auth=None if auth is None else (auth.username, auth.read_password()),
+    return Bounds(
+        connect_seconds=settings.connect_timeout,
+        read_seconds=settings.read_timeout,
+        total_seconds=settings.connect_timeout + settings.read_timeout,
     )
+
+
+def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
+    """The vLLM servers of one API, and its GPUs where they are asked for."""
+    from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
+    from driftwatch.collect.prometheus import PrometheusSource
+    from driftwatch.collect.prometheus_ask import PrometheusAsker
+
+    auth = source.basic_auth
+    api: dict[str, Any] = {
+        "timeout_seconds": source.query_timeout,
+        "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
+        "verify": True if source.ca_file is None else str(source.ca_file),
+        "bearer_token": source.read_bearer_token(),
+        "basic_auth": None if auth is None else (auth.username, auth.read_password()),
+    }
+    name = f"prometheus {number}"
+    made: list[Source] = [
+        PrometheusSource(
+            source.prometheus,
+            selector=dict(source.match),
+            step_seconds=source.step,
+            budget_seconds=source.budget,
+            name=name,
+            **api,
+        )
+    ]
+    if source.dcgm:
+        made.append(
+            DcgmPrometheusSource(
+                PrometheusAsker(source.prometheus, **api),
+                selector=source.dcgm_match,
+                budget_seconds=source.budget,
+                name=f"{name} dcgm",
+            )
+        )
+    return made
