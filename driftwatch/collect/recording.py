@@ -2,7 +2,8 @@
 
 One JSON object a line: ``t`` (unix seconds), ``status`` (200, another status, or ``"exc"`` where
 there was no answer), ``body`` (the page, or what went wrong), ``instance`` where the file holds
-several servers; other fields are not read.
+several servers; other fields are not read. Pages of dcgm-exporter may stand between those of the
+servers, each exporter with an ``instance`` of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import IO, Any, NamedTuple
 import orjson
 import polars as pl
 
-from driftwatch.collect.exposition import Batch, PageParser, ParsedPage
-from driftwatch.collect.schema import Collected
+from driftwatch.collect.dcgm_pages import DcgmBatch, is_dcgm_page
+from driftwatch.collect.exposition import PageParser, ParsedPage
+from driftwatch.collect.schema import Collected, SourceProblem
+from driftwatch.collect.series import SeriesCache
 from driftwatch.errors import RecordingError
 from driftwatch.model import Target, TargetKey
 
@@ -48,6 +51,14 @@ class _Scrape(NamedTuple):
     body: str
 
 
+class _Recorded(NamedTuple):
+    """A whole file: the servers' pages, and the readings of GPUs."""
+
+    page: ParsedPage
+    gpus: pl.DataFrame
+    problems: tuple[SourceProblem, ...]
+
+
 class RecordingSource:
     """A recording as a source.
 
@@ -70,7 +81,7 @@ class RecordingSource:
         self._progress = progress
         self._labels = dict(labels or {})
         self._parser = PageParser()
-        self._read: ParsedPage | None = None
+        self._read: _Recorded | None = None
         self.name = f"recording {self._given}"
         self.settle_seconds = 0.0
 
@@ -80,7 +91,8 @@ class RecordingSource:
         Raises:
             RecordingError: as :meth:`collect`.
         """
-        times = self._page().frame["time"]
+        recorded = self._recorded()
+        times = pl.concat([recorded.page.frame["time"], recorded.gpus["time"]])
         first, last = times.min(), times.max()
         assert isinstance(first, datetime)  # noqa: S101 - a page without rows was refused
         assert isinstance(last, datetime)  # noqa: S101
@@ -94,21 +106,24 @@ class RecordingSource:
         Raises:
             RecordingError: the file is not there, or no line of it is a scrape.
         """
-        page = self._page()
-        frame = page.frame.filter(pl.col("time").is_between(since, until, closed="left"))
-        problems = tuple(p for p in page.problems if p.time is None or since <= p.time < until)
-        return Collected(frame, self._targets(page.frame), problems)
+        recorded = self._recorded()
+        inside = pl.col("time").is_between(since, until, closed="left")
+        problems = tuple(p for p in recorded.problems if p.time is None or since <= p.time < until)
+        frame = recorded.page.frame
+        return Collected(
+            frame.filter(inside), self._targets(frame), problems, gpus=recorded.gpus.filter(inside)
+        )
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
-        found = self._page().frame.filter(pl.col("time") >= time)["time"].min()
+        found = self._recorded().page.frame.filter(pl.col("time") >= time)["time"].min()
         return found.astimezone(UTC) if isinstance(found, datetime) else None
 
     def close(self) -> None:
         """Forget what was read."""
         self._read = None
 
-    def _page(self) -> ParsedPage:
+    def _recorded(self) -> _Recorded:
         if self._read is None:
             self._read = _parsed(_file(self._given), self._instance, self._parser, self._progress)
         return self._read
@@ -134,9 +149,12 @@ def _file(given: Path) -> Path:
     raise RecordingError(f"{given}: holds no {' or '.join(_NAMES)}", help_text=HOW_TO_RECORD)
 
 
-def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> ParsedPage:
-    """The whole file as one table; each body is let go once its numbers are read."""
+def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> _Recorded:
+    """The whole file as two tables; each body is let go once its numbers are read."""
     batch = parser.batch()
+    gpus = DcgmBatch(SeriesCache())
+    exporters: set[str] = set()
+    failed: list[_Scrape] = []
     kept: dict[tuple[str, datetime], int] = {}
     broken: list[tuple[int, str, datetime | None]] = []
     at: datetime | None = None
@@ -152,7 +170,13 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
         digest = hash((scrape.status, scrape.body))
         if (scrape.instance, at) not in kept:
             kept[scrape.instance, at] = digest
-            _add(batch, scrape)
+            body = scrape.body.encode()
+            if scrape.status != 200:
+                failed.append(scrape)  # of a server or of an exporter: a page of it says which
+            elif not is_dcgm_page(body):
+                batch.add(scrape.instance, at, body)
+            elif gpus.add(scrape.instance, at, body):
+                exporters.add(scrape.instance)
         elif kept[scrape.instance, at] != digest:
             what = f"another scrape of {scrape.instance} at {at.isoformat()}: the first is kept"
             broken.append((number, what, at))
@@ -166,17 +190,24 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
         number, _, time = broken[_NAMED_LINES]
         rest = len(broken) - _NAMED_LINES
         batch.problem(f"{path}:{number}", f"and {rest} more lines from here on", time or first)
-    return batch.finish()
+    for scrape in failed:
+        if scrape.instance in exporters:
+            gpus.problem(scrape.instance, _failure(scrape), scrape.time)
+        else:
+            batch.fail(scrape.instance, scrape.time, _failure(scrape))
+    page = batch.finish()
+    table, problems = gpus.finish()
+    if page.frame.is_empty() and table.is_empty():
+        why = "; ".join(f"{p.where}: {p.reason}" for p in problems[:1])
+        raise RecordingError(f"{path}: not a recording: {why}", help_text=HOW_TO_RECORD)
+    return _Recorded(page, table, (*page.problems, *problems))
 
 
-def _add(batch: Batch, scrape: _Scrape) -> None:
-    if scrape.status == 200:
-        batch.add(scrape.instance, scrape.time, scrape.body.encode())
-    elif isinstance(scrape.status, int):
-        batch.fail(scrape.instance, scrape.time, f"answered {scrape.status}")
-    else:
-        said = " ".join(scrape.body.split())[:200]
-        batch.fail(scrape.instance, scrape.time, f"no answer: {said or scrape.status}")
+def _failure(scrape: _Scrape) -> str:
+    if isinstance(scrape.status, int):
+        return f"answered {scrape.status}"
+    said = " ".join(scrape.body.split())[:200]
+    return f"no answer: {said or scrape.status}"
 
 
 def _scrape(line: bytes, instance: str) -> _Scrape | str | None:
