@@ -149,7 +149,7 @@ class _Page(Collector):
         lost = _gauge("driftwatch_agent_gpu_lost", "1: NVML says that the GPU is lost.")
         for row in rows:
             if row["lost"] is not None:
-                lost.add_sample(lost.name, _labels(row), float(row["lost"]))
+                lost.add_sample(lost.name, _name(row), float(row["lost"]))
         yield lost
         yield _unread(rows)
         for field in GPU_FIELDS:
@@ -176,11 +176,10 @@ def _unread(rows: list[dict[str, Any]]) -> Metric:
     family = _gauge("driftwatch_agent_field_unread", "1 for each field that could not be read.")
     for row in rows:
         reasons = json.loads(row["reasons"] or "{}")
-        labels = _labels(row)
         for field in GPU_FIELDS:
             if field.nvml_call and field.column in reasons:
                 why = {"field": field.dcgm_names[0], "reason": reasons[field.column]}
-                family.add_sample(family.name, labels | why, 1.0)
+                family.add_sample(family.name, _name(row) | why, 1.0)
     return family
 
 
@@ -191,16 +190,20 @@ def _gauge(name: str, text: str, value: float | None = None) -> Metric:
     return family
 
 
+def _name(row: Mapping[str, Any]) -> dict[str, str]:
+    """The labels that tell one GPU, or MIG instance, from the others."""
+    instance = row["mig_instance"]
+    labels = {"gpu": row["gpu"], "UUID": row["uuid"] or ""}
+    return labels if instance is None else labels | {"GPU_I_ID": instance}
+
+
 def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     """The labels of dcgm-exporter; those of an instance only where there is one."""
-    labels = {
-        "gpu": row["gpu"],
-        "UUID": row["uuid"] or "",
+    labels = _name(row) | {
         "pci_bus_id": row["pci_bus_id"] or "",
         "device": f"nvidia{row['gpu']}",
         "modelName": row["gpu_model"] or "",
         "Hostname": row["hostname"],
     }
-    if row["mig_instance"] is not None:
-        labels |= {"GPU_I_PROFILE": row["mig_profile"] or "", "GPU_I_ID": row["mig_instance"]}
-    return labels
+    profile = row["mig_profile"]
+    return labels if profile is None else labels | {"GPU_I_PROFILE": profile}

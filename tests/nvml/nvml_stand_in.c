@@ -8,6 +8,7 @@
  *   call FUNCTION DEVICE hang       it answers when the line is gone
  *   mig 0 PLACE GI CI PROFILE       a MIG instance; PROFILE "-" = the name does not tell
  *   pid DEVICE PID                  a process that computes there
+ *   log PATH                        note the name of every function called there
  *
  * DEVICE is "0", the MIG instance "0:PLACE", or "*"; FUNCTION may be "*". A later line wins.
  * Handles of before nvmlShutdown are refused. Compiled with -DOLD_DRIVER it lacks what drivers
@@ -95,9 +96,19 @@ static void take_call(char *line, void *found)
     }
 }
 
+static void take_log(char *line, void *found)
+{
+    char path[LINE];
+    FILE *log = sscanf(line, "log %255s", path) == 1 ? fopen(path, "a") : NULL;
+    if (!log) return;
+    fprintf(log, "%s\n", (const char *)found);
+    fclose(log);
+}
+
 /* The error of this call now; returns only when the call does not hang (any more). */
 static int told(const char *function, const char *device)
 {
+    each_line(take_log, (void *)function);
     for (;;) {
         struct looked looked = {function, device, 0, "", 0, 0};
         each_line(take_call, &looked);
