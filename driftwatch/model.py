@@ -197,6 +197,8 @@ class Finding:
         recommendation: None where the rule asks for none.
         reference: what "before" means: kind, from, to, values; None without one.
         since: when it began, where that is earlier than ``minute`` (a 10-min window).
+        concerned: of a pool's finding: the targets that it is about, the worst one first.
+        of_targets: of a pool's finding: how many targets the pool has.
     """
 
     rule: str
@@ -208,6 +210,8 @@ class Finding:
     recommendation: Recommendation | None = None
     reference: Mapping[str, Any] | None = None
     since: datetime | None = None
+    concerned: tuple[TargetKey, ...] = ()
+    of_targets: int | None = None
 
 
 IncidentState = Literal["pending", "firing", "resolved"]
@@ -265,8 +269,10 @@ class Transition:
         incident: the incident after the change.
         event: firing or resolved.
         at: end of the minute that decided it.
+        reason: why it resolved although its condition was not seen false, else None.
     """
 
     incident: Incident
     event: Event
     at: datetime
+    reason: str | None = None

@@ -10,6 +10,8 @@ the wall clock:
 * a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
   minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
 
+Only :func:`close` ends an incident otherwise, with a reason that people are told.
+
 So five true minutes interrupted by an unknown one still make ``for: 5m``, six minutes after the
 beginning; and a server that stopped answering keeps its incident open.
 """
@@ -119,6 +121,33 @@ def advance(
         if incident is not None and incident.state != "resolved":
             after[key] = incident
     return {key: after[key] for key in sorted(after)}, tuple(transitions)
+
+
+def close(
+    open_incidents: Mapping[str, Incident], minute_end: datetime, reasons: Mapping[str, str]
+) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
+    """End incidents whose target is gone: firing ones resolve with the reason, pending ones drop.
+
+    Args:
+        open_incidents: key → pending or firing incident.
+        minute_end: end of the minute that decided it, aware.
+        reasons: key → why, in words; a key that is not open changes nothing.
+
+    Returns:
+        The incidents that stay open, and the resolved transitions, ordered by key.
+    """
+    transitions = [
+        Transition(
+            replace(open_incidents[key], state="resolved", resolved_at=minute_end),
+            event="resolved",
+            at=minute_end,
+            reason=reasons[key],
+        )
+        for key in sorted(reasons.keys() & open_incidents.keys())
+        if open_incidents[key].state == "firing"
+    ]
+    after = {key: open_incidents[key] for key in sorted(open_incidents.keys() - reasons.keys())}
+    return after, tuple(transitions)
 
 
 def _step(

@@ -21,6 +21,8 @@ from driftwatch.notify.wording import headline
 SCHEMA_VERSION = 1
 
 SILENCE_FOR = "2h"
+# of a pool's incident so many targets are named, the others are counted
+NAMED_TARGETS = 5
 
 # a notice tells and asks for nothing, whatever the diagnosis would advise
 NOTICE_ADVISES_NOTHING = "a notice asks for nothing to be done"
@@ -39,6 +41,7 @@ def build_page(
     rule_annotations: Mapping[str, str],
     external_url: str | None,
     slo: Slo | None = None,
+    resolved_reason: str | None = None,
 ) -> dict[str, Any]:
     """The page of an incident that fired or resolved.
 
@@ -51,6 +54,7 @@ def build_page(
         rule_annotations: the rule's annotations; ``runbook_url`` becomes a link.
         external_url: where people reach this driftwatch, None where they cannot.
         slo: latency targets of the target's pool; None = those the evidence row carries.
+        resolved_reason: why it resolved although its condition was not seen false.
 
     Returns:
         The page, valid against ``docs/page.schema.json``.
@@ -71,12 +75,31 @@ def build_page(
         "alert": incident.alert,
         "severity": incident.severity,
         "target": dict(sorted(incident.target.items())),
+        **_concerned(finding, incident),
         **_content(finding, incident, slo),
         "annotations": dict(sorted(rule_annotations.items())),
     }
-    page["links"] = _links(incident, at, rule_annotations, external_url)
+    if resolved_reason is not None:
+        page["resolved_reason"] = resolved_reason
+    page["links"] = _links(incident, page, at, rule_annotations, external_url)
     page["summary"] = headline(page)
     return page
+
+
+def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
+    """Of a pool's incident: how many of how many targets it is about, and the first of them."""
+    if finding is None:
+        last = (incident.page or {}).get("concerned")
+        return {} if last is None else {"concerned": last}
+    if finding.of_targets is None:
+        return {}
+    return {
+        "concerned": {
+            "targets": len(finding.concerned),
+            "of_targets": finding.of_targets,
+            "first": [key.text for key in finding.concerned[:NAMED_TARGETS]],
+        }
+    }
 
 
 def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> dict[str, Any]:
@@ -230,6 +253,7 @@ def _time(at: datetime | None) -> str | None:
 
 def _links(
     incident: Incident,
+    page: Mapping[str, Any],
     at: datetime,
     annotations: Mapping[str, str],
     external_url: str | None,
@@ -237,6 +261,8 @@ def _links(
     """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
     instance, engine = incident.target.get("instance"), incident.target.get("engine", "0")
     target = instance if engine == "0" else f"{instance}/{engine}"
+    if not instance and (concerned := page.get("concerned")):
+        target = concerned["first"][0]
     minute = utc_text(at.replace(microsecond=0)).replace(":00Z", "Z")
     names = ("instance", "engine") if instance else ("pool",)
     matchers = [f"alert={incident.alert}"]
@@ -249,7 +275,7 @@ def _links(
         "runbook": http_url(annotations.get("runbook_url")),
         "driftwatch": http_url(external_url),
         "explain": None
-        if not instance
+        if not target
         else shlex.join(["driftwatch", "explain", str(target), "--at", minute]),
         "ack": shlex.join(["driftwatch", "ack", incident.id]),
         "silence": shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),

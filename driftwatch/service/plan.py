@@ -60,6 +60,21 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetFrames:
+    """What a tick joins to its targets, one row per target.
+
+    Attributes:
+        serving: :data:`SERVING_SCHEMA`, as configured.
+        gpu_targets: :data:`GPU_TARGET_SCHEMA`.
+        declared: reference rows of ``tuned_for``.
+    """
+
+    serving: pl.DataFrame
+    gpu_targets: pl.DataFrame
+    declared: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything a tick decides with.
 
@@ -84,6 +99,9 @@ class Plan:
     served: Mapping[str, Serving] = field(default_factory=dict)
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
+    _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def enabled(self) -> tuple[Rule, ...]:
@@ -114,12 +132,40 @@ class Plan:
         served = self.served.get(target.key.instance, Serving())
         return merge(self.pool_of(target).serving, served)
 
-    def assign(self, targets: Mapping[TargetKey, Target]) -> dict[TargetKey, Target]:
-        """Targets with their pools, in key order."""
-        return {
-            key: replace(targets[key], pool=self.pool_of(targets[key]).name)
-            for key in sorted(targets)
-        }
+    def assign(
+        self, targets: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target] | None = None
+    ) -> Mapping[TargetKey, Target]:
+        """Targets with their pools, in key order.
+
+        Args:
+            targets: with their labels.
+            before: what this plan assigned before; one whose labels are the same keeps its pool,
+                and where nothing changed at all this very mapping is returned.
+        """
+        known = before or {}
+        same = len(known) == len(targets)
+        found: dict[TargetKey, Target] = {}
+        for key, target in targets.items():
+            old = known.get(key)
+            if old is not None and old.pool is not None and old.labels == target.labels:
+                found[key] = old
+            else:
+                found[key] = replace(target, pool=self.pool_of(target).name)
+                same = False
+        return known if same else {key: found[key] for key in sorted(found)}
+
+    def frames(self, targets: Mapping[TargetKey, Target]) -> TargetFrames:
+        """The frames of these targets; made once while the same mapping is asked for."""
+        for asked, made in self._framed:
+            if asked is targets:
+                return made
+        made = TargetFrames(
+            self.serving_frame(targets.values()),
+            self.gpu_targets(targets.values()),
+            self.declared_reference(targets.values()),
+        )
+        self._framed[:] = [(targets, made)]
+        return made
 
     def serving_frame(self, targets: Iterable[Target]) -> pl.DataFrame:
         """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""

@@ -14,6 +14,7 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.service.departures import Departures
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
@@ -34,7 +35,8 @@ class State:
         evaluated_until: end of the last evaluated minute, None before the first.
         carried: what outlives the scrapes.
         incidents: open incidents by identity.
-        targets: targets known now, with their pools.
+        targets: targets known now, those that are missing included, with their pools.
+        departures: who came from where, and what is remembered of those that are silent.
         reference: measured reference rows; declared ones are added from the plan.
     """
 
@@ -45,6 +47,7 @@ class State:
     carried: Carried = field(default_factory=Carried)
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+    departures: Departures = field(default_factory=Departures)
     reference: pl.DataFrame = field(default_factory=no_reference)
 
 
@@ -59,6 +62,9 @@ class Outcome:
         scrapes: scrapes that this tick brought.
         problems: what the sources could not read.
         gpus: GPU readings that this tick brought.
+        unseen: rows that were made, not ok, of minutes of which no source has a scrape.
+        retired: targets that were let go, with the reason.
+        reborn: targets behind whose name another server stands now.
     """
 
     rows: pl.DataFrame
@@ -67,3 +73,6 @@ class Outcome:
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     problems: tuple[SourceProblem, ...] = ()
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    unseen: pl.DataFrame = field(default_factory=empty_scrapes)
+    retired: Mapping[TargetKey, str] = field(default_factory=dict)
+    reborn: frozenset[TargetKey] = frozenset()

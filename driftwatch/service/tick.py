@@ -8,29 +8,40 @@ call are evaluated together, and the result does not depend on how they were spl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
+from driftwatch.collect.gpu_schema import gpus_told_once
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
+    TIME,
     Collected,
     Source,
     empty_scrapes,
     told_once,
 )
 from driftwatch.detect.reference import combined
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
-from driftwatch.model import Incident, Slo, Target, TargetKey, Transition
-from driftwatch.notify.incidents import Observation, RuleTiming, advance, identity
+from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
+from driftwatch.model import Finding, Incident, Slo, TargetKey, Transition
 from driftwatch.notify.page import build_page
-from driftwatch.rulebook.rules import Rule
+from driftwatch.service.departures import (
+    absences,
+    kept,
+    middle,
+    retirements,
+    unseen_rows,
+    with_traffic,
+)
 from driftwatch.service.findings import findings_at
 from driftwatch.service.history import recent
-from driftwatch.service.plan import Plan
+from driftwatch.service.judging import let_go, live_through
+from driftwatch.service.plan import Plan, TargetFrames
+from driftwatch.service.pool_findings import pool_findings
+from driftwatch.service.roster import Sources, roster
 from driftwatch.service.state import HISTORY, Outcome, State
 
 _KEY = list(KEY_COLUMNS)
@@ -41,7 +52,7 @@ CATCH_UP = timedelta(hours=6)
 def tick(
     sources: Sequence[Source], state: State, now: datetime, plan: Plan
 ) -> tuple[State, Outcome]:
-    """Collect up to ``now`` and evaluate every minute that has become complete.
+    """Collect up to ``now``, one source after the other, and evaluate what has become complete.
 
     Args:
         sources: where scrapes come from; asked for [last time, now).
@@ -50,6 +61,7 @@ def tick(
         plan: rules, trees, pools.
     """
     collected: list[Collected] = []
+    names: list[str] = []
     until: dict[str, datetime] = dict(state.collected_until)
     for source in sources:
         since = until.get(source.name, now - HISTORY)
@@ -57,72 +69,254 @@ def tick(
         if edge <= since:
             continue
         collected.append(source.collect(since, edge))
+        names.append(source.name)
         until[source.name] = edge
     complete = min((until[s.name] for s in sources if s.name in until), default=now)
-    return evaluate(replace(state, collected_until=until), collected, complete, plan)
+    told = sources_told(sources, names)
+    return evaluate(replace(state, collected_until=until), collected, complete, plan, told)
+
+
+def sources_told(
+    sources: Sequence[Source], names: Sequence[str], late: Mapping[str, str] | None = None
+) -> Sources:
+    """What :func:`evaluate` is told of the sources, of which those of ``names`` brought something.
+
+    Args:
+        sources: all of them.
+        names: in the order of what they brought.
+        late: name → why nothing came of it, for those that hold nobody up any more.
+    """
+    return Sources(
+        names=tuple(names),
+        known=frozenset(source.name for source in sources),
+        fixed=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
+        late=late,
+    )
 
 
 def evaluate(
-    state: State, collected: Sequence[Collected], until: datetime, plan: Plan
+    state: State,
+    collected: Sequence[Collected],
+    until: datetime,
+    plan: Plan,
+    sources: Sources | None = None,
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
     Args:
         state: from the tick before.
         collected: what the sources brought since then.
-        until: everything before it has been collected.
+        until: everything before it has been collected, but for late sources.
         plan: rules, trees, pools.
+        sources: which sources those were.
     """
+    sources = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     brought = _together([c.scrapes for c in collected])
     problems = tuple(p for c in collected for p in c.problems)
-    targets = plan.assign(
-        {k: t for c in collected for k, t in c.targets.items()} if collected else state.targets
-    )
+    there = roster(state, collected, sources, pl.concat([state.scrapes, brought]), plan)
+    state = _without(state, there.reborn)
     scrapes = _together([state.scrapes, brought])
-    read = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    since = (state.evaluated_until or until - CATCH_UP) - HISTORY
-    gpus = gpus_told_once([state.gpus, read], since)
-    state = replace(state, scrapes=scrapes, gpus=gpus, targets=targets)
-    first = _first_minute(state, until)
-    last = _floor(until)
-    if first is None or first >= last or not targets:
-        rows = pl.DataFrame()
-        return state, Outcome(rows, rows, scrapes=brought, problems=problems, gpus=read)
-
-    serving = plan.serving_frame(targets.values())
-    reference = combined(state.reference, plan.declared_reference(targets.values()))
-    table = evidence_table(
-        scrapes,
-        minute_windows(_keys(targets), first, last),
-        kind="chained",
-        cut=False,
-        serving=serving,
-        reference=reference,
-        inputs=plan.inputs,
-        carried=state.carried,
+    gpus = gpus_told_once([state.gpus, *(c.gpus for c in collected)], until - HISTORY)
+    first, last = _first_minute(replace(state, scrapes=scrapes), until), _floor(until)
+    reasons = there.gone or {}
+    departures = replace(state.departures, origins=there.origins, retired=there.retired)
+    incidents, closed = let_go(plan.rules, state.incidents, there.targets, reasons, first or until)
+    state = replace(
+        _without(replace(state, scrapes=scrapes), reasons),
         gpus=gpus,
-        gpu_targets=plan.gpu_targets(targets.values()),
-    )
-    verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    incidents, transitions = _live_through(state, table.rows, verdicts, plan)
-    told = _with_pages(transitions, state, scrapes, serving, reference, plan)
-    pages = {t.incident.id: t.incident.page for t in told}
-    incidents = {key: _with_page(incident, pages) for key, incident in incidents.items()}
-    after = replace(
-        state,
-        scrapes=recent(scrapes, last),
-        gpus=gpus.filter(pl.col("time") >= last - HISTORY),
-        evaluated_until=last,
-        carried=table.carried,
+        targets=there.targets,
+        departures=departures,
         incidents=incidents,
     )
-    return after, Outcome(
-        rows=table.rows,
-        verdicts=verdicts,
+    pieces: list[_Piece] = []
+    while first is not None and first < last and state.targets:
+        piece = _piece(state, first, last, plan, sources, there.left)
+        pieces.append(piece)
+        state, first = piece.state, piece.until
+    if first is not None and first < last and pieces:
+        state = replace(state, evaluated_until=last)
+    told = _with_pages(closed, {}, state, plan) + tuple(t for p in pieces for t in p.transitions)
+    empty = pl.DataFrame()
+    return state, Outcome(
+        rows=pl.concat([p.rows for p in pieces]) if pieces else empty,
+        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else empty,
         transitions=told,
         scrapes=brought,
         problems=problems,
-        gpus=read,
+        unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
+        retired={**reasons, **{k: why for p in pieces for k, why in p.retired.items()}},
+        reborn=there.reborn,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Minutes that were evaluated together, up to the one that retires a target.
+
+    Attributes:
+        state: after them.
+        until: end of the last of them.
+        rows: evidence rows.
+        verdicts: beside the rows.
+        transitions: with their pages.
+        unseen: rows made for minutes without a scrape.
+        retired: target → why.
+    """
+
+    state: State
+    until: datetime
+    rows: pl.DataFrame
+    verdicts: pl.DataFrame
+    transitions: tuple[Transition, ...]
+    unseen: pl.DataFrame
+    retired: Mapping[TargetKey, str]
+
+
+def _piece(
+    state: State,
+    first: datetime,
+    last: datetime,
+    plan: Plan,
+    sources: Sources,
+    left: frozenset[TargetKey],
+) -> _Piece:
+    """Evaluate [first, last), or up to the end of the first minute that retires a target.
+
+    A retired target is none in the minutes after: what its pool is compared with changes.
+    """
+    frames = plan.frames(state.targets)
+    pools = frames.serving.select(*_KEY, "pool")
+    listing = _listing(state, sources, left)
+    absent = absences(state.scrapes, listing, first, last)
+    unseen = unseen_rows(
+        pl.concat([_said(absent, listing), _late(state, listing, sources, first, last)])
+    )
+    scrapes = _together([state.scrapes, unseen]) if len(unseen) else state.scrapes
+    reference = combined(state.reference, frames.declared)
+    table = evidence_table(
+        scrapes,
+        minute_windows(pools, first, last),
+        kind="chained",
+        cut=False,
+        serving=frames.serving,
+        reference=reference,
+        inputs=plan.inputs,
+        carried=state.carried,
+        gpus=state.gpus,
+        gpu_targets=frames.gpu_targets,
+    )
+    traffic, silent = with_traffic(state.departures, table.rows)
+    retired: dict[TargetKey, str] = {}
+    if len(absent):
+        going = retirements(absent.join(pools, on=_KEY, how="left"), traffic, silent)
+        decided = going["end"].min()
+        if isinstance(decided, datetime) and decided < last:
+            return _piece(state, first, decided, plan, sources, left)
+        retired = {TargetKey(i, e): why for i, e, _, why in going.iter_rows()}
+
+    verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
+    judged = table.rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
+    incidents, transitions = live_through(
+        plan.enabled, state.incidents, state.targets, judged, verdicts
+    )
+    staying = {k: t for k, t in state.targets.items() if k not in retired}
+    incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
+    found = _found(transitions, state, scrapes, frames, reference, plan, table.rows, verdicts)
+    told = _with_pages([*transitions, *closed], found, state, plan)
+    pages = {t.incident.id: t.incident.page for t in told}
+    traffic, silent = kept(traffic, silent, last)
+    origins = state.departures.origins
+    after = replace(
+        state,
+        scrapes=recent(state.scrapes, last),
+        evaluated_until=last,
+        carried=table.carried,
+        incidents={key: _with_page(incident, pages) for key, incident in incidents.items()},
+        targets=staying if retired else state.targets,
+        departures=replace(
+            state.departures,
+            traffic=traffic,
+            last=silent,
+            origins={k: o for k, o in origins.items() if k not in retired} if retired else origins,
+            # only those that a source still lists would come back without a scrape
+            retired=state.departures.retired | (retired.keys() - left),
+        ),
+    )
+    return _Piece(_without(after, retired), last, table.rows, verdicts, told, unseen, retired)
+
+
+def _listing(state: State, sources: Sources, left: frozenset[TargetKey]) -> pl.DataFrame:
+    """Per target its ``origin``, the same as ``source`` unless it tells by itself, and ``left``."""
+    origins = state.departures.origins
+    named = [origins.get(key) for key in state.targets]
+    return pl.DataFrame(
+        {
+            "instance": [key.instance for key in state.targets],
+            "engine": [key.engine for key in state.targets],
+            "origin": pl.Series(named, dtype=pl.String),
+            "left": [key in left for key in state.targets] if left else [False] * len(named),
+        }
+    ).with_columns(
+        source=pl.when(~pl.col("origin").is_in(sorted(sources.fixed))).then(pl.col("origin"))
+    )
+
+
+def _said(absent: pl.DataFrame, listing: pl.DataFrame) -> pl.DataFrame:
+    """The minutes without a scrape, each with its reason."""
+    why = pl.when("left").then(pl.lit("not listed by ")).otherwise(pl.lit("not scraped by "))
+    return absent.join(listing, on=_KEY, how="left").select(
+        *_KEY, "end", reason=why + pl.col("source")
+    )
+
+
+def _late(
+    state: State, listing: pl.DataFrame, sources: Sources, first: datetime, last: datetime
+) -> pl.DataFrame:
+    """The minutes that are evaluated without a source that is late, for its targets."""
+    said = pl.DataFrame(
+        [
+            (name, why, state.collected_until.get(name, first))
+            for name, why in sorted((sources.late or {}).items())
+        ],
+        schema={"origin": pl.String, "reason": pl.String, "until": TIME},
+        orient="row",
+    )
+    theirs = listing.join(said, on="origin")
+    return (
+        minute_windows(theirs, first, last)
+        .join(theirs, on=_KEY)
+        .filter(middle(pl.col("start")) >= pl.col("until"))
+        .select(*_KEY, "end", "reason")
+    )
+
+
+def _ever_seen(carried: Carried) -> pl.DataFrame:
+    """Whether any input of a target was ever on its page."""
+    seen = [pl.col(c).is_not_null() for c in carried.seen.columns if c.startswith("seen_")]
+    return carried.seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
+
+
+def _without(state: State, keys: Iterable[TargetKey]) -> State:
+    """The state without what it remembers of some targets: their scrapes, and what was inferred."""
+    gone = [tuple(key) for key in keys]
+    if not gone:
+        return state
+    frame = pl.DataFrame(gone, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+
+    def others(of: pl.DataFrame) -> pl.DataFrame:
+        return of.join(frame, on=_KEY, how="anti", maintain_order="left")
+
+    carried = state.carried
+    return replace(
+        state,
+        scrapes=others(state.scrapes),
+        carried=replace(
+            carried,
+            plateau=others(carried.plateau),
+            alive=others(carried.alive),
+            seen=others(carried.seen),
+        ),
+        departures=replace(state.departures, last=others(state.departures.last)),
     )
 
 
@@ -148,119 +342,29 @@ def _first_minute(state: State, until: datetime) -> datetime | None:
     return _floor(earliest) if isinstance(earliest, datetime) else None
 
 
-def _keys(targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [tuple(key) for key in targets], schema=dict.fromkeys(_KEY, pl.String), orient="row"
-    )
-
-
-def timing(rule: Rule) -> RuleTiming:
-    """What the life cycle needs to know of a rule."""
-    return RuleTiming(
-        rule.id, rule.alert, rule.severity, rule.for_seconds, rule.keep_firing_for_seconds
-    )
-
-
-def target_labels(target: Target) -> dict[str, str]:
-    """The labels that an incident and its page carry."""
-    model = target.labels.get("model_name")
-    return {
-        "instance": target.key.instance,
-        "engine": target.key.engine,
-        "pool": target.pool or "default",
-        **({"model_name": model} if model else {}),
-    }
-
-
-def incident_key(rule: Rule, target: TargetKey) -> str:
-    """Identity: rule and engine, no label that a redeploy may change."""
-    return identity(rule.id, {"instance": target.instance, "engine": target.engine})
-
-
-def _live_through(
-    state: State, rows: pl.DataFrame, verdicts: pl.DataFrame, plan: Plan
-) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Advance every incident minute by minute; keys that are false and closed cost nothing."""
-    minutes: dict[datetime, list[Observation]] = {}
-    for rule in plan.enabled:
-        for observation, end in _observations(rule, state, rows, verdicts[rule.id]):
-            minutes.setdefault(end, []).append(observation)
-    incidents: dict[str, Incident] = dict(state.incidents)
-    transitions: list[Transition] = []
-    for end in sorted(minutes):
-        incidents, happened = advance(incidents, end, minutes[end])
-        transitions += happened
-    return incidents, tuple(transitions)
-
-
-def _observations(
-    rule: Rule, state: State, rows: pl.DataFrame, verdict: pl.Series
-) -> Iterable[tuple[Observation, datetime]]:
-    """The verdicts that can change anything: of keys that are open or become true."""
-    # keys of a rule all begin alike: where none is open, none is made for the whole fleet
-    prefix = identity(rule.id, {}).removesuffix("}")
-    any_open = any(key.startswith(prefix) for key in state.incidents)
-    open_keys = {incident_key(rule, t) for t in state.targets if any_open} & state.incidents.keys()
-    judged = rows.select([*_KEY, "end", *_SINCE]).with_columns(verdict=verdict)
-    ever_true = judged.group_by(_KEY, maintain_order=True).agg(pl.col("verdict").any())
-    if not open_keys:
-        ever_true = ever_true.filter("verdict")
-    alive = [
-        key
-        for key, true in ((TargetKey(i, e), v) for i, e, v in ever_true.iter_rows())
-        if true or incident_key(rule, key) in open_keys
-    ]
-    if not alive:
-        return
-    wanted = judged.join(_keys({k: state.targets[k] for k in alive}), on=_KEY, how="semi")
-    for row in wanted.iter_rows(named=True):
-        key = TargetKey(row["instance"], row["engine"])
-        yield (
-            Observation(
-                key=incident_key(rule, key),
-                timing=timing(rule),
-                target={**target_labels(state.targets[key]), **rule.labels},
-                verdict=row["verdict"],
-                since=_since(rule, row),
-            ),
-            row["end"],
-        )
-
-
-# share of the last ten minutes → when the first of its scrapes was
-_SHARES = {
-    "limit_binding_share_10m_ratio": "binding_since",
-    "waiting_deferred_share_10m_ratio": "deferred_since",
-}
-_SINCE = ("binding_since", "deferred_since", "seconds_since_last_token", "coverage_missing_seconds")
-
-
-def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
-    """When it began, where the condition's columns reach further back than the minute."""
-    columns = rule.columns
-    for share, since in _SHARES.items():
-        if share in columns:
-            began: datetime | None = row[since]
-            return began
-    for name in ("seconds_since_last_token", "coverage_missing_seconds"):
-        if name in columns and row[name] is not None:
-            end: datetime = row["end"]
-            return end - timedelta(seconds=row[name])
-    return None
-
-
-def _with_pages(
+def _found(
     transitions: Sequence[Transition],
     state: State,
     scrapes: pl.DataFrame,
-    serving: pl.DataFrame,
+    frames: TargetFrames,
     reference: pl.DataFrame,
     plan: Plan,
+    rows: pl.DataFrame,
+    verdicts: pl.DataFrame,
+) -> dict[str, Finding]:
+    """Incident id → finding of every incident that fires."""
+    firing = [t for t in transitions if t.event == "firing" and t.incident.rule in verdicts.columns]
+    of_targets = [t for t in firing if t.incident.target.get("instance")]
+    of_pools = [t for t in firing if not t.incident.target.get("instance")]
+    found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan)
+    return found | pool_findings(of_pools, state.targets, rows, verdicts)
+
+
+def _with_pages(
+    transitions: Sequence[Transition], found: Mapping[str, Finding], state: State, plan: Plan
 ) -> tuple[Transition, ...]:
     """Each transition's incident with its page: diagnosed when it fires, closed when it ends."""
     rules = {rule.id: rule for rule in plan.rules}
-    firing = [t for t in transitions if t.event == "firing" and t.incident.rule in rules]
-    found = findings_at(firing, state, scrapes, serving, reference, plan)
     pages: dict[str, Mapping[str, Any]] = {}
     told = []
     for transition in transitions:
@@ -276,6 +380,7 @@ def _with_pages(
             rule_annotations=rule.annotations if rule else {},
             external_url=plan.external_url,
             slo=_slo_of(incident, state, plan),
+            resolved_reason=transition.reason,
         )
         if transition.event == "firing":
             pages[incident.id] = page
@@ -285,8 +390,9 @@ def _with_pages(
 
 def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
     """The latency targets of the incident's pool; None where none are configured."""
-    key = TargetKey(incident.target["instance"], incident.target["engine"])
-    target = state.targets.get(key)
+    if "instance" not in incident.target:
+        return None
+    target = state.targets.get(TargetKey(incident.target["instance"], incident.target["engine"]))
     if target is None:
         return None
     slo = plan.pool_of(target).slo

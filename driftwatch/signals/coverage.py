@@ -57,8 +57,11 @@ def input_coverage(
     before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing).select(
         *_KEY, *kept
     )
-    rows = scrapes.join(before, on=_KEY, how="left", maintain_order="left").with_columns(
-        previous=pl.col("time").shift(1).over(_KEY)
+    # what was looked at before is known; seen again from the middle of it, it would count anew
+    rows = (
+        scrapes.join(before, on=_KEY, how="left", maintain_order="left")
+        .filter(pl.col("looked_at").is_null() | (pl.col("time") > pl.col("looked_at")))
+        .with_columns(previous=pl.col("time").shift(1).over(_KEY))
     )
     # history that was let go may hide that nobody looked before its first scrape
     since = pl.col("time") - pl.coalesce("previous", "looked_at")

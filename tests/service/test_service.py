@@ -199,7 +199,7 @@ def test_own_metrics_and_probes(
 
 
 def test_the_key_names_the_engine_not_the_model() -> None:
-    from driftwatch.service.tick import incident_key
+    from driftwatch.service.judging import incident_key
 
     rule = PLAN.enabled[0]
     assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))
