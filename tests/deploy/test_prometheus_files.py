@@ -1,0 +1,184 @@
+"""Scrape jobs and alerts: promtool takes them, and a real Prometheus keeps the labels we need."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from deploy_cases import DEPLOY, documents
+
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.testing import prometheus_server
+from driftwatch.testing.prometheus_server import PrometheusServer
+
+FOLDER = DEPLOY / "prometheus"
+RULES = FOLDER / "rules" / "driftwatch.yml"
+KUBERNETES = FOLDER / "prometheus-kubernetes.yml"
+
+pytestmark = pytest.mark.skipif(
+    not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
+)
+
+
+def _promtool(*arguments: object, folder: Path = FOLDER) -> str:
+    ran = subprocess.run(
+        ["promtool", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def _found_by_address(config: dict[str, Any]) -> dict[str, Any]:
+    """Debian builds Prometheus without Kubernetes' discovery: fixed addresses take its place."""
+    for job in config["scrape_configs"]:
+        assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+        job["static_configs"] = [{"targets": ["h:1"]}]
+    return config
+
+
+def test_promtool_takes_the_scrape_jobs(tmp_path: Path) -> None:
+    assert "SUCCESS" in _promtool("check", "config", "prometheus.yml")
+    (config,) = documents(KUBERNETES)
+    shutil.copytree(FOLDER / "rules", tmp_path / "rules")
+    (tmp_path / "k.json").write_text(json.dumps(_found_by_address(config)))
+    assert "SUCCESS" in _promtool("check", "config", "k.json", folder=tmp_path)
+
+
+def test_promtool_takes_the_alerts_and_their_tests_pass() -> None:
+    _promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
+    _promtool("test", "rules", FOLDER / "tests" / "driftwatch_test.yml")
+
+
+def _alerts() -> list[dict[str, Any]]:
+    (text,) = documents(RULES)
+    return [rule for group in text["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_has_a_test() -> None:
+    tested = (FOLDER / "tests" / "driftwatch_test.yml").read_text(encoding="utf-8")
+    assert [rule["alert"] for rule in _alerts() if rule["alert"] not in tested] == []
+
+
+def test_every_alert_speaks_of_a_metric_that_driftwatch_serves() -> None:
+    endings = {"counter": "_total", "info": "_info"}
+    families = OwnMetrics().registry.collect()
+    served = {family.name + endings.get(family.type, "") for family in families}
+    asked = {name for rule in _alerts() for name in re.findall(r"driftwatch_\w+", rule["expr"])}
+    assert asked <= served
+    assert len(asked) >= 6
+
+
+def test_the_alerts_of_the_operator_are_the_same() -> None:
+    path = DEPLOY / "kubernetes/components/prometheus-operator/rules.yaml"
+    (operator,) = documents(path)
+    (plain,) = documents(RULES)
+    assert operator["spec"]["groups"] == plain["groups"]
+
+
+def test_alerts_are_told_apart_and_say_what_to_do() -> None:
+    names = [rule["alert"] for rule in _alerts()]
+    assert len(set(names)) == len(names) >= 8
+    for rule in _alerts():
+        assert rule["labels"]["severity"] in {"heartbeat", "page", "ticket"}
+        assert {"summary", "description"} <= set(rule["annotations"]), rule["alert"]
+
+
+# what Kubernetes' discovery says of a pod, per job: kept and dropped ones
+PODS: dict[str, list[dict[str, str]]] = {
+    "vllm": [
+        {"namespace": "prod", "pod_name": "rag-1", "pod_container_port_name": "vllm"},
+        {"namespace": "prod", "pod_name": "rag-1", "pod_container_port_name": "http"},
+        {
+            "namespace": "prod",
+            "pod_name": "old",
+            "pod_container_port_name": "vllm",
+            "pod_phase": "Succeeded",
+        },
+    ],
+    "dcgm-exporter": [
+        {
+            "namespace": "gpu-operator",
+            "pod_name": "dcgm-x",
+            "pod_node_name": "node-1",
+            "pod_container_port_name": "metrics",
+            "pod_label_app_kubernetes_io_name": "dcgm-exporter",
+        },
+        {
+            "namespace": "kube-system",
+            "pod_name": "other",
+            "pod_container_port_name": "metrics",
+            "pod_label_app_kubernetes_io_name": "node-exporter",
+        },
+    ],
+    "driftwatch": [
+        {
+            "namespace": "driftwatch",
+            "pod_name": "driftwatch-0",
+            "pod_container_port_name": "metrics",
+            "pod_label_app_kubernetes_io_name": "driftwatch",
+        },
+        {
+            "namespace": "driftwatch",
+            "pod_name": "driftwatch-agent-0",
+            "pod_container_port_name": "metrics",
+            "pod_label_app_kubernetes_io_name": "driftwatch-agent",
+        },
+    ],
+}
+
+
+def test_a_real_prometheus_keeps_the_workloads_labels() -> None:
+    (config,) = documents(KUBERNETES)
+    config.pop("rule_files")
+    for job in config["scrape_configs"]:
+        assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+        job["static_configs"] = [
+            {
+                # a port on which nobody listens; what is asked here is who would be scraped
+                "targets": [f"127.0.0.1:{1 + index}"],
+                "labels": {
+                    f"__meta_kubernetes_{name}": value
+                    for name, value in {"pod_phase": "Running", **pod}.items()
+                },
+            }
+            for index, pod in enumerate(PODS[job["job_name"]])
+        ]
+    with PrometheusServer(config) as server:
+        found = _active_targets(server, 3)
+    labels = {target["labels"].pop("job"): target["labels"] for target in found}
+    assert labels == {
+        "vllm": {"instance": "127.0.0.1:1", "namespace": "prod", "pod": "rag-1"},
+        # no pod and namespace of the exporter: those of the workload stand on its series
+        "dcgm-exporter": {"instance": "127.0.0.1:1", "node": "node-1"},
+        "driftwatch": {
+            "instance": "127.0.0.1:1",
+            "namespace": "driftwatch",
+            "pod": "driftwatch-0",
+        },
+    }
+
+
+def _active_targets(server: PrometheusServer, wanted: int) -> list[dict[str, Any]]:
+    """Targets that it would scrape; discovery takes it a moment."""
+    deadline = time.monotonic() + 30
+    while True:
+        answer = requests.get(f"{server.url}/api/v1/targets?state=active", timeout=10).json()
+        found: list[dict[str, Any]] = answer["data"]["activeTargets"]
+        if len(found) >= wanted or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-kubernetes.yml"])
+def test_the_labels_of_driftwatchs_gauges_are_honoured(name: str) -> None:
+    """Or ``instance`` of a target would become ``exported_instance``."""
+    (config,) = documents(FOLDER / name)
+    (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "driftwatch"]
+    assert job["honor_labels"] is True
