@@ -137,7 +137,7 @@ class _Screen:
 
     def _minute(self, row: Mapping[str, Any]) -> None:
         from driftwatch.model import TargetKey
-        from driftwatch.notify.minute_line import limit_line, minute_line
+        from driftwatch.notify.minute_line import gpu_line, limit_line, minute_line
 
         key = TargetKey(row["instance"], row["engine"])
         if key not in self._known and row["scrapes"]:
@@ -158,3 +158,5 @@ class _Screen:
         self._say(f"{name}{minute_line(row)}")
         if row["scrapes"]:
             self._say(f"  limits   {limit_line(row)}")
+        if (gpus := gpu_line(row)) is not None:
+            self._say(f"  gpus     {gpus}")

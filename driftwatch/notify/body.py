@@ -13,6 +13,7 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import SHORT
+from driftwatch.notify.gpus import gpus_text
 from driftwatch.notify.numbers import (
     bare_seconds,
     change,
@@ -101,6 +102,8 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Limit", text, weight=7)
     if (text := _seen(page)) is not None:
         yield Line("Seen", text, weight=4)
+    if (text := _beside(page)) is not None:
+        yield Line("Beside it", text, weight=4)
     if (text := _missing(page)) is not None:
         yield Line("Missing", text, weight=8)
     advised = page["recommendation"]
@@ -138,7 +141,7 @@ def _meaning(page: Page) -> Iterator[Line]:
 
 def since_text(page: Page) -> str:
     """What moved since then: lengths against the reference, or why they are not compared."""
-    if page["alert"] in ("CoverageLost", "EngineStuck"):
+    if page["alert"] in ("CoverageLost", "EngineStuck", "GpuLost"):
         return ""
     stems = [stem for stem, _ in length_words(page)]
     parts = [_length(page, stem) for stem in stems]
@@ -308,13 +311,19 @@ def _seen(page: Page) -> str | None:
     if goals:
         n = value(page, "finished_requests")
         parts.append(f"in target {', '.join(goals)}" + (f", n {count(n)}" if n else ""))
-    if page["alert"] == "EngineStuck":
+    if page["alert"] in ("EngineStuck", "GpuLost"):
         parts = [
             f"{word} {count(seen)}"
             for column, word in (("running_requests", "running"), ("waiting_requests", "waiting"))
             if (seen := value(page, column)) is not None
         ]
     return "; ".join(parts) or None
+
+
+def _beside(page: Page) -> str | None:
+    """What the target's GPUs did; None where nothing of them is known."""
+    now = {column: entry["value"] for column, entry in page["evidence"].items()}
+    return gpus_text(now, reference_values(page), stuck=page["alert"] == "EngineStuck")
 
 
 def _missing(page: Page) -> str | None:

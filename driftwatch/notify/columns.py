@@ -75,13 +75,27 @@ _COVERAGE = (
     "pool_coverage_missing_ratio",
     "pool_coverage_missing_targets",
 )
-_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_DEFERRED)
+_GPU = (
+    "gpu_count",
+    "gpu_count_source",
+    "gpu_utilization_ratio",
+    "gpu_tensor_active_ratio",
+    "gpu_dram_active_ratio",
+    "gpu_power_watts",
+    "gpu_sm_clock_hertz",
+    "gpu_sm_clock_ratio",
+    "gpu_clock_event_reasons",
+    "gpus_lost",
+    "tokens_per_second_per_gpu_ratio",
+)
+_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_DEFERRED, *_GPU)
 
 # alert → what its page carries besides _ALWAYS; an alert not named here carries _EVERYTHING
 _BY_ALERT: Mapping[str, tuple[str, ...]] = {
-    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS),
+    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS, *_GPU),
     "DeferredAdmission": (*_COST, *_DEFERRED, "binding_limit"),
-    "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED),
+    "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED, *_GPU),
+    "GpuLost": (*_STUCK, *_GPU),
     "CoverageLost": _COVERAGE,
     "LengthDrift": (*_LENGTHS, "binding_limit", "slo_missed", "prompt_tokens_per_second"),
 }
@@ -147,6 +161,7 @@ SHORT: Mapping[str, str] = {
     "prefix_cache_hit_ratio": "prefix hits",
     "reference_prefix_cache_hit_ratio": "prefix hits before",
     "gpu_sm_clock_ratio": "SM clock",
+    "gpus_lost": "GPUs lost",
     "pool_idle_ratio": "{} of twins idle",
     "release_changed": "release changed",
     "configuration_changed": "knobs changed",

@@ -11,6 +11,7 @@ import orjson
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.model import Finding
 from driftwatch.notify.columns import SHORT
+from driftwatch.notify.gpus import gpu_count_text, gpus_text
 from driftwatch.notify.layout import paint, spell, wrap
 from driftwatch.notify.numbers import (
     change,
@@ -82,7 +83,12 @@ def render_explained(
     out: list[str] = []
     for text in (_head(finding), _verdict(finding, start, end)):
         out += wrap(spell(text, ascii), _WIDTH, "  ")
-    for label, told in (("moved", _moved_text(finding)), ("tokens/s", _attribution_text(finding))):
+    said = (
+        ("moved", _moved_text(finding)),
+        ("tokens/s", _attribution_text(finding)),
+        ("gpus", _gpus_text(finding)),
+    )
+    for label, told in said:
         if told:
             out += wrap(spell(f"{label:<8} {told}", ascii), _WIDTH, " " * 9)
     out.append("")
@@ -115,6 +121,7 @@ def _head(finding: Finding) -> str:
         parts.append(f"model {clean(model)}")
     if finding.target.pool and finding.target.pool != model:
         parts.append(f"pool {clean(finding.target.pool)}")
+    parts.append(gpu_count_text(finding.evidence))
     kv = finding.evidence.get("kv_cache_tokens")
     parts.append("KV size unknown" if kv is None else f"KV {kv:,.0f} tokens")
     for name in ("max_num_seqs", "max_num_batched_tokens"):
@@ -126,6 +133,13 @@ def _head(finding: Finding) -> str:
             else f"{name} {knob(value)}{' (inferred)' if inferred else ''}"
         )
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
+
+
+def _gpus_text(finding: Finding) -> str:
+    """What the GPUs did, or why it is not known."""
+    before = finding.reference["values"] if finding.reference else {}
+    told = gpus_text(finding.evidence, before)
+    return told or f"unknown: {clean(_reason(finding, 'gpu_utilization_ratio'))}"
 
 
 def _verdict(finding: Finding, start: datetime, end: datetime) -> str:

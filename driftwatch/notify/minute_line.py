@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from driftwatch.notify.gpus import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns, wrap
 from driftwatch.notify.numbers import (
     clean,
@@ -64,6 +65,17 @@ def _wait(value: float) -> str:
 
 def _waiting(value: float) -> str:
     return "<0.1" if 0 < value < 0.1 else count(value)
+
+
+def gpu_line(row: Mapping[str, Any]) -> str | None:
+    """``SM clock 1,980 MHz, GPU_UTIL 99 %, tensor 41 %, DRAM 52 %, power 540 W``; None = not read.
+
+    The count stands before it where it is known: ``2 GPUs (DCGM by pod): ...``.
+    """
+    told = gpus_text(row)
+    if told is None:
+        return None
+    return told if row.get("gpu_count") is None else f"{gpu_count_text(row)}: {told}"
 
 
 def limit_line(row: Mapping[str, Any]) -> str:

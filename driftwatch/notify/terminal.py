@@ -85,7 +85,7 @@ def _told(page: Mapping[str, Any], line: Line) -> str:
     began = instant(page, "started_at")
     dated = None if began is None or line.label == "Since" else began.date()
     stamp = "" if line.at is None else moment(line.at, dated)
-    return f"{line.label:<{_LABEL_WIDTH}}{'; '.join(filter(None, (stamp, line.text)))}"
+    return f"{line.label:<{_LABEL_WIDTH - 1}} {'; '.join(filter(None, (stamp, line.text)))}"
 
 
 def _about(page: Mapping[str, Any]) -> str:

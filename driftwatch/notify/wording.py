@@ -232,6 +232,14 @@ def _stuck(page: Page, past: bool) -> list[str]:
     return [text]
 
 
+def _lost(page: Page, past: bool) -> list[str]:
+    lost = value(page, "gpus_lost")
+    if not lost:
+        return []
+    many = "1 GPU" if lost == 1 else f"{count(lost)} GPUs"
+    return [f"{many} {'had fallen' if past else 'fell'} off the bus"]
+
+
 def _deferred(page: Page, past: bool) -> list[str]:
     waiting = value(page, "deferred_requests_10m")
     share = value(page, "waiting_deferred_share_10m_ratio")
@@ -383,6 +391,7 @@ def setting_change(advised: Mapping[str, Any]) -> str:
 # what to do where neither a leaf nor a recommendation says it
 DEFAULT_ADVICE: Mapping[str, str] = {
     "EngineStuck": "Do not change a knob; restart the engine",
+    "GpuLost": "Do not change a knob; drain the server, reset or replace the GPU",
     "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "CoverageLost": "Check the server and its scrape",
 }
@@ -390,6 +399,7 @@ DEFAULT_ADVICE: Mapping[str, str] = {
 _BY_ALERT: Mapping[str, Callable[[Page, bool], list[str]]] = {
     "BatchLimitBinding": _cost,
     "EngineStuck": _stuck,
+    "GpuLost": _lost,
     "DeferredAdmission": _deferred,
     "CoverageLost": _coverage,
     "LengthDrift": _traffic,

@@ -405,6 +405,64 @@ SLOW = case(
     ),
 )
 
+GPUS = {
+    "gpu_count": 2.0,
+    "gpu_count_source": "declared, DCGM agrees",
+    "gpu_utilization_ratio": 0.99,
+    "gpu_tensor_active_ratio": 0.41,
+    "gpu_dram_active_ratio": 0.52,
+    "gpu_power_watts": 540.0,
+    "gpu_sm_clock_hertz": 1.155e9,
+    "gpus_lost": 0.0,
+}
+USUAL = {
+    "gpu_sm_clock_hertz": 1.98e9,
+    "gpu_power_watts": 610.0,
+    "gpu_utilization_ratio": 0.98,
+    "tokens_per_second_per_gpu": 1300.0,
+}
+SLOW_GPU = replace(
+    SLOW,
+    finding=replace(
+        SLOW.finding,
+        evidence={
+            **SLOW.finding.evidence,
+            "gpu_count": 1.0,
+            "gpu_count_source": "DCGM by pod",
+            "gpu_utilization_ratio": 0.99,
+            "gpu_sm_clock_hertz": 1.155e9,
+            "gpu_sm_clock_ratio": 0.583,
+        },
+        reference={"kind": "baseline", "values": USUAL},
+    ),
+)
+STUCK_GPU = replace(
+    STUCK,
+    finding=replace(
+        STUCK.finding,
+        evidence={
+            **STUCK.finding.evidence,
+            **GPUS,
+            "gpu_utilization_ratio": 0.96,
+            "gpu_tensor_active_ratio": None,
+            "gpu_power_watts": 92.0,
+            "gpu_sm_clock_hertz": 1.98e9,
+            "gpu_clock_event_reasons": "none",
+        },
+        reasons={"gpu_tensor_active_ratio": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE not exported"},
+        reference={"kind": "baseline", "values": USUAL},
+    ),
+)
+GPU_LOST = case(
+    "GpuLost",
+    "page",
+    {"running_requests": 5.0, "waiting_requests": 2.0}
+    | GPUS
+    | {"gpus_lost": 1.0, "gpu_utilization_ratio": None, "gpu_clock_event_reasons": "hw_slowdown"},
+    annotations={"summary": "a GPU of the server fell off the bus"},
+    reasons={"gpu_utilization_ratio": "nvmlDeviceGetUtilizationRates: GPU_IS_LOST"},
+)
+
 CAP_HELD = replace(
     CAP,
     finding=replace(
@@ -460,6 +518,9 @@ CASES: dict[str, Case] = {
     "coverage": COVERAGE,
     "drift": DRIFT,
     "slow": SLOW,
+    "slow_gpu": SLOW_GPU,
+    "stuck_gpu": STUCK_GPU,
+    "gpu_lost": GPU_LOST,
     "cap_held": CAP_HELD,
     "cap_unknown": CAP_UNKNOWN,
     "drift_generations": DRIFT_GENERATIONS,

@@ -63,6 +63,11 @@ EXACT = {
     "Check the server and its scrape",
     "drift": "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before",
     "slow": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
+    "slow_gpu": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
+    "stuck_gpu": "FIRING host:8000: no token for 3 min, 12 requests present. "
+    "Do not change a knob; drain it, keep its logs, restart it",
+    "gpu_lost": "FIRING host:8000: 1 GPU fell off the bus. "
+    "Do not change a knob; drain the server, reset or replace the GPU",
     "cap_held": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
     "cap_unknown": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: max_num_seqs unknown",

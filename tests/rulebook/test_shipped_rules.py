@@ -33,6 +33,7 @@ QUIET = {
     "waiting_requests": 0.0,
     "binding_limit": "none",
     "prefix_cache_hit_ratio": 0.5,
+    "gpus_lost": 0.0,
 }
 REFERENCE = {
     "prompt_tokens_mean_ratio": 1.0,
@@ -80,6 +81,7 @@ def test_the_shipped_rules(book: Rulebook) -> None:
         ('DeferredAdmission{severity="ticket"}', "ticket", True, tree),
         ('DeferredAdmission{severity="page"}', "page", True, tree),
         ("EngineStuck", "page", True, tree),
+        ("GpuLost", "page", True, None),
         ('LengthDrift{signal="prompt_tokens"}', "notice", True, tree),
         ('LengthDrift{signal="generation_tokens"}', "notice", True, tree),
         ("ThroughputDown", "page", False, tree),
@@ -163,6 +165,13 @@ def test_engine_stuck(book: Rulebook) -> None:
     assert says(book, "EngineStuck", seconds_since_last_token=119.0) is False
     assert says(book, "EngineStuck", seconds_since_last_token=120.0) is True
     assert says(book, "EngineStuck", seconds_since_last_token=None) is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"), [(0.0, False), (1.0, True), (8.0, True), (None, None)]
+)
+def test_gpu_lost(book: Rulebook, lost: float | None, expected: bool | None) -> None:
+    assert says(book, "GpuLost", gpus_lost=lost) is expected
 
 
 def test_deferred_admission(book: Rulebook) -> None:
