@@ -1,0 +1,129 @@
+"""What doctor found: checks, and many targets' like troubles as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from driftwatch.model import Target, TargetKey
+
+Status = Literal["MISSING", "WRONG", "WARNING", "off", "ok"]
+
+_NAMED = 3  # targets of a pool that are named; the rest is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        status: MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number
+            that is not what it says), WARNING (it can fire, but less well), off (a rule that is
+            switched off), ok.
+        where: target, pool or source.
+        what: what was found.
+        disables: rules or answers that this costs.
+        fix: the setting that mends it, below its pool where ``where`` names one.
+        pool: name of the pool that the setting belongs to, None where it is no pool's.
+        flags: what mends it on the command line, where that can.
+        setting: where in the configuration that is: keys and positions from its root, or from the
+            pool where there is one.
+    """
+
+    status: Status
+    where: str
+    what: str
+    disables: tuple[str, ...] = ()
+    fix: str | None = None
+    pool: str | None = None
+    flags: str | None = None
+    setting: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Every check, and which rules can fire on every target.
+
+    Attributes:
+        checks: in the order they were made.
+        rules: enabled rule id → it can fire on every target.
+        targets: how many were looked at.
+    """
+
+    checks: tuple[Check, ...]
+    rules: Mapping[str, bool] = field(default_factory=dict)
+    targets: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Every enabled rule can fire on every target, and nothing is missing or wrong."""
+        bad = any(check.status in ("MISSING", "WRONG") for check in self.checks)
+        return bool(self.rules) and all(self.rules.values()) and not bad
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The same thing looked at on one target.
+
+    Attributes:
+        key: the target.
+        status: as of a check.
+        kind: what is told together; two of one kind may differ in their numbers.
+        what: what was found on this one.
+        disables: rules or answers that this costs.
+        fix: what mends it.
+        weight: the one with the largest is quoted.
+        setting: as of a check, from the root.
+    """
+
+    key: TargetKey
+    status: Status
+    kind: str
+    what: str
+    disables: tuple[str, ...] = ()
+    fix: str | None = None
+    weight: float = 0.0
+    setting: tuple[str | int, ...] = ()
+
+
+def by_pool(seen: Iterable[Seen], targets: Mapping[TargetKey, Target]) -> list[Check]:
+    """One check per pool and kind, however many targets it has.
+
+    A pool of one target is called by the target, the first few of several are named.
+    """
+    sizes: dict[str, int] = {}
+    for target in targets.values():
+        sizes[target.pool or ""] = sizes.get(target.pool or "", 0) + 1
+    groups: dict[tuple[str, str, str, str | None], list[Seen]] = {}
+    for one in seen:
+        pool = targets[one.key].pool or ""
+        groups.setdefault((pool, one.status, one.kind, one.fix), []).append(one)
+    return [_told(pool, sizes[pool], group) for (pool, *_), group in groups.items()]
+
+
+def _told(pool: str, size: int, group: Sequence[Seen]) -> Check:
+    worst = max(group, key=lambda one: one.weight)
+    what = worst.what
+    where = pool
+    if size == 1:
+        where = worst.key.text
+    elif worst.status == "ok":
+        what = f"{len(group)} of {size}: {what}"
+    else:
+        named = ", ".join(sorted(one.key.text for one in group)[:_NAMED])
+        more = ", …" if len(group) > _NAMED else ""
+        differ = len({one.what for one in group}) > 1
+        at = f", at worst {worst.key.text}" if differ else ""
+        what = f"{len(group)} of {size} ({named}{more}): {what}{at}"
+    disables = tuple(sorted({name for one in group for name in one.disables}))
+    own = bool(worst.setting) and worst.setting[0] not in ("sources", "interval")
+    return Check(
+        worst.status,
+        where,
+        what,
+        disables,
+        worst.fix,
+        pool=pool if own else None,
+        setting=worst.setting,
+    )

@@ -1,0 +1,147 @@
+"""What DCGM and NVML say of each target's GPUs, beside what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.model import Target, TargetKey
+from driftwatch.service.checks import Check, Seen
+from driftwatch.service.plan import Plan
+from driftwatch.signals.gpu_words import reasons_of
+from driftwatch.signals.gpus import gpu_counts
+
+_COUNTED = ("gpu_count", "gpu_count_source")
+
+
+def gpu_inputs(
+    gpus: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan, now: datetime
+) -> Iterator[Seen | Check]:
+    """Counts, and the readings of each target.
+
+    Args:
+        gpus: GPU table of the last minutes.
+        targets: with their pools.
+        plan: what is declared.
+        now: aware.
+    """
+    if gpus.is_empty():
+        undeclared = any(plan.pool_of(t).gpus_per_replica is None for t in targets.values())
+        yield Check(
+            "WARNING",
+            "gpus",
+            "no DCGM or NVML reading",
+            (
+                "GPU_UTIL, tensor, DRAM activity, power and clock beside a page",
+                *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
+            ),
+            "dcgm-exporter in the Prometheus of a source, sources: [{dcgm: "
+            "[http://host:9400/metrics]}], or sources: [{nvml: true}] on the GPUs' own host",
+        )
+        return
+    for row in gpu_counts(gpus, plan.gpu_targets(targets.values()), now).iter_rows(named=True):
+        key = TargetKey(row["instance"], row["engine"])
+        yield _count(key, row)
+        yield from _notes(key, row)
+    yield from _unread(gpus)
+
+
+def _count(key: TargetKey, row: Mapping[str, object]) -> Seen:
+    declared, found, source = row["gpus_declared"], row["gpus_found"], row["gpu_count_source"]
+    if row["contradicted"]:
+        return Seen(
+            key,
+            "WRONG",
+            f"count {found}",
+            f"gpus_per_replica is {declared:g}, {row['gpus_found_origin']} shows {found:g}",
+            ("tokens/s/GPU is of the declared number",),
+            f"gpus_per_replica: {found:g}",
+            setting=("gpus_per_replica",),
+        )
+    if declared is None and found is None:
+        why = reasons_of(_text(row["gpu_reasons"])).get("gpu_count", "no reading joins it")
+        return Seen(
+            key,
+            "WARNING",
+            "no count",
+            f"GPUs unknown: {why}",
+            ("tokens/s/GPU",),
+            "gpus_per_replica, or gpu_uuids on bare metal",
+            setting=("gpus_per_replica",),
+        )
+    return Seen(key, "ok", f"gpus {source}", f"GPUs: {source}")
+
+
+def _notes(key: TargetKey, row: Mapping[str, object]) -> Iterator[Seen]:
+    source = _text(row["gpu_count_source"]) or ""
+    if "; shared by" in source:
+        shared = next(part for part in source.split("; ") if part.startswith("shared by"))
+        yield Seen(
+            key,
+            "WARNING",
+            "time-slicing",
+            f"its GPUs are {shared} (time-slicing): readings are of the whole device",
+            ("GPU readings are not of this target alone; the count is by shares",),
+        )
+    if row["gpus_lost"]:
+        yield Seen(
+            key,
+            "WRONG",
+            "lost",
+            f"{row['gpus_lost']:g} of its GPUs fell off the bus (GPU_IS_LOST or XID 79)",
+            ("every number of this target",),
+            "drain it and reset or replace the GPU",
+        )
+    if row["gpus_found"]:
+        for column, why in sorted(reasons_of(_text(row["gpu_reasons"])).items()):
+            if column not in _COUNTED and "s before the window" not in why:
+                yield Seen(key, "ok", f"{column} {why}", f"{column}: {why}")
+
+
+def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
+    """Fields that no reading has, with the origin's reason and what turns them on."""
+    newest = gpus.filter(pl.col("time") == pl.col("time").max().over("exporter"))
+    for (origin,), rows in sorted(newest.group_by("origin"), key=lambda group: str(group[0])):
+        told: dict[str, list[tuple[GpuField, int]]] = {}
+        for field in GPU_FIELDS:
+            if origin == "NVML" and not field.nvml_call:
+                continue
+            missing = rows.filter(pl.col(field.column).is_null())
+            if missing.is_empty():
+                continue
+            why = missing["reasons"].str.json_path_match(f"$.{field.column}").drop_nulls()
+            first = str(why.sort()[0]) if len(why) else "not read"
+            reason = first.replace(field.dcgm_names[0], "").strip(" :")
+            told.setdefault(reason, []).append((field, missing.height))
+        for reason, fields in sorted(told.items()):
+            names = [field.dcgm_names[0] for field, _ in fields]
+            count = max(number for _, number in fields)
+            lines = "; ".join(
+                f"{f.dcgm_names[0]}, {'counter' if 'total' in f.column else 'gauge'}, {f.meaning}"
+                for f, _ in fields
+            )
+            exported = "not exported" in reason
+            yield Check(
+                "WARNING",
+                str(origin),
+                f"{', '.join(names)}: {reason} ({count} of {rows.height} GPUs)",
+                (", ".join(field.column for field, _ in fields) + " of GPUs",),
+                f"dcgm-exporter's counters file (-f): {lines}" if exported else None,
+            )
+        if not told:
+            yield Check("ok", str(origin), f"every field is read on {rows.height} GPUs")
+        mig = rows["mig_profile"].drop_nulls().unique().sort()
+        if len(mig):
+            yield Check(
+                "ok",
+                str(origin),
+                f"MIG ({', '.join(mig)}): GPU_UTIL is not supported there, the engine's active "
+                "share stands in",
+            )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

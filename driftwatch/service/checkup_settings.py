@@ -1,0 +1,215 @@
+"""What no metric shows and only a person can say, and what contradicts what was said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from driftwatch.collect.serving import contradictions, from_cache_config
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Serving, Target, TargetKey
+from driftwatch.service.checks import Check
+from driftwatch.service.plan import Plan, Pool
+
+# Evidence columns that need a reference.
+_NEEDS_REFERENCE = frozenset(
+    name for name in BY_NAME if name.endswith(("_mean_ratio", "_mean_2m_ratio"))
+)
+
+
+def pool_settings(
+    pool: Pool,
+    plan: Plan,
+    can: dict[str, bool],
+    has_reference: bool,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    targets: Mapping[TargetKey, Target],
+    said: Sequence[Serving] = (),
+) -> list[Check]:
+    """Every setting of a pool that a rule or an answer needs.
+
+    Args:
+        pool: the pool.
+        plan: rules.
+        can: told which rules cannot fire.
+        has_reference: a baseline was named.
+        rows: newest scrape of each target.
+        targets: with their pools.
+        said: what each place of the configuration says of it, in order of trust.
+    """
+    checks = _settings(pool, plan, can, has_reference, rows, targets)
+    checks += _contradicted(pool, rows, targets, said)
+    return [replace(check, pool=pool.name) for check in checks]
+
+
+def _contradicted(
+    pool: Pool,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    targets: Mapping[TargetKey, Target],
+    said: Sequence[Serving],
+) -> list[Check]:
+    """Two places that give different values for one setting."""
+    first: dict[str, str] = {}
+    others: dict[str, int] = {}
+    members = [key for key, target in sorted(targets.items()) if target.pool == pool.name]
+    for key in members:
+        text = (rows.get(key) or {}).get("cache_config")
+        if isinstance(text, str):
+            for sentence in contradictions(pool.serving, from_cache_config(text)):
+                name = sentence.partition(" ")[0]
+                first.setdefault(name, f"{sentence} of {key.text}")
+                others[name] = others.get(name, 0) + 1
+    found = [(s.partition(" ")[0], s) for s in contradictions(*said)]
+    found += [
+        (name, f"{others[name]} of {len(members)}: {sentence}") for name, sentence in first.items()
+    ]
+    return [
+        Check(
+            "WRONG",
+            pool.name,
+            sentence,
+            ("what is concluded from this setting",),
+            f"serving.{name}: say the one that holds, or leave it out",
+            setting=("serving", name),
+        )
+        for name, sentence in found
+    ]
+
+
+def _settings(
+    pool: Pool,
+    plan: Plan,
+    can: dict[str, bool],
+    has_reference: bool,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    targets: Mapping[TargetKey, Target],
+) -> list[Check]:
+    """What no metric shows and only a person can say."""
+    checks = []
+    said = pool.serving
+    if said.max_num_seqs is None:
+        checks.append(
+            Check(
+                "WARNING",
+                pool.name,
+                "max_num_seqs: not configured, not in /metrics",
+                ("the sequence cap's margin until it is inferred from a plateau",),
+                "serving.max_num_seqs, or serving.startup_log",
+                flags="--max-num-seqs N, or --startup-log FILE",
+                setting=("serving", "max_num_seqs"),
+            )
+        )
+    else:
+        checks.append(
+            Check(
+                "ok",
+                pool.name,
+                f"max_num_seqs {said.max_num_seqs.value:.0f} ({said.max_num_seqs.provenance})",
+            )
+        )
+    if said.max_num_batched_tokens is None:
+        checks.append(
+            Check(
+                "WARNING",
+                pool.name,
+                "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
+                ("leaf token_budget_binding",),
+                "serving.max_num_batched_tokens, or serving.startup_log",
+                flags="--max-num-batched-tokens N, or --startup-log FILE",
+                setting=("serving", "max_num_batched_tokens"),
+            )
+        )
+    else:
+        budget = said.max_num_batched_tokens
+        checks.append(
+            Check(
+                "ok", pool.name, f"max_num_batched_tokens {budget.value:.0f} ({budget.provenance})"
+            )
+        )
+    lengths = [r.id for r in plan.enabled if r.when.columns & _NEEDS_REFERENCE]
+    tuned = pool.tuned_for.prompt_tokens, pool.tuned_for.generation_tokens
+    missing = [
+        rule
+        for rule in lengths
+        if not has_reference
+        and (("prompt" in rule and tuned[0] is None) or ("generation" in rule and tuned[1] is None))
+    ]
+    if missing:
+        for rule in missing:
+            can[rule] = False
+        checks.append(
+            Check(
+                "MISSING",
+                pool.name,
+                "no reference for the lengths",
+                tuple(missing),
+                "tuned_for: {prompt_tokens: N, generation_tokens: N}",
+                flags="--baseline FROM..TO",
+                setting=("tuned_for",),
+            )
+        )
+    elif lengths:
+        checks.append(Check("ok", pool.name, "lengths have a reference"))
+    checks += _slo(pool, rows, targets)
+    return checks
+
+
+def _slo(
+    pool: Pool,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    targets: Mapping[TargetKey, Target],
+) -> list[Check]:
+    wanted = {"ttft": pool.slo.ttft_seconds, "tpot": pool.slo.tpot_seconds}
+    if all(value is None for value in wanted.values()):
+        return [
+            Check(
+                "WARNING",
+                pool.name,
+                "no slo: a limit pages only when requests wait more than "
+                "1 s and that is half of their TTFT",
+                (),
+                "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
+                setting=("slo",),
+            )
+        ]
+    checks = []
+    for name, target in wanted.items():
+        if target is None:
+            continue
+        off = [
+            (key, edges)
+            for key, t in sorted(targets.items())
+            if t.pool == pool.name
+            and (edges := _edges(rows.get(key), name))
+            and target not in edges
+        ]
+        known = any(t.pool == pool.name and _edges(rows.get(k), name) for k, t in targets.items())
+        if off:
+            key, edges = off[0]
+            checks.append(
+                Check(
+                    "WARNING",
+                    pool.name,
+                    f"slo.{name}_seconds {target:g} is no bucket edge on {key.text}: the share "
+                    "in target is a range",
+                    fix=f"slo.{name}_seconds: {_nearest(target, edges)}",
+                    setting=("slo", f"{name}_seconds"),
+                )
+            )
+        elif known:
+            checks.append(Check("ok", pool.name, f"slo.{name}_seconds {target:g} is a bucket edge"))
+    return checks
+
+
+def _edges(row: Mapping[str, object] | None, name: str) -> list[float]:
+    """Finite bucket edges of a latency on the page; none where the page has not got them."""
+    edges = None if row is None or not row["ok"] else row[f"{name}_seconds_edges"]
+    return [e for e in edges if math.isfinite(e)] if isinstance(edges, list) else []
+
+
+def _nearest(target: float, edges: Sequence[float]) -> str:
+    """``0.75 or 1``: the edges on both sides."""
+    below, above = (e for e in edges if e < target), (e for e in edges if e > target)
+    near = (max(below, default=None), min(above, default=None))
+    return " or ".join(f"{edge:g}" for edge in near if edge is not None)
