@@ -1,0 +1,159 @@
+"""watch and run on a machine that has the server and its GPUs: nothing else is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from nvml_cases import StandIn
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.nvml import NvmlSource
+from driftwatch.collect.own_host import own_hosts
+from driftwatch.collect.pages import PagesSource
+from driftwatch.service.configured import plan_of_settings, sources_of
+from driftwatch.service.plan import Plan
+from driftwatch.service.state import State
+from driftwatch.service.tick import tick
+from driftwatch.settings import load_settings
+from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
+
+GPU = (
+    "gpus 1",
+    f"value total 0 {80 * 2**30}",
+    f"value free 0 {10 * 2**30}",
+    "value utilization 0 96",
+    "value power 0 402500",
+    "value sm_clock 0 1980",
+    "value gpm 0 1",
+)
+
+
+@pytest.fixture
+def clock(shared_data: Path) -> ManualClock:
+    pages = read_pages(shared_data / "vllm-0.32/run_main/scrapes.jsonl.gz")
+    return ManualClock(datetime.fromtimestamp(pages[0][0], UTC) + timedelta(minutes=1))
+
+
+@pytest.fixture
+def server(shared_data: Path, clock: ManualClock) -> Iterator[ReplayedExposition]:
+    pages = read_pages(shared_data / "vllm-0.32/run_main/scrapes.jsonl.gz")
+    with ReplayedExposition(pages, clock=lambda: clock.now().timestamp()) as running:
+        yield running
+
+
+def minutes(
+    clock: ManualClock, server: ReplayedExposition, plan: Plan, nvml: NvmlSource
+) -> pl.DataFrame:
+    """The evidence of three minutes."""
+    pages = PagesSource([server.url], clock=clock)
+    state, rows = State(), []
+    for _ in range(13):
+        state, outcome = tick([pages, nvml], state, clock.now(), plan)
+        rows.append(outcome.rows)
+        clock.advance(timedelta(seconds=15))
+    pages.close()
+    nvml.close()
+    return pl.concat([frame for frame in rows if len(frame)])
+
+
+def test_the_servers_process_joins_it_to_its_gpu(
+    stand_in: StandIn, clock: ManualClock, server: ReplayedExposition
+) -> None:
+    # this process listens on the server's port, and the library says that it computes on the GPU
+    stand_in.say(*GPU, f"pid 0 {os.getpid()}")
+    plan = Plan((), {}, own_hosts=own_hosts([server.url]))
+    rows = minutes(clock, server, plan, NvmlSource(clock))
+    last = rows.row(-1, named=True)
+    assert last["gpu_count"] == 1.0
+    assert last["gpu_power_watts"] == 402.5
+    assert last["gpu_utilization_ratio"] == pytest.approx(0.96)
+    assert last["gpu_sm_clock_hertz"] == 1.98e9
+    assert last["gpu_tensor_active_ratio"] == pytest.approx(0.05)
+    assert last["gpus_lost"] == 0.0
+    assert "NVML" in last["gpu_count_source"]
+
+
+def test_another_process_does_not(
+    stand_in: StandIn, clock: ManualClock, server: ReplayedExposition
+) -> None:
+    stand_in.say(*GPU, "pid 0 1")  # init listens on no port of ours
+    plan = Plan((), {}, own_hosts=own_hosts([server.url]))
+    rows = minutes(clock, server, plan, NvmlSource(clock))
+    assert rows["gpu_power_watts"].null_count() == len(rows)
+    assert rows["gpu_count"].null_count() == len(rows)
+
+
+def called(stand_in: StandIn, log: Path, *arguments: str) -> set[str]:
+    """NVML's functions that a command called."""
+    log.write_text("")
+    subprocess.run(
+        [sys.executable, "-m", "driftwatch", *arguments],
+        env=stand_in.environment(),
+        capture_output=True,
+        check=False,
+        cwd=log.parent,
+    )
+    return set(log.read_text().split())
+
+
+def test_watch_reads_the_gpus_of_its_own_machine_alone(
+    stand_in: StandIn, server: ReplayedExposition, tmp_path: Path
+) -> None:
+    log = tmp_path / "called"
+    stand_in.say(*GPU, f"log {log}")
+    for_a_second = ("--interval", "1s", "--for", "1s")
+    assert "nvmlDeviceGetPowerUsage" in called(stand_in, log, "watch", server.url, *for_a_second)
+    assert called(stand_in, log, "watch", server.url, "--no-nvml", *for_a_second) == set()
+    # TEST-NET-1: of no machine
+    assert called(stand_in, log, "watch", "http://192.0.2.77:1/metrics", *for_a_second) == set()
+
+
+def test_watch_says_nothing_of_gpus_that_are_not_there(
+    stand_in: StandIn, server: ReplayedExposition, tmp_path: Path
+) -> None:
+    log = tmp_path / "called"
+    stand_in.say(f"log {log}", "call nvmlInitWithFlags * error 9")
+    log.write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "driftwatch", "watch", server.url, "--for", "1s"],
+        env=stand_in.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0
+    assert ran.stderr == ""
+    assert "NVIDIA" not in ran.stdout
+    assert log.read_text().split() == ["nvmlInitWithFlags"]  # asked once, then left alone
+
+
+def test_a_configuration_with_nvml(stand_in: StandIn, tmp_path: Path, clock: ManualClock) -> None:
+    stand_in.say(*GPU)
+    config = tmp_path / "driftwatch.yaml"
+    config.write_text(
+        "sources: [{nvml: true}, {pages: ['http://127.0.0.1:8000/metrics']}, {nvml: true}]\n"
+    )
+    settings = load_settings(config)
+    sources = sources_of(settings, clock)
+    assert sorted(source.name for source in sources) == ["nvml", "pages"]
+    assert {"localhost", "127.0.0.1"} <= plan_of_settings(settings).own_hosts
+    for source in sources:
+        source.close()
+    config.write_text("sources: [{pages: ['http://127.0.0.1:8000/metrics']}]\n")
+    assert plan_of_settings(load_settings(config)).own_hosts == frozenset()
+
+
+def test_run_once_reads_them(stand_in: StandIn, server: ReplayedExposition, tmp_path: Path) -> None:
+    log = tmp_path / "called"
+    stand_in.say(*GPU, f"log {log}")
+    (tmp_path / "driftwatch.yaml").write_text(
+        f"sources: [{{nvml: true}}, {{pages: ['{server.url}']}}]\n"
+    )
+    assert "nvmlDeviceGetPowerUsage" in called(stand_in, log, "run", "--once")
