@@ -1,0 +1,112 @@
+"""A real GPU through NvmlSource and the agent: each field a value in its range, or a reason."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from driftwatch.clock import SystemClock
+from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.nvml import NvmlSource
+from driftwatch.service.agent import Agent
+
+# what no GPU is beyond: a unit that is wrong by a thousand shows
+RANGES = {
+    "sm_clock_hertz": (50e6, 5e9),
+    "memory_clock_hertz": (100e6, 20e9),
+    "power_watts": (3.0, 3000.0),
+    "temperature_celsius": (5.0, 120.0),
+    "framebuffer_free_bytes": (0.0, 2.0**42),
+    "framebuffer_used_bytes": (0.0, 2.0**42),
+    "energy_joules_total": (0.0, 1e13),
+}
+
+
+def _read(source: NvmlSource) -> list[dict[str, Any]]:
+    now = datetime.now(UTC)
+    found = source.collect(now, now)
+    assert found.problems == ()
+    return found.gpus.to_dicts()
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    """The second of two readings."""
+    source = NvmlSource()
+    assert source.is_here()
+    first = _read(source)
+    time.sleep(1.0)  # shares are of the time between two readings
+    second = _read(source)
+    source.close()
+    assert [row["uuid"] for row in first] == [row["uuid"] for row in second]
+    return second
+
+
+def test_every_gpu_has_a_name_and_is_not_lost(rows: list[dict[str, Any]]) -> None:
+    assert rows
+    for row in rows:
+        assert row["uuid"].startswith("GPU-")
+        assert row["gpu_model"]
+        assert row["pci_bus_id"].count(":") == 2
+        assert row["lost"] is False
+
+
+def test_every_field_is_a_value_in_its_range_or_a_reason(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        reasons = json.loads(row["reasons"])
+        for field in GPU_FIELDS:
+            value = row[field.column]
+            if value is None:
+                assert reasons[field.column].startswith("n/a: ")
+                assert "no answer" not in reasons[field.column]
+                continue
+            assert field.column not in reasons
+            ratio = (0.0, 1.0) if field.column.endswith("_ratio") else (0.0, 2.0**64)
+            low, high = RANGES.get(field.column, ratio)
+            assert low <= value <= high, field.column
+
+
+def test_memory_and_clocks_are_told_by_a_whole_gpu(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["mig_profile"] is None:
+            assert row["sm_clock_hertz"] is not None
+            total = row["framebuffer_used_bytes"] + row["framebuffer_free_bytes"]
+            assert total > 2.0**30
+
+
+def test_energy_grows_as_power_says() -> None:
+    source = NvmlSource()
+    before = _read(source)
+    began = time.monotonic()
+    time.sleep(2.0)
+    after = _read(source)
+    seconds = time.monotonic() - began
+    source.close()
+    for one, other in zip(before, after, strict=True):
+        if one["energy_joules_total"] is None or one["power_watts"] is None:
+            continue
+        spent = other["energy_joules_total"] - one["energy_joules_total"]
+        watts = (one["power_watts"] + other["power_watts"]) / 2
+        # loosely: power is a mean of the last second; a unit wrong by a thousand is far outside
+        assert watts * seconds / 20 < spent < watts * seconds * 20
+
+
+def test_the_agents_page_has_each_field_or_its_reason(rows: list[dict[str, Any]]) -> None:
+    source = NvmlSource()
+    agent = Agent(source, 15.0, SystemClock())
+    agent.read_once()
+    agent.read_once()
+    page = generate_latest(agent.registry).decode()
+    source.close()
+    assert "driftwatch_agent_up 1.0" in page
+    for field in GPU_FIELDS:
+        if field.nvml_call:
+            told = sum(
+                line.startswith(f"{field.dcgm_names[0]}{{") for line in page.splitlines()
+            ) + page.count(f'field="{field.dcgm_names[0]}"')
+            assert told == len(rows), field.dcgm_names[0]
