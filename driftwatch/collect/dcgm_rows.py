@@ -85,11 +85,11 @@ def gpu_table(
     if not samples.value.size:
         return empty_gpus()
     cell, row = np.unique(samples.gpu * len(moments) + samples.moment, return_inverse=True)
+    place, first = np.unique(samples.name * cell.size + row, return_index=True)
     raw = np.full((len(DCGM_NAMES), cell.size), np.nan)
     there = np.zeros(raw.shape, dtype=np.bool_)
-    # backwards: the first of two is written last
-    raw[samples.name[::-1], row[::-1]] = samples.value[::-1]
-    there[samples.name, row] = True
+    raw.ravel()[place] = samples.value[first]
+    there.ravel()[place] = True
     who, when = cell // len(moments), cell % len(moments)
     raw, there = _one_name_each(raw, there)
     kept, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)

@@ -1,0 +1,398 @@
+"""Labels and numbers of DCGM → rows of the GPU table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftwatch.collect.dcgm import DCGM_NAME_INDEX, DCGM_NAMES, Gpu, gpu_of, own_pods
+from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table, rows_as_samples
+from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA, empty_gpus, gpu_frame
+
+T0 = datetime(2026, 1, 2, tzinfo=UTC)
+BASE = {"gpu": "3", "UUID": "GPU-a", "Hostname": "node-1"}
+OWN = {"pod": "nvidia-dcgm-exporter-7mqjg", "namespace": "gpu-operator", "container": "exporter"}
+WORK = {"pod": "vllm-0", "namespace": "prod", "container": "vllm"}
+EXPORTED = {f"exported_{name}": value for name, value in WORK.items()}
+
+
+def gpu(**labels: str) -> Gpu:
+    found = gpu_of({**BASE, **labels}, "node-1:9400")
+    assert isinstance(found, Gpu)
+    return found
+
+
+def workload(labels: Mapping[str, str], own: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+    found = gpu_of({**BASE, **labels}, "node-1:9400", own)
+    assert isinstance(found, Gpu)
+    return found.namespace, found.pod, found.container
+
+
+def test_every_label() -> None:
+    labels = {
+        "gpu": "3",
+        "UUID": "GPU-a",
+        "pci_bus_id": "00000000:1A:00.0",
+        "device": "nvidia3",
+        "modelName": "NVIDIA H100 80GB HBM3",
+        "GPU_I_PROFILE": "1g.10gb",
+        "GPU_I_ID": "7",
+        "Hostname": "node-1",
+        "DCGM_FI_DRIVER_VERSION": "535.129.03",
+        **WORK,
+    }
+    assert gpu_of(labels, "e:9400") == Gpu(
+        exporter="e:9400",
+        hostname="node-1",
+        gpu="3",
+        uuid="GPU-a",
+        pci_bus_id="00000000:1A:00.0",
+        gpu_model="NVIDIA H100 80GB HBM3",
+        mig_profile="1g.10gb",
+        mig_instance="7",
+        namespace="prod",
+        pod="vllm-0",
+        container="vllm",
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "hostname"),
+    [
+        ({"Hostname": "a"}, "a"),
+        ({"hostname": "a"}, "a"),
+        ({"Hostname": "", "hostname": "a"}, "a"),
+        # the exporter's pod is no host; a label that relabelling added is
+        ({"Hostname": OWN["pod"], "node": "a"}, "a"),
+        ({"hostname": OWN["pod"]}, None),
+        ({}, None),
+    ],
+)
+def test_hostname(labels: dict[str, str], hostname: str | None) -> None:
+    found = gpu_of({"UUID": "GPU-a", **labels}, "e:9400", frozenset({OWN["pod"]}))
+    assert isinstance(found, Gpu)
+    assert found.hostname == hostname
+
+
+@pytest.mark.parametrize("labels", [{}, {"UUID": "", "gpu": "0"}])
+def test_a_series_without_uuid_is_of_no_gpu(labels: dict[str, str]) -> None:
+    assert gpu_of(labels, "e:9400") == "no UUID label: it cannot be told which GPU it is of"
+
+
+def test_the_old_name_of_uuid() -> None:
+    found = gpu_of({"uuid": "GPU-a"}, "e:9400")
+    assert isinstance(found, Gpu)
+    assert found.uuid == "GPU-a"
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (WORK, ("prod", "vllm-0", "vllm")),
+        (
+            {"pod_name": "vllm-0", "pod_namespace": "prod", "container_name": "vllm"},
+            ("prod", "vllm-0", "vllm"),
+        ),
+        ({"pod": "", "namespace": "", "container": ""}, (None, None, None)),
+        ({}, (None, None, None)),
+        # honorLabels false
+        ({**OWN, **EXPORTED}, ("prod", "vllm-0", "vllm")),
+        (OWN, (None, None, None)),
+        # an empty exported label is none: the pod is still the exporter's
+        ({**OWN, "exported_pod": ""}, (None, None, None)),
+    ],
+)
+def test_whose_workload(labels: dict[str, str], found: tuple[str | None, ...]) -> None:
+    assert workload(labels, frozenset({OWN["pod"]})) == found
+
+
+def test_own_pods_stand_beside_exported_ones() -> None:
+    assert own_pods([{**OWN, **EXPORTED}, OWN], up=[{"job": "dcgm"}]) == {OWN["pod"]}
+
+
+def test_own_pods_are_those_of_up() -> None:
+    odd = {"pod": "gpu-metrics-1", "namespace": "gpu-operator"}
+    assert own_pods([WORK, odd], up=[odd]) == {"gpu-metrics-1"}
+    # a target without a pod adds none: what is there is the workload's, whatever its name
+    assert own_pods([{"pod": "dcgm-exporter-load-test"}], up=[{"instance": "e:9400"}]) == set()
+
+
+@pytest.mark.parametrize(
+    ("series", "own"),
+    [
+        ([OWN], {OWN["pod"]}),
+        ([{"pod": "metrics-1", "container": "nvidia-dcgm-exporter"}], {"metrics-1"}),
+        ([{"pod": "metrics-1", "Hostname": "metrics-1"}], {"metrics-1"}),
+        ([{"pod": "metrics-1", "hostname": "metrics-1"}], {"metrics-1"}),
+        ([WORK], set()),
+    ],
+)
+def test_own_pods_where_no_up_is_stored(series: list[dict[str, str]], own: set[str]) -> None:
+    assert own_pods(series, up=None) == own
+
+
+def table(
+    *samples: tuple[Gpu, datetime, str, float], unread: Mapping[str, str] | None = None
+) -> pl.DataFrame:
+    gpus: dict[tuple[str | None, ...], int] = {}
+    moments: dict[datetime, int] = {}
+    who: list[Gpu] = []
+    rows = []
+    for one, at, name, value in samples:
+        code = gpus.setdefault(one.key, len(gpus))
+        who += [one] * (code == len(who))
+        rows.append((code, moments.setdefault(at, len(moments)), DCGM_NAME_INDEX[name], value))
+    return gpu_table(who, list(moments), rows_as_samples(rows), unread)
+
+
+def one_row(name: str, value: float, **labels: str) -> tuple[dict[str, Any], dict[str, str]]:
+    (row,) = table((gpu(**labels), T0, name, value)).to_dicts()
+    return row, json.loads(row["reasons"])
+
+
+def test_no_sample_is_no_row() -> None:
+    assert table().equals(empty_gpus())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "column", "expected"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", 99, "utilization_ratio", 0.99),
+        ("DCGM_FI_DEV_MEM_COPY_UTIL", 40, "memory_copy_utilization_ratio", 0.4),
+        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.97, "engine_active_ratio", 0.97),
+        ("DCGM_FI_PROF_SM_ACTIVE", 0.5, "sm_active_ratio", 0.5),
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.31, "tensor_active_ratio", 0.31),
+        ("DCGM_FI_PROF_DRAM_ACTIVE", 0.62, "dram_active_ratio", 0.62),
+        ("DCGM_FI_DEV_SM_CLOCK", 1980, "sm_clock_hertz", 1.98e9),
+        ("DCGM_FI_DEV_MEM_CLOCK", 2619, "memory_clock_hertz", 2.619e9),
+        ("DCGM_FI_DEV_POWER_USAGE", 512.25, "power_watts", 512.25),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 5000, "energy_joules_total", 5.0),
+        ("DCGM_FI_DEV_GPU_TEMP", 58, "temperature_celsius", 58.0),
+        ("DCGM_FI_DEV_FB_USED", 2, "framebuffer_used_bytes", 2.0 * 1024**2),
+        ("DCGM_FI_DEV_FB_FREE", 0, "framebuffer_free_bytes", 0.0),
+        ("DCGM_FI_DEV_XID_ERRORS", 31, "xid_code", 31.0),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 4, "clock_event_reasons", 4.0),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 8, "clock_event_reasons", 8.0),
+    ],
+)
+def test_each_field_in_its_unit(name: str, value: float, column: str, expected: float) -> None:
+    row, reasons = one_row(name, value)
+    assert row[column] == pytest.approx(expected, rel=1e-12)
+    assert list(reasons) == [f.column for f in GPU_FIELDS if f.column != column]
+    assert all(row[f.column] is None for f in GPU_FIELDS if f.column != column)
+
+
+def test_every_name_of_a_field_is_tested() -> None:
+    (mark,) = [
+        m
+        for m in test_each_field_in_its_unit.pytestmark
+        if m.name == "parametrize"  # type: ignore[attr-defined]
+    ]
+    assert {case[0] for case in mark.args[1]} == {name for name, _, _ in DCGM_NAMES}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "column", "reason"),
+    [
+        (
+            "DCGM_FI_DEV_GPU_UTIL",
+            9223372036854775794.0,
+            "utilization_ratio",
+            "not supported: DCGM_FI_DEV_GPU_UTIL is 9.22e+18 or more, DCGM's mark for no value",
+        ),
+        (
+            "DCGM_FI_DEV_POWER_USAGE",
+            140737488355330.0,
+            "power_watts",
+            "not supported: DCGM_FI_DEV_POWER_USAGE is 1.41e+14, DCGM's mark for no value",
+        ),
+        (
+            "DCGM_FI_PROF_DRAM_ACTIVE",
+            140737488355328.0,
+            "dram_active_ratio",
+            "not supported: DCGM_FI_PROF_DRAM_ACTIVE is 1.41e+14, DCGM's mark for no value",
+        ),
+        ("DCGM_FI_DEV_FB_USED", math.nan, "framebuffer_used_bytes", "DCGM_FI_DEV_FB_USED is NaN"),
+        ("DCGM_FI_DEV_SM_CLOCK", math.inf, "sm_clock_hertz", "DCGM_FI_DEV_SM_CLOCK is infinite"),
+        ("DCGM_FI_DEV_GPU_TEMP", -1, "temperature_celsius", "DCGM_FI_DEV_GPU_TEMP is -1: negative"),
+        (
+            "DCGM_FI_DEV_GPU_UTIL",
+            101,
+            "utilization_ratio",
+            "DCGM_FI_DEV_GPU_UTIL is 101: above 100 %",
+        ),
+        (
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+            1.5,
+            "tensor_active_ratio",
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.5: above 100 %",
+        ),
+    ],
+)
+def test_a_value_that_is_none_has_a_reason(
+    name: str, value: float, column: str, reason: str
+) -> None:
+    row, reasons = one_row(name, value)
+    assert row[column] is None
+    assert reasons[column] == reason
+
+
+def test_a_full_load_is_a_value() -> None:
+    assert one_row("DCGM_FI_DEV_GPU_UTIL", 100)[0]["utilization_ratio"] == 1.0
+    assert one_row("DCGM_FI_PROF_DRAM_ACTIVE", 1.0)[0]["dram_active_ratio"] == 1.0
+
+
+def test_why_a_field_is_not_there() -> None:
+    _, reasons = one_row("DCGM_FI_DEV_GPU_TEMP", 40)
+    assert reasons["power_watts"] == "DCGM_FI_DEV_POWER_USAGE not exported"
+    assert reasons["sm_active_ratio"] == (
+        "DCGM_FI_PROF_SM_ACTIVE not exported: it is off in dcgm-exporter's shipped list of counters"
+    )
+    assert reasons["tensor_active_ratio"] == (
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE not exported: the GPU or its driver gives no profiling "
+        "fields, or a profiler has paused them"
+    )
+    assert "first XID" in reasons["xid_code"]
+
+
+def test_a_field_that_could_not_be_asked_for_says_so() -> None:
+    found = table(
+        (gpu(), T0, "DCGM_FI_DEV_GPU_TEMP", 40), unread={"power_watts": "Unavailable: no answer"}
+    )
+    assert json.loads(found["reasons"][0])["power_watts"] == "Unavailable: no answer"
+
+
+def test_a_complete_reading_has_no_reasons() -> None:
+    found = table(*((gpu(), T0, field.dcgm_names[0], 0) for field in GPU_FIELDS))
+    assert found["reasons"].to_list() == [None]
+
+
+@pytest.mark.parametrize(("xid", "lost"), [(79, True), (0, False), (31, False)])
+def test_the_gpu_that_fell_off_the_bus(xid: float, lost: bool) -> None:
+    assert one_row("DCGM_FI_DEV_XID_ERRORS", xid)[0]["lost"] is lost
+
+
+def test_whether_a_gpu_is_lost_is_unknown_without_xid() -> None:
+    assert one_row("DCGM_FI_DEV_GPU_TEMP", 40)[0]["lost"] is None
+    assert one_row("DCGM_FI_DEV_XID_ERRORS", 9.223372036854776e18)[0]["lost"] is None
+
+
+def test_utilization_zero_under_mig_is_no_measurement() -> None:
+    mig = {"GPU_I_ID": "1", "GPU_I_PROFILE": "3g.40gb"}
+    for name, column in (
+        ("DCGM_FI_DEV_GPU_UTIL", "utilization_ratio"),
+        ("DCGM_FI_DEV_MEM_COPY_UTIL", "memory_copy_utilization_ratio"),
+    ):
+        row, reasons = one_row(name, 0, **mig)
+        assert row[column] is None
+        assert reasons[column] == f"not supported under MIG: {name} is 0 there whatever the load"
+        assert one_row(name, 0)[0][column] == 0.0
+    # instance 0 is an instance as well (7g), and an idle one is idle
+    assert one_row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0, **mig)[0]["engine_active_ratio"] == 0.0
+    assert one_row("DCGM_FI_DEV_GPU_UTIL", 0, GPU_I_ID="0")[0]["utilization_ratio"] is None
+
+
+def test_the_device_beside_its_instances_is_no_further_gpu() -> None:
+    device = gpu()
+    first, second = gpu(GPU_I_ID="1", **WORK), gpu(GPU_I_ID="2")
+    other = gpu(UUID="GPU-b")
+    later = T0 + timedelta(seconds=30)
+    found = table(
+        (device, T0, "DCGM_FI_DEV_POWER_USAGE", 300),
+        (device, T0, "DCGM_FI_DEV_FB_USED", 80),
+        (device, T0, "DCGM_FI_DEV_XID_ERRORS", 79),
+        (first, T0, "DCGM_FI_DEV_FB_USED", 40),
+        (second, T0, "DCGM_FI_DEV_POWER_USAGE", 299),
+        (other, T0, "DCGM_FI_DEV_POWER_USAGE", 100),
+        # MIG was switched off
+        (device, later, "DCGM_FI_DEV_POWER_USAGE", 310),
+    )
+    assert found.select("uuid", "mig_instance", "time", "power_watts", "lost").rows() == [
+        ("GPU-a", None, later, 310.0, None),
+        ("GPU-a", "1", T0, 300.0, True),
+        ("GPU-a", "2", T0, 299.0, True),
+        ("GPU-b", None, T0, 100.0, None),
+    ]
+    # what is an instance's own is not taken from the device
+    assert found["framebuffer_used_bytes"].to_list()[1:3] == [40 * 2.0**20, None]
+
+
+def test_a_shared_gpu_stays_a_row_per_pod() -> None:
+    found = table(
+        *(
+            (gpu(**{**WORK, "pod": f"vllm-{i}"}), T0, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.714)
+            for i in range(3)
+        )
+    )
+    assert found["pod"].to_list() == ["vllm-0", "vllm-1", "vllm-2"]
+    assert found["uuid"].unique().to_list() == ["GPU-a"]
+    assert found["engine_active_ratio"].to_list() == [0.714] * 3
+
+
+def test_the_preferred_name_counts_where_both_are_there() -> None:
+    old, new = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
+    found = table((gpu(), T0, old, 8), (gpu(), T0, new, 4))
+    assert found["clock_event_reasons"].to_list() == [4.0]
+
+
+def by_hand(gpus: list[Gpu], rows: list[tuple[int, int, int, float]]) -> pl.DataFrame:
+    """The same one by one, for readings that have nothing odd."""
+    cells: dict[tuple[int, int], dict[str, Any]] = {}
+    for code, moment, name, value in rows:
+        _, index, _ = DCGM_NAMES[name]
+        field = GPU_FIELDS[index]
+        row = cells.setdefault((code, moment), {})
+        row.setdefault(field.column, value * field.factor)
+    made = [
+        {
+            **gpus[code]._asdict(),
+            "origin": "DCGM",
+            "own_host": False,
+            "time": T0 + timedelta(seconds=moment),
+            "lost": None if "xid_code" not in row else row["xid_code"] == 79,
+            **row,
+        }
+        for (code, moment), row in cells.items()
+    ]
+    keys = ["exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time"]
+    return gpu_frame(made).sort(keys, maintain_order=True)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.integers(0, 3),
+            # the names of one field are tested above
+            st.sampled_from([i for i, (_, index, rank) in enumerate(DCGM_NAMES) if rank == 0]),
+            st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+        ),
+        max_size=60,
+    )
+)
+def test_the_table_is_what_each_sample_says(rows: list[tuple[int, int, int, float]]) -> None:
+    gpus = [gpu(UUID=f"GPU-{i}", **({} if i % 2 else WORK)) for i in range(6)]
+    moments = [T0 + timedelta(seconds=i) for i in range(4)]
+    found = gpu_table(gpus, moments, rows_as_samples(rows))
+    assert found.schema == pl.Schema(GPU_SCHEMA)
+    expected = by_hand(gpus, rows) if rows else empty_gpus()
+    assert found.drop("reasons").equals(expected.drop("reasons"))
+    for row in found.to_dicts():
+        null = [f.column for f in GPU_FIELDS if row[f.column] is None]
+        assert list(json.loads(row["reasons"] or "{}")) == null
+
+
+def test_of_two_samples_the_first_counts() -> None:
+    temperature = DCGM_NAME_INDEX["DCGM_FI_DEV_GPU_TEMP"]
+    zeros = np.zeros(2, dtype=np.int64)
+    samples = GpuSamples(zeros, zeros, zeros + temperature, np.array([40.0, 41.0]))
+    assert gpu_table([gpu()], [T0], samples)["temperature_celsius"].to_list() == [40.0]
