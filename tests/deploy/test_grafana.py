@@ -1,0 +1,312 @@
+"""The dashboard: of one piece, and each of its queries answered by a real Prometheus."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from deploy_cases import DEPLOY, ROOT, documents
+from prometheus_client.exposition import generate_latest
+
+from driftwatch.clock import ManualClock
+from driftwatch.notify.stdout import StdoutSender
+from driftwatch.service.configured import plan_of_settings, sources_of
+from driftwatch.service.run import Receiver, Service
+from driftwatch.service.target_metrics import TARGET_COLUMNS
+from driftwatch.settings import load_settings
+from driftwatch.store.store import Store
+from driftwatch.testing import prometheus_server
+from driftwatch.testing.dcgm_pages import FakeGpu, dcgm_page, workload
+from driftwatch.testing.exposition_server import Page, read_pages
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill, openmetrics_lines
+
+FOLDER = DEPLOY / "grafana"
+INSTANCE = "rag-0:8000"
+# minutes into run_cap: heavy since 3, the page fires at 11.8, traffic goes back at 12
+MINUTES = 12.5
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "dashboards/driftwatch.json").read_text())
+    return found
+
+
+def _panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def _queries(dashboard: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        (panel["title"], target["refId"], target["expr"])
+        for panel in _panels(dashboard)
+        for target in panel["targets"]
+    ]
+
+
+# -- its shape -----------------------------------------------------------------------------------
+
+
+def test_the_file_is_what_the_script_writes() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "dashboard", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
+    assert dashboard["schemaVersion"] >= 39
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids) > 25
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] >= 0 and at["x"] + at["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_every_panel_says_what_it_shows(dashboard: dict[str, Any]) -> None:
+    titles = [panel["title"] for panel in _panels(dashboard)]
+    assert len(set(titles)) == len(titles)
+    for panel in _panels(dashboard):
+        assert len(panel["description"].split()) >= 3, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+def test_unknown_is_a_gap(dashboard: dict[str, Any]) -> None:
+    for panel in _panels(dashboard):
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "unknown"
+        if panel["type"] != "stat":
+            assert panel["fieldConfig"]["defaults"]["custom"]["spanNulls"] is False
+    filled = [
+        expr for _, _, expr in _queries(dashboard) if re.search(r"or (on \(\) )?vector", expr)
+    ]
+    assert filled == []
+
+
+def test_colours_are_those_of_okabe_and_ito(dashboard: dict[str, Any]) -> None:
+    palette = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442"}
+    used = set(re.findall(r"#[0-9A-Fa-f]{6}", json.dumps(dashboard)))
+    assert used - palette <= {"#999999", "#000000"}
+    assert len(used & palette) >= 3
+
+
+def test_only_its_own_datasource_and_variables_are_used(dashboard: dict[str, Any]) -> None:
+    names = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert names == {"datasource", "pool", "instance"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard)))
+    assert used - names == {"__rate_interval", "__all"}
+    for panel in _panels(dashboard):
+        for target in panel["targets"]:
+            assert target["datasource"]["uid"] == "${datasource}"
+
+
+def test_gauges_of_targets_are_those_that_are_served(dashboard: dict[str, Any]) -> None:
+    asked = set(re.findall(r"driftwatch_target_(\w+)", json.dumps(dashboard)))
+    assert asked - {"limit_binds"} <= set(TARGET_COLUMNS)
+
+
+def test_provisioning_names_what_is_here() -> None:
+    (sources,) = documents(FOLDER / "provisioning/datasources/prometheus.yaml")
+    (dashboards,) = documents(FOLDER / "provisioning/dashboards/driftwatch.yaml")
+    assert sources["apiVersion"] == dashboards["apiVersion"] == 1
+    (source,), (provider,) = sources["datasources"], dashboards["providers"]
+    assert source["type"] == "prometheus"
+    (scraped,) = documents(DEPLOY / "prometheus/prometheus.yml")
+    assert source["jsonData"]["timeInterval"] == scraped["global"]["scrape_interval"]
+    docs = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    assert provider["options"]["path"] in docs
+
+
+# -- its queries ---------------------------------------------------------------------------------
+
+CONFIG = """
+sources: [{{recording: {recording}, labels: {{namespace: prod, pod: rag-0}}}}]
+pools:
+  - name: rag-8b
+    serving: {{max_num_seqs: 8, max_num_batched_tokens: 1024}}
+    tuned_for: {{prompt_tokens: 100, generation_tokens: 120}}
+receivers: [{{name: out, stdout: {{}}}}]
+"""
+
+
+def _pages_of_gpu(times: list[float]) -> list[Page]:
+    gpu = FakeGpu(0, "GPU-1", workload=workload("prod", "rag-0"))
+    return [(at, dcgm_page([gpu], "node-1")) for at in times]
+
+
+def _recording(folder: Path, servers: list[Page], gpus: list[Page]) -> Path:
+    lines = [(at, INSTANCE, body) for at, body in servers]
+    lines += [(at, "node-1:9400", body) for at, body in gpus]
+    path = folder / "scrapes.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        for at, instance, body in sorted(lines, key=lambda line: line[0]):
+            file.write(
+                json.dumps({"t": at, "status": 200, "body": body, "instance": instance}) + "\n"
+            )
+    return path
+
+
+def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
+    """What the service's own /metrics says while it watches the recording, minute by minute."""
+    config = folder / "driftwatch.yaml"
+    config.write_text(CONFIG.format(recording=recording))
+    settings = load_settings(config, environ={})
+    clock = ManualClock(datetime.fromtimestamp(begin, UTC))
+    pages: list[Page] = []
+    with Store.open(folder / "driftwatch.db") as store, (folder / "pages.jsonl").open("w") as out:
+        service = Service(
+            sources_of(settings, clock),
+            plan_of_settings(settings),
+            store,
+            [
+                Receiver(
+                    "out", ("page", "ticket", "notice"), StdoutSender("out", json=True, stream=out)
+                )
+            ],
+            clock,
+        )
+        for _ in range(int(MINUTES)):
+            clock.advance(timedelta(minutes=1))
+            service.tick_once()
+            service.deliver_once()
+            pages.append((clock.now().timestamp(), generate_latest(service.metrics.registry)))
+        service.stop()
+    return [(at, body.decode()) for at, body in pages]
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[PrometheusServer, float]]:
+    """A recorded server, its GPU and the driftwatch that watched it; and the time they end."""
+    if not prometheus_server.installed():
+        pytest.skip(prometheus_server.NOT_INSTALLED)
+    folder = tmp_path_factory.mktemp("grafana")
+    recorded = read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")
+    begin = recorded[0][0]
+    servers = [(at, body) for at, body in recorded if at <= begin + MINUTES * 60]
+    gpus = _pages_of_gpu([at for at, _ in servers[::3]])
+    own = _own_pages(folder, _recording(folder, servers, gpus), begin)
+    blocks = folder / "blocks"
+    backfill(servers, {"job": "vllm", "instance": INSTANCE}, blocks)
+    backfill(gpus, {"job": "dcgm-exporter", "instance": "node-1:9400"}, blocks)
+    # as scraped with honor_labels: what it says of a target keeps the target's instance
+    backfill(own, {"job": "driftwatch"}, blocks)
+    with PrometheusServer(blocks=blocks) as server:
+        yield server, own[-1][0]
+
+
+def _substituted(text: str) -> str:
+    """As Grafana does for "All" in a pool of one: one value, escaped for a regular expression."""
+    values = {"__rate_interval": "3m", "pool": "rag-8b", "instance": "rag-0:8000"}
+    for name, value in values.items():
+        text = text.replace(f"${name}", value)
+    assert "$" not in text, text
+    return text
+
+
+def _asked(server: PrometheusServer, text: str, at: float) -> list[dict[str, Any]]:
+    answer = requests.get(
+        f"{server.url}/api/v1/query", params={"query": text, "time": f"{at:.3f}"}, timeout=10
+    )
+    assert answer.ok, (text, answer.text)
+    found: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return found
+
+
+def test_every_query_is_answered(
+    dashboard: dict[str, Any], prometheus: tuple[PrometheusServer, float]
+) -> None:
+    server, at = prometheus
+    silent = [
+        (title, ref)
+        for title, ref, expression in _queries(dashboard)
+        if not _asked(server, _substituted(expression), at)
+    ]
+    assert silent == []
+
+
+def test_variables_find_pool_and_instance(
+    dashboard: dict[str, Any], prometheus: tuple[PrometheusServer, float]
+) -> None:
+    server, at = prometheus
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    (metric, label) = re.fullmatch(
+        r"label_values\((\w+), (\w+)\)", variables["pool"]["query"]["query"]
+    ).groups()  # type: ignore[union-attr]
+    assert {found["metric"][label] for found in _asked(server, metric, at)} == {"rag-8b"}
+    text = variables["instance"]["query"]["query"]
+    inner = text.removeprefix("query_result(").removesuffix(")")
+    for question in (inner, inner.replace("driftwatch_target", "not_there")):
+        found = _asked(server, _substituted(question), at)
+        assert [one["metric"] for one in found] == [{"instance": INSTANCE}]
+
+
+def test_both_tell_the_same_of_the_recorded_server(
+    dashboard: dict[str, Any], prometheus: tuple[PrometheusServer, float]
+) -> None:
+    """PromQL over 3 min and driftwatch's minute, while the traffic is steady."""
+    server, at = prometheus
+    expressions = {(title, ref): text for title, ref, text in _queries(dashboard)}
+    for title in ("Prompt length", "Generation length", "Requests per forward pass", "Demand"):
+        ours, theirs = (
+            float(_asked(server, _substituted(expressions[title, ref]), at)[0]["value"][1])
+            for ref in "AB"
+        )
+        assert ours == pytest.approx(theirs, rel=0.25), title
+
+
+def test_the_numbers_are_those_of_the_incident(
+    dashboard: dict[str, Any], prometheus: tuple[PrometheusServer, float]
+) -> None:
+    server, at = prometheus
+    expressions = {(title, ref): text for title, ref, text in _queries(dashboard)}
+
+    def value(title: str, ref: str = "A") -> float:
+        (found,) = _asked(server, _substituted(expressions[title, ref]), at)
+        return float(found["value"][1])
+
+    assert value("Firing now") >= 1
+    assert value("Running against max_num_seqs", "B") == 8
+    assert value("GPU_UTIL beside what works") == 0.99
+    assert value("Power") == 512.25
+    assert value("Every GPU: power") == 512.25
+    binding = _asked(server, _substituted(expressions["Which limit binds", "A"]), at)
+    assert [f["metric"]["limit"] for f in binding if f["value"][1] == "1"] == ["max_num_seqs"]
+
+
+def test_firing_now_is_no_zero_without_driftwatch(
+    dashboard: dict[str, Any], prometheus: tuple[PrometheusServer, float]
+) -> None:
+    server, at = prometheus
+    expressions = {(title, ref): text for title, ref, text in _queries(dashboard)}
+    text = expressions["Firing now", "A"]
+    quiet = text.replace("driftwatch_incidents_open", "none_is_open")
+    assert [f["value"][1] for f in _asked(server, quiet, at)] == ["0"]
+    assert _asked(server, quiet, at + 200) == []
+
+
+def test_labels_of_another_target_do_not_reach_an_own_page() -> None:
+    """What the fixture does with labels is what ``honor_labels`` does."""
+    page = '# TYPE x gauge\nx{instance="a:1"} 1.0\n'
+    _, line = openmetrics_lines(1.0, page, {"job": "driftwatch"})
+    assert line == 'x{instance="a:1",job="driftwatch"} 1.0 1.000\n'

@@ -1,0 +1,171 @@
+"""The Dockerfile without Docker: its files are there, its pip commands work, it runs as nobody."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from deploy_cases import ROOT, known_options
+
+from driftwatch.settings import ENVIRONMENT
+
+DOCKERFILE = ROOT / "Dockerfile"
+
+
+def _instructions() -> list[tuple[str, str]]:
+    """(instruction, the rest) in order; lines that go on are joined, comments left out."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#")]
+    text = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line]  # type: ignore[misc]
+
+
+def _all(name: str) -> list[str]:
+    return [rest for instruction, rest in _instructions() if instruction == name]
+
+
+def _copied() -> list[str]:
+    """What is copied from the checkout."""
+    words = [shlex.split(rest) for rest in _all("COPY") if not rest.startswith("--from")]
+    return [name for sources in words for name in sources[:-1]]
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    ran = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout + ran.stderr
+
+
+def test_hadolint_notices(tmp_path: Path) -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text("FROM python:latest\nRUN cd /x && pip install y\n")
+    ran = subprocess.run([hadolint, wrong], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+
+
+def test_bases_are_pinned_and_alike() -> None:
+    bases = {rest.split(" ")[0] for rest in _all("FROM")}
+    assert len(_all("FROM")) == 2
+    (base,) = bases
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", base)
+
+
+def test_it_runs_as_nobody_and_numerically() -> None:
+    user, group = _all("USER")[-1].split(":")
+    assert int(user) > 1000
+    assert int(group) > 1000
+    names = [name for name, _ in _instructions()]
+    assert names.index("USER") > max(i for i, name in enumerate(names) if name == "RUN")
+
+
+def _ignored(name: str) -> bool:
+    """Whether .dockerignore keeps a file from the builder; the last line that fits decides."""
+    ignored = False
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        pattern = line.removeprefix("!").removeprefix("**/")
+        parts = Path(name).parts
+        tops = [str(Path(*parts[: n + 1])) for n in range(len(parts))]
+        if line.startswith("**/"):
+            tops = list(parts)
+        if any(fnmatch.fnmatch(top, pattern) for top in tops):
+            ignored = not line.startswith("!")
+    return ignored
+
+
+def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not tracked:
+        pytest.skip("not a git checkout")
+    copied = _copied()
+    for name in tracked:
+        wanted = any(name == one or name.startswith(f"{one}/") for one in copied)
+        assert _ignored(name) is not wanted, name
+    assert _ignored("driftwatch/cli/__pycache__/main.cpython-311.pyc")
+    assert _ignored("driftwatch.db")
+    assert _ignored("shared/data/README.md")
+
+
+def test_what_is_copied_is_enough_to_install_and_run(tmp_path: Path) -> None:
+    """The last RUN of the build stage, with a folder in place of the virtual environment."""
+    source, target = tmp_path / "src", tmp_path / "site"
+    source.mkdir()
+    for name in _copied():
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(ROOT / name, source / name)
+    install, version, check = (part.strip() for part in _all("RUN")[2].split("&&"))
+    pip = shlex.split(install)
+    assert pip[:4] == ["/opt/driftwatch/bin/python", "-m", "pip", "install"]
+    ran = subprocess.run(
+        [sys.executable, *pip[1:], "--target", target, "--quiet", "--disable-pip-version-check"],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    for text in (version, check):
+        _, *words = shlex.split(text.replace("/src/", f"{source}/"))
+        ran = subprocess.run(
+            [sys.executable, "-m", "driftwatch", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(target)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_dependencies_come_from_the_lock_with_hashes() -> None:
+    (line,) = [rest for rest in _all("RUN") if "requirements.lock" in rest]
+    assert "--require-hashes --no-deps -r requirements.lock" in line
+    assert "requirements.lock" in _copied()
+
+
+def test_what_it_starts_is_a_command_and_its_environment_is_read() -> None:
+    assert json.loads(_all("ENTRYPOINT")[0]) == ["driftwatch"]
+    assert known_options(json.loads(_all("CMD")[0])) == []
+    names = set(re.findall(r"\b(DRIFTWATCH_\w+)=", " ".join(_all("ENV"))))
+    assert names == set(ENVIRONMENT)
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_the_health_check_works_without_curl(status: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/-/healthy" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        words = json.loads(_all("HEALTHCHECK")[0].split("CMD ", 1)[1])
+        assert words[:2] == ["python", "-c"]
+        assert _all("EXPOSE") == ["9095"]
+        code = words[2].replace(":9095", f":{server.server_address[1]}")
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+        assert (ran.returncode == 0) is (status == 200)
+    finally:
+        server.shutdown()
+        server.server_close()
