@@ -1,0 +1,287 @@
+"""dcgm-exporter's pages: real ones as published, a live one, broken ones, recorded ones."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.dcgm_pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
+from driftwatch.collect.fetch import Bounds
+from driftwatch.collect.gpu_schema import gpus_told_once
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected, SourceProblem
+from driftwatch.collect.series import SeriesCache
+from driftwatch.errors import RecordingError, UsageError
+from driftwatch.testing.dcgm_pages import NOT_SUPPORTED, DcgmExporter, FakeGpu, dcgm_page, workload
+from driftwatch.testing.loopback import Answer
+
+T0 = datetime(2026, 1, 2, tzinfo=UTC)
+LATER = T0 + timedelta(seconds=30)
+DATA = Path(__file__).resolve().parents[1] / "data" / "dcgm"
+# one bound is short and the others are far away, so that a busy machine changes no answer
+PATIENT = Bounds(connect_seconds=20, read_seconds=20, total_seconds=60)
+SHORT_READ = Bounds(connect_seconds=20, read_seconds=0.4, total_seconds=60)
+VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
+
+
+def read(*pages: str | bytes) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
+    batch = DcgmBatch(SeriesCache())
+    for i, page in enumerate(pages):
+        body = page.encode() if isinstance(page, str) else page
+        batch.add(f"node-{i + 1}:9400", T0, body)
+    return batch.finish()
+
+
+def reasons(page: str) -> list[str]:
+    gpus, problems = read(page)
+    assert gpus.is_empty()
+    assert {(p.where, p.time) for p in problems} == {("node-1:9400", T0)}
+    return [p.reason for p in problems]
+
+
+def recorded(name: str) -> pl.DataFrame:
+    gpus, problems = read((DATA / name).read_bytes())
+    assert problems == ()
+    return gpus
+
+
+def test_a_whole_page_with_its_workload() -> None:
+    (row,) = recorded("ada_kubernetes.prom").to_dicts()
+    assert row["uuid"] == "GPU-a8394b51-c086-568a-9f1a-c1e1c934c44c"
+    assert row["hostname"] == "lke529760-766837-0a634ab30000"
+    assert (row["namespace"], row["pod"], row["container"]) == (
+        "default",
+        "cuda-75454ffb9f-8ljq7",
+        "cuda",
+    )
+    assert row["sm_clock_hertz"] == 2.31e9
+    assert row["power_watts"] == 40.979
+    assert row["energy_joules_total"] == pytest.approx(455497.156)
+    assert row["engine_active_ratio"] == 0.004656
+    assert row["tensor_active_ratio"] == row["utilization_ratio"] == row["xid_code"] == 0.0
+    assert row["framebuffer_used_bytes"] == 2.0**20
+    assert row["lost"] is False
+    # the XID series has labels of its own, and is of the same GPU
+    assert list(json.loads(row["reasons"])) == ["sm_active_ratio", "clock_event_reasons"]
+
+
+def test_an_old_page_without_workload() -> None:
+    (row,) = recorded("old_no_workload.prom").to_dicts()
+    assert (row["gpu"], row["namespace"], row["pod"], row["hostname"]) == ("0", None, None, None)
+    assert row["sm_clock_hertz"] == 139e6
+
+
+def test_mig_instances_that_lack_most_fields() -> None:
+    gpus = recorded("h100_mig.prom")
+    assert gpus["mig_instance"].to_list() == ["7", "8", "9"]
+    assert gpus["mig_profile"].unique().to_list() == ["1g.10gb"]
+    assert gpus["pod"].to_list() == [
+        "text-embedding-predictor-00008-deployment-57946f6c67-vdtjl",
+        None,
+        "tts-predictor-00011-deployment-5554f75554-8j8pl",
+    ]
+    assert gpus["engine_active_ratio"].to_list() == [0.0] * 3
+    assert gpus["framebuffer_used_bytes"].to_list() == [None] * 3
+
+
+def test_a_node_with_a_whole_gpu_and_an_instance() -> None:
+    gpus = recorded("mixed_mig.prom").sort("gpu")
+    assert gpus["hostname"].unique().to_list() == ["dcgm-exporter-wwwjh"]
+    assert gpus["mig_profile"].to_list() == [None, "1g.6gb"]
+    assert gpus["power_watts"].to_list() == [34.959, 173.625]
+    assert gpus["pod"].to_list() == [None, "triton-server-f7cb5d77-95xcf"]
+
+
+def test_a_field_that_is_marked_as_unsupported() -> None:
+    page = dcgm_page([FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_FB_USED": str(NOT_SUPPORTED)})])
+    gpus, problems = read(page)
+    assert problems == ()
+    assert gpus["framebuffer_used_bytes"].to_list() == [None]
+    assert "not supported" in json.loads(gpus["reasons"][0])["framebuffer_used_bytes"]
+
+
+def test_two_exporters_and_a_shared_gpu() -> None:
+    shared = [FakeGpu(0, "GPU-a", workload=workload("prod", f"vllm-{i}")) for i in range(2)]
+    alone = FakeGpu(0, "GPU-b", workload=workload("prod", "vllm-9"))
+    gpus, problems = read(dcgm_page(shared), dcgm_page([alone], "node-2"))
+    assert problems == ()
+    assert gpus.select("exporter", "hostname", "uuid", "pod").rows() == [
+        ("node-1:9400", "node-1", "GPU-a", "vllm-0"),
+        ("node-1:9400", "node-1", "GPU-a", "vllm-1"),
+        ("node-2:9400", "node-2", "GPU-b", "vllm-9"),
+    ]
+
+
+def test_a_pod_with_two_shares_of_a_gpu_is_one_row() -> None:
+    shares = [
+        FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"), more={"vgpu": str(i)})
+        for i in range(2)
+    ]
+    gpus, problems = read(dcgm_page(shares))
+    assert problems == ()
+    assert gpus["pod"].to_list() == ["vllm-0"]
+
+
+def test_a_gpu_that_is_told_twice_differently() -> None:
+    twice = [FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_POWER_USAGE": watts}) for watts in (300, 301)]
+    gpus, problems = read(dcgm_page(twice))
+    assert gpus["power_watts"].to_list() == [300.0]
+    (problem,) = problems
+    assert problem.reason.startswith("DCGM_FI_DEV_POWER_USAGE{")
+    assert problem.reason.endswith("is on the page twice, as 300 and 301: the first is taken")
+
+
+def test_a_series_of_no_gpu_is_named_and_the_others_are_read() -> None:
+    page = dcgm_page([FakeGpu(0, "GPU-a")]) + 'DCGM_FI_DEV_XID_ERRORS{modelName="B200"} 17\n'
+    gpus, problems = read(page)
+    assert gpus["uuid"].to_list() == ["GPU-a"]
+    assert gpus["xid_code"].to_list() == [0.0]
+    assert [p.reason for p in problems] == [
+        'DCGM_FI_DEV_XID_ERRORS{modelName="B200"}: '
+        "no UUID label: it cannot be told which GPU it is of"
+    ]
+
+
+def test_a_broken_line_is_named_and_the_others_are_read() -> None:
+    page = dcgm_page([FakeGpu(0, "GPU-a")]) + "DCGM_FI_DEV_GPU_TEMP{gpu=\n"
+    gpus, problems = read(page)
+    assert gpus["temperature_celsius"].to_list() == [58.0]
+    (problem,) = problems
+    assert "not a sample: 'DCGM_FI_DEV_GPU_TEMP{gpu='" in problem.reason
+    assert problem.reason.startswith("line ")
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ("", "empty page (0 bytes)"),
+        (VLLM, NOT_DCGM),
+        ("# HELP DCGM_FI_DEV_GPU_TEMP t\n# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no sample"),
+        ("<html><body>sign in</body></html>\n", "HTML, not a metrics page"),
+        ('{"detail":"Not Found"}\n', "not a metrics page: no line of it is a sample"),
+        (dcgm_page([FakeGpu(0, "GPU-a")])[:-40], "page cut off at byte "),
+        # fields that are not read: a switch, a CPU
+        ('DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS{nvswitch="0"} 0\n', NOT_DCGM),
+    ],
+)
+def test_a_page_that_is_none(page: str, reason: str) -> None:
+    (found,) = reasons(page)
+    assert found.startswith(reason)
+
+
+def test_names_in_help_texts_make_no_dcgm_page() -> None:
+    assert is_dcgm_page(dcgm_page([FakeGpu(0, "GPU-a")]).encode())
+    assert not is_dcgm_page(b"# HELP x like DCGM_FI_DEV_GPU_UTIL\nx 1\n")
+
+
+def collected(source: DcgmPagesSource) -> Collected:
+    return source.collect(T0, LATER)
+
+
+def test_a_live_exporter() -> None:
+    gpu = FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))
+    with DcgmExporter(dcgm_page([gpu, FakeGpu(1, "GPU-b")])) as exporter:
+        clock = ManualClock(T0)
+        source = DcgmPagesSource([exporter.url], clock, PATIENT)
+        first = collected(source)
+        assert (first.problems, first.targets, first.silent) == ((), {}, None)
+        assert first.scrapes.is_empty()
+        assert first.gpus["exporter"].unique().to_list() == [exporter.instance]
+        assert first.gpus["time"].unique().to_list() == [T0]
+        assert dict(first.gpus.select("uuid", "pod").rows()) == {"GPU-a": "vllm-0", "GPU-b": None}
+        # a GPU that is not listed any more simply ends
+        exporter.page = dcgm_page([gpu])
+        clock.advance(LATER - T0)
+        second = collected(source)
+        source.close()
+    both = gpus_told_once([first.gpus, second.gpus], T0)
+    assert both.select("uuid", "time").rows() == [
+        ("GPU-a", T0),
+        ("GPU-a", LATER),
+        ("GPU-b", T0),
+    ]
+
+
+def test_one_exporter_fails_and_the_other_is_read() -> None:
+    page = dcgm_page([FakeGpu(0, "GPU-a")])
+    with DcgmExporter(page) as bad, DcgmExporter(page) as good:
+        source = DcgmPagesSource([bad.url, good.url], ManualClock(T0), SHORT_READ)
+        for answer, reason in (
+            (Answer(404, "404 page not found\n"), "answers 404 Not Found"),
+            (Answer(503, ""), "answers 503 Service Unavailable"),
+            (Answer(200, page, {"Content-Type": "text/html"}), "HTML, not a metrics page"),
+            (Answer(302, "", {"Location": "/login"}), "answers 302, a redirect to /login"),
+            (Answer(200, page[:310]), "page cut off at byte 310"),
+            (Answer(0, hang=True), "no answer for 0.4 s"),
+        ):
+            bad.planned.append(answer)
+            found = collected(source)
+            assert found.gpus["exporter"].to_list() == [good.instance]
+            (problem,) = found.problems
+            assert problem.where == bad.instance
+            assert problem.reason.startswith(reason)
+        source.close()
+
+
+def test_nobody_there() -> None:
+    with DcgmExporter("") as exporter:
+        address = exporter.instance
+    source = DcgmPagesSource([address], ManualClock(T0), PATIENT)
+    found = collected(source)
+    source.close()
+    assert found.gpus.is_empty()
+    assert [(p.where, p.reason) for p in found.problems] == [(address, "connection refused")]
+
+
+@pytest.mark.parametrize("urls", [[], ["http://a:1/metrics", "a:1"], ["ftp://a"]])
+def test_addresses_that_are_none(urls: list[str]) -> None:
+    with pytest.raises(UsageError):
+        DcgmPagesSource(urls)
+
+
+def line(at: datetime, instance: str, body: str, status: int | str = 200) -> str:
+    told = {"t": at.timestamp(), "status": status, "body": body, "instance": instance}
+    return json.dumps(told) + "\n"
+
+
+def test_a_recording_of_servers_and_exporters(tmp_path: Path) -> None:
+    path = tmp_path / "scrapes.jsonl"
+    page = dcgm_page([FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))])
+    path.write_text(
+        line(T0, "node-1:9400", "", "exc")
+        + line(T0, "vllm-0:8000", VLLM)
+        + line(LATER, "node-1:9400", page)
+        + line(LATER, "vllm-0:8000", VLLM)
+    )
+    source = RecordingSource(path)
+    since, until = source.span()
+    assert (since, until) == (T0, LATER + timedelta(microseconds=1))
+    found = source.collect(since, until)
+    assert found.scrapes["instance"].to_list() == ["vllm-0:8000"] * 2
+    assert [key.instance for key in found.targets] == ["vllm-0:8000"]
+    assert found.gpus.select("exporter", "time", "pod").rows() == [("node-1:9400", LATER, "vllm-0")]
+    # the exporter's failure is none of a server's
+    assert [(p.where, p.time, p.reason) for p in found.problems] == [
+        ("node-1:9400", T0, "no answer: exc")
+    ]
+    assert source.collect(T0, LATER).gpus.is_empty()
+
+
+def test_a_recording_of_gpus_alone(tmp_path: Path) -> None:
+    path = tmp_path / "scrapes.jsonl"
+    path.write_text(line(T0, "node-1:9400", dcgm_page([FakeGpu(0, "GPU-a")])))
+    source = RecordingSource(path)
+    assert source.span() == (T0, T0 + timedelta(microseconds=1))
+    assert source.collect(*source.span()).gpus["uuid"].to_list() == ["GPU-a"]
+
+
+def test_a_recording_of_half_a_page_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "scrapes.jsonl"
+    path.write_text(line(T0, "node-1:9400", dcgm_page([FakeGpu(0, "GPU-a")])[:-9]))
+    with pytest.raises(RecordingError, match="node-1:9400: page cut off"):
+        RecordingSource(path).span()
