@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from datetime import timedelta
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.options import Span, plan_from, print_problems, serving_options
-from driftwatch.errors import UsageError
+from driftwatch.cli.main import EXIT_NO_VERDICT
+from driftwatch.cli.options import Progress, Span, plan_from, serving_options
+from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from driftwatch.collect.schema import Source, SourceProblem
-    from driftwatch.model import Target, TargetKey
-    from driftwatch.service.checkup import Check, Checkup
+    from driftwatch.model import Serving
+    from driftwatch.service.checks import Check, Checkup
     from driftwatch.service.explain import Window
+    from driftwatch.service.plan import Plan
+    from driftwatch.settings import Settings
+
+_SHOWN = 200  # troubles on a terminal; --json has them all
 
 
 @click.command(name="doctor")
@@ -39,44 +43,55 @@ def command(
 ) -> None:
     """Prove every input of every rule, at metrics pages (URL), a recording, or --config.
 
-    Without any of these, ./driftwatch.yaml is taken where there is one. Exit code 0: every rule
-    can fire on every target and every receiver can be told; 1: not, with the reason.
+    Without any of these, ./driftwatch.yaml is taken where there is one. Looked at: whether each
+    input is there, fresh, of a plausible unit and scraped often enough, the clocks, the GPUs, what
+    contradicts the configuration, and who is told. Exit code 0: every rule can fire on every
+    target and every receiver can be told; 1: not, with the reason; 4: no source told of any server.
     """
-    from dataclasses import replace
+    import polars as pl
 
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.schema import empty_scrapes
     from driftwatch.service.checkup import checkup
+    from driftwatch.service.looking import look
 
     if config is None and not urls and recording is None:
         config = config_here()
     plan = plan_from(config, **serving)
-    sources = _sources(urls, recording, config)
-    now = SystemClock().now()
-    frames = [empty_scrapes()]
-    targets: dict[TargetKey, Target] = {}
-    problems: list[SourceProblem] = []
-    for source in sources:
-        since, until = (
-            source.span() if hasattr(source, "span") else (now - timedelta(minutes=5), now)
-        )
-        collected = source.collect(since, until)
-        frames.append(collected.scrapes)
-        targets |= collected.targets
-        problems += collected.problems
-        source.close()
-    import polars as pl
-
-    print_problems(problems)
-    found = checkup(pl.concat(frames), plan.assign(targets), plan, baseline is not None)
+    clock = SystemClock()
+    settings, of_config = _settings(urls, recording, config)
+    if urls:
+        plan, settings = _with_own_gpus(urls, plan, settings)
+    progress = Progress("asking")
+    looked = look(settings, clock, progress)
+    progress.close()
+    gpus = pl.concat(looked.gpus)
+    live = recording is None
+    found = checkup(
+        pl.concat(looked.scrapes),
+        plan.assign(looked.targets),
+        plan,
+        baseline is not None,
+        now=clock.now() if live else None,
+        sources=looked.sources,
+        gpus=gpus if live else None,
+        interval_seconds=settings.interval,
+        said=_said(settings) if of_config else None,
+    )
     if config is not None:
         found = replace(found, checks=(*found.checks, *_receivers(config)))
-    _print(found, show_all, as_json, _pool_lines(config), flags=config is None)
-    click.get_current_context().exit(0 if found.ready else 1)
+    place = _places(config, settings) if of_config else None
+    _print(found, show_all, as_json, place)
+    answered = 0 if found.ready else 1
+    click.get_current_context().exit(answered if found.targets else EXIT_NO_VERDICT)
 
 
-def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -> list[Source]:
+def _settings(
+    urls: Sequence[str], recording: Path | None, config: Path | None
+) -> tuple[Settings, bool]:
+    """The sources to look at, and whether they are those of the configuration."""
+    from driftwatch.settings import PagesSource, RecordingSource, Settings, load_settings
+
     given = [bool(urls), recording is not None, config is not None and not urls and not recording]
     if sum(given) != 1:
         raise UsageError(
@@ -86,19 +101,54 @@ def _sources(urls: Sequence[str], recording: Path | None, config: Path | None) -
             help_text="driftwatch doctor http://host:8000/metrics",
         )
     if recording is not None:
-        from driftwatch.collect.recording import RecordingSource
-
-        return [RecordingSource(recording)]
+        source = RecordingSource.model_construct(recording=recording, labels={})
+        return Settings.model_validate({"sources": [source]}), False
     if urls:
-        from driftwatch.collect.pages import PagesSource
-
-        return [PagesSource(list(urls))]
-    from driftwatch.clock import SystemClock
-    from driftwatch.service.configured import sources_of
-    from driftwatch.settings import load_settings
-
+        pages = PagesSource.model_construct(pages=tuple(urls), labels={})
+        return Settings.model_validate({"sources": [pages]}), False
     assert config is not None  # noqa: S101 - one of the three is given
-    return sources_of(load_settings(config), SystemClock())
+    settings = load_settings(config)
+    _refuse_unreadable(settings, config)
+    return settings, True
+
+
+def _refuse_unreadable(settings: Settings, config: Path) -> None:
+    """Files of the sources that cannot be read, all at once; those of receivers are checks.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    from driftwatch.service.needs import unmet
+
+    without = settings.model_copy(update={"receivers": ()})
+    wrong = tuple(p for p in unmet(without, config) if p.severity == "error")
+    if wrong:
+        raise ConfigError(wrong)
+
+
+def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
+    """As ``watch`` does: NVML where a page is of this machine, and the driver is there."""
+    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.own_host import host_of, own_hosts
+    from driftwatch.settings import NvmlSource as Said
+
+    here = own_hosts(urls)
+    if not any(host_of(url) in here for url in urls):
+        return plan, settings
+    source = NvmlSource()
+    try:
+        if not source.is_here():
+            return plan, settings
+    finally:
+        source.close()
+    more = (*settings.sources, Said(nvml=True))
+    return replace(plan, own_hosts=here), settings.model_copy(update={"sources": more})
+
+
+def _said(settings: Settings) -> dict[str, Sequence[Serving]]:
+    from driftwatch.service.configured import serving_said
+
+    return {pool.name: serving_said(pool.serving) for pool in settings.pools}
 
 
 def _receivers(config: Path) -> list[Check]:
@@ -109,24 +159,32 @@ def _receivers(config: Path) -> list[Check]:
     return receivers_told(receiver_files(load_settings(config)))
 
 
-def _pool_lines(config: Path | None) -> dict[str, str]:
-    """Pool name → ``file:line`` where it is configured."""
-    if config is None:
-        return {}
-    from driftwatch.yaml_positions import Entries, Items, Scalar, read_yaml
+def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
+    """Where in the file a check is mended: ``file:line``, "" where that is no line of it."""
+    from driftwatch.settings_problems import place_of
+    from driftwatch.yaml_positions import Entries, read_yaml
 
+    assert config is not None  # noqa: S101 - the settings are of it
     root = read_yaml(config).root
-    pools = root.entries.get("pools") if isinstance(root, Entries) else None
-    found = {}
-    for pool in pools[1].items if pools and isinstance(pools[1], Items) else ():
-        name = pool.entries.get("name") if isinstance(pool, Entries) else None
-        if name and isinstance(name[1], Scalar):
-            found[str(name[1].value)] = f"{config}:{name[0].line}"
-    return found
+    numbers = {pool.name: number for number, pool in enumerate(settings.pools)}
+
+    def place(check: Check) -> str:
+        location = check.setting
+        if check.pool is not None:
+            if check.pool not in numbers:
+                return "pools[]:"
+            location = ("pools", numbers[check.pool], *location)
+        if not location or not isinstance(root, Entries):
+            return ""
+        if isinstance(location[0], str) and location[0] not in root.entries:
+            return f"{config}:"
+        return f"{config}:{place_of(root, location).line}"
+
+    return place
 
 
 def _print(
-    found: Checkup, show_all: bool, as_json: bool, lines: Mapping[str, str], *, flags: bool
+    found: Checkup, show_all: bool, as_json: bool, place: Callable[[Check], str] | None
 ) -> None:
     """Trouble first, verdict last."""
     if as_json:
@@ -135,48 +193,71 @@ def _print(
         document = {
             "schema_version": 1,
             "ready": found.ready,
+            "targets": found.targets,
             "rules": dict(found.rules),
-            "checks": [asdict(check) for check in found.checks],
+            "checks": [
+                {**asdict(check), "place": (place(check) or None) if place else None}
+                for check in found.checks
+            ],
         }
         click.echo(json.dumps(document, indent=2))
         return
-    order = {"MISSING": 0, "WARNING": 1, "off": 2, "ok": 3}
+    order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "off": 3, "ok": 4}
     checks = sorted(found.checks, key=lambda check: order[check.status])
-    wide = max((len(c.where) for c in checks), default=0)
-    fine = [c for c in checks if c.status == "ok"]
-    for check in checks:
-        if check.status in ("MISSING", "WARNING") or show_all:
-            _print_check(check, wide, lines, flags=flags)
+    troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING")]
+    # piped nothing is left out
+    limit = _SHOWN if sys.stdout.isatty() else len(troubles)
+    shown = checks if show_all else troubles[:limit]
+    wide = min(20, max((len(c.where) for c in shown), default=0))
+    for check in shown:
+        _print_check(check, wide, place)
+    if len(troubles) > len(shown):
+        click.echo(f"and {len(troubles) - len(shown)} more (--all)")
     if not show_all:
-        click.echo(f"ok      {len(fine)} checks (--all)")
+        click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks (--all)")
+    click.echo(_verdict(found))
+
+
+def _verdict(found: Checkup) -> str:
+    if not found.targets:
+        return "NO VERDICT: no source told of any vLLM server"
     able = sum(found.rules.values())
     word = "READY" if found.ready else "NOT READY"
-    click.echo(f"{word}: {able} of {len(found.rules)} rules can fire on every pool")
+    counted = {
+        status: sum(check.status == status for check in found.checks)
+        for status in ("MISSING", "WRONG")
+    }
+    bad = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
+    return f"{word}: {able} of {len(found.rules)} rules can fire on every pool" + (
+        f"; {bad}" if bad else ""
+    )
 
 
-def _print_check(check: Check, wide: int, lines: Mapping[str, str], *, flags: bool) -> None:
-    """What was found, what it costs, how to mend it (with ``flags``, on the command line first)."""
+def _print_check(check: Check, wide: int, place: Callable[[Check], str] | None) -> None:
+    """What was found, what it costs, how to mend it (without a file, on the command line first)."""
+    _wrapped(f"{check.status:<8}{check.where:<{wide}}  ", check.what, 8)
+    if check.disables:
+        _wrapped("        disables  ", ", ".join(check.disables), 18)
+    if check.fix:
+        if place is not None:
+            at = place(check)
+        else:
+            given = f"{check.flags}; or in the configuration, " if check.flags else ""
+            at = given + ("pools[]:" if check.pool is not None else "")
+        _wrapped("        fix       ", f"{at} {check.fix}".strip(), 18)
+
+
+def _wrapped(head: str, text: str, indent: int) -> None:
+    """80 columns; a label's line break is none of ours."""
     import textwrap
 
-    click.echo(
-        textwrap.fill(
-            f"{check.status:<8}{check.where:<{wide}}  {check.what}", 80, subsequent_indent=" " * 8
-        )
-    )
-    if check.disables:
-        click.echo(
-            textwrap.fill(
-                f"        disables  {', '.join(check.disables)}", 80, subsequent_indent=" " * 18
-            )
-        )
-    if check.fix:
-        place = lines.get(check.pool, "pools[]:") if check.pool is not None else ""
-        given = f"{check.flags}; or in the configuration, " if flags and check.flags else ""
-        click.echo(
-            textwrap.fill(
-                f"        fix       {given}{f'{place} ' if place else ''}{check.fix}",
-                80,
-                subsequent_indent=" " * 18,
-                break_on_hyphens=False,
-            )
-        )
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    for line in textwrap.wrap(
+        flat,
+        80,
+        initial_indent=head,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ):
+        click.echo(line)

@@ -81,7 +81,7 @@ def _pool(pool: PoolSettings) -> Pool:
     return Pool(
         name=pool.name,
         match=pool.match,
-        serving=_serving(pool.serving),
+        serving=merge(*serving_said(pool.serving)),
         slo=Slo() if slo is None else Slo(slo.ttft_seconds, slo.tpot_seconds, slo.share),
         tuned_for=TunedFor()
         if tuned is None
@@ -91,8 +91,12 @@ def _pool(pool: PoolSettings) -> Pool:
     )
 
 
-def _serving(said: ServingSettings) -> Serving:
-    """What the file says, then the vLLM arguments, then the start-up log."""
+def serving_said(said: ServingSettings) -> list[Serving]:
+    """What the file says, then the vLLM arguments, then the start-up log.
+
+    Raises:
+        UsageError: the start-up log cannot be read, or the arguments are none of vLLM's.
+    """
     found = [
         from_config(
             {
@@ -111,7 +115,7 @@ def _serving(said: ServingSettings) -> Serving:
         except OSError as error:
             raise UsageError(f"{said.startup_log}: {error.strerror}") from error
         found.append(from_startup_log(text, path=str(said.startup_log)))
-    return merge(*found)
+    return found
 
 
 def sources_of(settings: Settings, clock: Clock) -> list[Source]:

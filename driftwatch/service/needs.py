@@ -54,6 +54,8 @@ def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]
             recording = source.recording
             yield ("sources", i, "recording"), _readable(recording, folder_too=True)
         elif isinstance(source, PrometheusSource):
+            if source.ca_file is not None:
+                yield ("sources", i, "ca_file"), _readable(source.ca_file)
             if source.bearer_token_file is not None:
                 yield ("sources", i, "bearer_token_file"), source.read_bearer_token
             if source.basic_auth is not None and source.basic_auth.password_file is not None:
