@@ -12,6 +12,7 @@ import pytest
 from pipeline_cases import HOST, at, recording, scrapes, serving, summary, whole, windows
 
 from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.gpu_schema import gpu_frame
 from driftwatch.detect.reference import (
     MIN_REQUESTS,
     REMEMBERED,
@@ -22,6 +23,7 @@ from driftwatch.detect.reference import (
 )
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table
+from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 
 
 def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.0) -> pl.DataFrame:
@@ -46,16 +48,28 @@ def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.
 
 
 def table(
-    frame: pl.DataFrame, start: float, end: float, reference: pl.DataFrame | None = None
+    frame: pl.DataFrame,
+    start: float,
+    end: float,
+    reference: pl.DataFrame | None = None,
+    gpus: list[dict[str, Any]] | None = None,
 ) -> EvidenceTable:
     return evidence_table(
         frame,
         windows((start, end)),
         kind="whole",
         cut=True,
-        serving=serving(frame, gpus_per_replica=2.0),
+        serving=serving(frame),
         reference=reference,
+        gpus=None if gpus is None else gpu_frame(gpus),
+        gpu_targets=gpu_targets(),
     )
+
+
+def gpu_targets() -> pl.DataFrame:
+    """The server in a pod of its own, with two GPUs declared."""
+    known = {"instance": HOST, "engine": "0", "namespace": "prod", "pod": "a", "gpus_declared": 2.0}
+    return pl.DataFrame([known], schema=dict(GPU_TARGET_SCHEMA), orient="row")
 
 
 def compared(frame: pl.DataFrame, reference: pl.DataFrame) -> dict[str, Any]:
@@ -82,6 +96,22 @@ def test_a_baseline_remembers_and_compares() -> None:
     assert row["reference_prompt_tokens_mean"] == pytest.approx(100.0)
     for name in REMEMBERED:
         assert f"reference_{name}" in row
+
+
+def test_a_clock_is_compared_with_the_baselines() -> None:
+    frame = history(1000, 500)
+    clocks = [
+        {"exporter": "x:9400", "uuid": "GPU-a", "namespace": "prod", "pod": "a", "time": at(t)}
+        | {"origin": "DCGM", "sm_clock_hertz": 1.98e9 if t < 600 else 1.155e9}
+        for t in range(5, 1200, 30)
+    ]
+    reference = baseline(table(frame, 0, 600, gpus=clocks).rows)
+    assert reference["reference_gpu_sm_clock_hertz"].to_list() == [pytest.approx(1.98e9)]
+    row = table(frame, 600, 1200, reference, clocks).rows.row(0, named=True)
+    assert row["gpu_sm_clock_ratio"] == pytest.approx(1.155 / 1.98)
+    assert row["gpu_count_source"] == "declared 2, DCGM shows 1"
+    row = table(frame, 600, 1200, reference).rows.row(0, named=True)
+    assert row["gpu_sm_clock_ratio"] is None
 
 
 def test_a_hundred_requests_are_compared_and_fewer_are_not() -> None:
