@@ -90,22 +90,26 @@ class TargetMetrics(Collector):
     def note(self, rows: pl.DataFrame, targets: Mapping[TargetKey, Target]) -> None:
         """Take the newest minute of a tick's evidence rows; a tick without one changes nothing.
 
-        A target that is not in the newest minute is no longer served.
+        A target that is not in the newest minute, or not in ``targets``, is no longer served.
         """
         end = rows["end"].max() if len(rows) else None
         if not isinstance(end, datetime):
             return
-        newest = rows.filter(pl.col("end") == end)
+        pools = pl.DataFrame(
+            [(*key, target.pool or "default") for key, target in targets.items()],
+            schema=dict.fromkeys(_LABELS, pl.String),
+            orient="row",
+        )
+        # a target that was retired in its last minute is none any more
+        newest = rows.filter(pl.col("end") == end).select(
+            *KEY_COLUMNS, *TARGET_COLUMNS, "binding_limit"
+        )
+        newest = newest.join(pools, on=list(KEY_COLUMNS), maintain_order="left")
         if len(newest) > MOST_TARGETS:
             self._minute = _Minute(newest.clear(), end, len(newest))
             return
-        pools = [
-            (targets[key].pool if key in targets else None) or "default"
-            for key in map(TargetKey._make, newest.select(KEY_COLUMNS).iter_rows())
-        ]
-        kept = newest.select(*KEY_COLUMNS, *TARGET_COLUMNS, "binding_limit")
         # one assignment: a scrape sees the minute before or this one
-        self._minute = _Minute(kept.with_columns(pool=pl.Series(pools, dtype=pl.String)), end, 0)
+        self._minute = _Minute(newest, end, 0)
 
     def describe(self) -> Iterable[Metric]:
         """Every family, empty."""

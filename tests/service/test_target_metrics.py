@@ -107,12 +107,16 @@ def test_a_minute_that_is_long_past_is_not_now() -> None:
     assert _value(registry, f"{PREFIX}running_requests", "a:1") is None
 
 
-def test_a_target_without_a_pool_is_in_the_default_one() -> None:
+def test_a_target_without_a_pool_is_in_the_default_one_and_one_that_is_none_is_gone() -> None:
     metrics = TargetMetrics(lambda: END)
     registry = _served(metrics)
-    metrics.note(_rows({"instance": "a:1", "max_num_seqs": 8.0}), {})
+    rows = _rows(
+        {"instance": "a:1", "max_num_seqs": 8.0}, {"instance": "retired:1", "max_num_seqs": 8}
+    )
+    metrics.note(rows, _targets("a:1", pool=None))
     labels = {"instance": "a:1", "engine": "0", "pool": "default"}
     assert registry.get_sample_value(f"{PREFIX}max_num_seqs", labels) == 8.0
+    assert "retired" not in generate_latest(registry).decode()
 
 
 @pytest.mark.parametrize("more", [0, 1])
