@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +15,19 @@ from driftwatch.errors import UsageError
 
 # None = yes; a text says why not
 Check = Callable[[], str | None]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away before its answer was whole is not news."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _ServerOfIpv6(_Server):
+    address_family = socket.AF_INET6
 
 
 class Endpoint:
@@ -37,13 +52,12 @@ class Endpoint:
     ) -> None:
         handler = _handler(registry, healthy, ready)
         try:
-            self._server = ThreadingHTTPServer(address, handler)
+            self._server = (_ServerOfIpv6 if ":" in address[0] else _Server)(address, handler)
         except OSError as error:
             raise UsageError(
                 f"cannot listen on {address[0]}:{address[1]}: {error.strerror}",
                 help_text="set listen: in the configuration, or DRIFTWATCH_LISTEN",
             ) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="driftwatch-endpoint", daemon=True
         )
