@@ -145,7 +145,10 @@ def _at_once(readers: Sequence[GpuReader]) -> list[GpuReading]:
     found: dict[int, list[GpuReading]] = {}
 
     def read(reader: GpuReader) -> None:
-        found[reader.index] = reader.read()
+        try:
+            found[reader.index] = reader.read()
+        except Exception as error:  # noqa: BLE001 - one odd answer must not cost the other GPUs
+            reader.problem = f"its reading failed: {type(error).__name__}: {error}"
 
     threads = [
         threading.Thread(target=read, args=(reader,), name="driftwatch-nvml-read", daemon=True)
@@ -156,8 +159,8 @@ def _at_once(readers: Sequence[GpuReader]) -> list[GpuReading]:
     for thread in threads:
         thread.join(GPU_SECONDS + 1)  # every wait inside has a deadline
     for reader in readers:
-        if reader.index not in found:
-            reader.problem = "its reading failed"
+        if reader.index not in found and reader.problem is None:
+            reader.problem = "its reading did not end"
     return [reading for index in sorted(found) for reading in found[index]]
 
 

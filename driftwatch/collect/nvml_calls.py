@@ -23,11 +23,13 @@ class Unread(Exception):
     Attributes:
         reason: why, in NVML's words; the same for as long as the cause is.
         code: NVML's error number, None where NVML said nothing.
+        hangs: the call was made and has not come back.
     """
 
-    def __init__(self, reason: str, code: int | None = None) -> None:
+    def __init__(self, reason: str, code: int | None = None, *, hangs: bool = False) -> None:
         self.reason = reason
         self.code = code
+        self.hangs = hangs
         super().__init__(reason)
 
 
@@ -88,7 +90,7 @@ class Lane:
         seconds = CALL_SECONDS if seconds is None else seconds
         self._hung = {k: job for k, job in self._hung.items() if not job.done.is_set()}
         if key in self._hung:
-            raise Unread(f"no answer within {seconds:g} s")
+            raise Unread(f"no answer within {seconds:g} s", hangs=True)
         if len(self._hung) >= _MOST_HUNG:
             raise Unread(f"not asked: {_MOST_HUNG} calls have not answered")
         left = min(seconds, self._until - time.monotonic())
@@ -101,7 +103,9 @@ class Lane:
         if not job.done.wait(left):
             self._hung[key] = job
             self.close()
-            raise Unread(f"no answer within {seconds:g} s")
+            cut = left < 0.9 * seconds
+            words = "in the time that was left" if cut else f"within {seconds:g} s"
+            raise Unread(f"no answer {words}", hangs=True)
         if job.error is not None:
             raise unread(job.error) from job.error
         value: T = job.value

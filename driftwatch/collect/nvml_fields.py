@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pynvml
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.gpu_schema import BLANK_FROM, GPU_FIELDS
 from driftwatch.collect.nvml_calls import Unread, of_code
 
 # Asks one call: NVML's function and what it takes after the handle. Raises Unread.
@@ -75,8 +75,8 @@ GPM_METRICS: Final[Mapping[str, int]] = {
     "tensor_active_ratio": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
     "dram_active_ratio": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
 }
-# Percentages of a whole can be over it by what rounding adds, not by more.
-_PERCENT_OVER: Final = 1.0
+# A share of a whole can be over it by what rounding adds, not by more.
+_SHARE_OVER: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -120,7 +120,19 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
         if isinstance(answer, Unread):
             reading.leave(column.column, answer)
         else:
-            reading.values[column.column] = told.value(answer)
+            _take(reading, column.column, told.value(answer))
+
+
+def _take(reading: Reading, column: str, value: float) -> None:
+    """The value, unless it is none: a blank of the driver, or a share beyond the whole."""
+    if not math.isfinite(value) or value >= BLANK_FROM:
+        reading.leave(column, Unread(f"{value:g} is no value"))
+    elif not column.endswith("_ratio"):
+        reading.values[column] = value
+    elif 0 <= value <= 1 + _SHARE_OVER:
+        reading.values[column] = min(value, 1.0)
+    else:
+        reading.leave(column, Unread(f"{100 * value:g} % is no share"))
 
 
 def _answer(ask: Ask, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -153,10 +165,8 @@ def take_gpm(reading: Reading, answered: Any) -> None:
         metric = answered.metrics[place]
         if metric.nvmlReturn != pynvml.NVML_SUCCESS:
             reading.leave(column, of_code(metric.nvmlReturn))
-        elif not math.isfinite(metric.value) or not 0 <= metric.value <= 100 + _PERCENT_OVER:
-            reading.leave(column, Unread(f"{metric.value:g} % is no share"))
         else:
-            reading.values[column] = min(metric.value / 100, 1.0)
+            _take(reading, column, metric.value / 100)
 
 
 def leave_all(reading: Reading, columns: Iterable[str], why: Unread) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import pynvml
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS
-from driftwatch.collect.nvml_calls import Lane, Unread, function
+from driftwatch.collect.nvml_calls import CALL_SECONDS, Lane, Unread, function
 from driftwatch.collect.nvml_fields import (
     GPM_METRICS,
     Reading,
@@ -101,11 +102,20 @@ class GpuReader:
         self._known: list[_Instance] = []
         self._gpm: bool | None = None
         self._samples: dict[int | None, Any] = {}
+        self._spare: list[Any] = []
 
     @property
     def hangs(self) -> bool:
         """A call on it has not come back."""
         return self._lane.hangs
+
+    def release(self) -> None:
+        """Free what NVML holds for it, before NVML is stopped."""
+        self._lane.begin(CALL_SECONDS)
+        for sample in (*self._spare, *self._samples.values()):
+            with suppress(Unread):
+                self._ask("nvmlGpmSampleFree", sample)
+        self._spare, self._samples = [], {}
 
     def renew(self, *, forget: bool) -> None:
         """NVML was started anew: handles and samples of before are void.
@@ -114,24 +124,26 @@ class GpuReader:
             forget: the index may mean another GPU now.
         """
         self._handle, self._gpm = None, None
-        self._samples, self._known = {}, []
+        self._samples, self._spare, self._known = {}, [], []
         if forget:
             self.identity = Identity()
 
     def read(self) -> list[GpuReading]:
         """The GPU now, a reading for each MIG instance where it has any; within 5 s."""
         self._lane.begin(GPU_SECONDS)
+        self.problem = None
         try:
             self._handle = self._handle or self._ask("nvmlDeviceGetHandleByIndex", self.index)
         except Unread as why:
-            return [self._unreadable(why)]
-        self.problem = None
+            return self._unreadable(why)
         board = Reading()
         self._identify(board)
         read_fields(board, self._on(self._handle), of_instance=False)
         instances: list[_Instance | None] = [*self._instances()] or [None]
         # instances of one GPU instance share its samples
         parents = {None if i is None else i.gpu_instance for i in instances}
+        for gone in self._samples.keys() - parents:
+            self._spare.append(self._samples.pop(gone))
         shares = {parent: self._gpm_shares(parent) for parent in parents}
         found = [
             self._of(i, board, shares[None if i is None else i.gpu_instance]) for i in instances
@@ -160,12 +172,16 @@ class GpuReader:
 
         return ask
 
-    def _unreadable(self, why: Unread) -> GpuReading:
+    def _unreadable(self, why: Unread) -> list[GpuReading]:
+        """A GPU without a handle; one that was never ours to read is no GPU of this machine."""
+        if why.code == pynvml.NVML_ERROR_NO_PERMISSION and self.identity.uuid is None:
+            self.problem = "no permission for this GPU: it is left out"
+            return []
         reading = GpuReading(self.index, self.identity, processes=why)
         leave_all(reading.fields, (f.column for f in GPU_FIELDS if f.nvml_call), why)
         if why.code == pynvml.NVML_ERROR_GPU_IS_LOST:
             reading.lost = True
-        return reading
+        return [reading]
 
     def _identify(self, board: Reading) -> None:
         """Read what is not known yet; a lost GPU keeps what it was."""
@@ -203,7 +219,7 @@ class GpuReader:
         except Unread as why:
             if why.code in _NO_MIG:
                 self._known = []
-            else:
+            elif self._known or why.code != pynvml.NVML_ERROR_GPU_IS_LOST:
                 self.problem = f"MIG instances are as they were: {why.reason}"
         return self._known
 
@@ -255,20 +271,33 @@ class GpuReader:
             self._gpm = told.isSupportedDevice == 1
         if not self._gpm:
             raise Unread("NotSupported")
-        # a sample that a hanging call still writes to must not be freed: it is left alone
-        before, after = self._samples.pop(instance, None), self._ask("nvmlGpmSampleAlloc")
-        if instance is None:
-            self._ask("nvmlGpmSampleGet", self._handle, after)
-        else:
-            self._ask("nvmlGpmMigSampleGet", self._handle, instance, after, key=key)
-        if before is None:
-            self._samples[instance] = after
-            raise Unread("needs two readings")
-        asked = gpm_question(before, after)
-        taken = self._ask("nvmlGpmMetricsGet", asked, key=key)
+        before = self._samples.get(instance)
+        after = self._spare.pop() if self._spare else self._ask("nvmlGpmSampleAlloc")
+        try:
+            if instance is None:
+                self._ask("nvmlGpmSampleGet", self._handle, after)
+            else:
+                self._ask("nvmlGpmMigSampleGet", self._handle, instance, after, key=key)
+        except Unread as why:
+            self._put_back(after, why)
+            raise
         self._samples[instance] = after
-        self._ask("nvmlGpmSampleFree", before)
+        if before is None:
+            raise Unread("needs two readings")
+        try:
+            taken = self._ask("nvmlGpmMetricsGet", gpm_question(before, after), key=key)
+        except Unread as why:
+            self._put_back(before, why)
+            if why.hangs:
+                del self._samples[instance]
+            raise
+        self._spare.append(before)
         return taken
+
+    def _put_back(self, sample: Any, why: Unread) -> None:
+        """Keep the sample for later, unless a call that hangs may still write to it."""
+        if not why.hangs:
+            self._spare.append(sample)
 
     def _processes(self, handle: Any, key: str) -> tuple[int, ...] | Unread:
         """Ids of the processes that compute there, in order."""

@@ -57,15 +57,17 @@ class NvmlLibrary:
                 again.
         """
         self._lane.begin(_LIBRARY_SECONDS)
+        call = "nvmlInit"
         try:
             if self._anew and not self._hangs():
                 self._stop()
             if not self._started:
                 self._lane.ask("nvmlInit", self._start, _LIBRARY_SECONDS)
-            count: int = self._lane.ask("nvmlDeviceGetCount", function("nvmlDeviceGetCount"))
+            call = "nvmlDeviceGetCount"
+            count: int = self._lane.ask(call, function(call))
         except Unread as why:
             self._anew = self._anew or why.code in _ENDED
-            words = _WHAT_TO_DO.get(-1 if why.code is None else why.code, why.reason)
+            words = _WHAT_TO_DO.get(-1 if why.code is None else why.code, f"{call}: {why.reason}")
             raise Unread(words, why.code) from why
         if count != self._count:
             for reader in self._readers.values():
@@ -105,6 +107,8 @@ class NvmlLibrary:
 
     def _stop(self) -> None:
         if self._started:
+            for reader in self._readers.values():
+                reader.release()
             try:
                 self._lane.ask("nvmlShutdown", function("nvmlShutdown"))
             except Unread as why:

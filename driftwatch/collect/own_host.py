@@ -31,7 +31,7 @@ def own_hosts(
     for host in {host_of(url) for url in urls} - found:
         known = {_canonical(address) for address in _looked_up(host)} if host else set()
         if known and all(a in addresses or ipaddress.ip_address(a).is_loopback for a in known):
-            found.add(host)
+            found |= {host, host.lower()}
     return frozenset(found)
 
 

@@ -53,7 +53,6 @@ class Agent:
         Info("driftwatch_build", "Version of this driftwatch.", registry=self.registry).info(
             {"version": __version__}
         )
-        self.registry.register(_Page(self))
         self._source = source
         self._interval_seconds = interval_seconds
         self._clock = clock
@@ -63,6 +62,7 @@ class Agent:
         self._begun = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="driftwatch-agent", daemon=True)
+        self.registry.register(_Page(self))
 
     def start(self) -> None:
         """Read now and then every interval, until :meth:`stop`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,59 @@ def test_shares_need_two_samples(stand_in: StandIn, source: NvmlSource) -> None:
     assert row(collect(source))["engine_active_ratio"] == pytest.approx(0.995)
 
 
+def test_no_sample_is_lost_where_samples_cannot_be_taken(
+    stand_in: StandIn, source: NvmlSource, tmp_path: Path
+) -> None:
+    log = tmp_path / "called"
+    stand_in.say("gpus 1", "value gpm 0 1", f"log {log}")
+    stand_in.say("call nvmlGpmSampleGet 0 error 4")
+    for _ in range(5):
+        assert why(row(collect(source)), "sm_active_ratio") == "n/a: NoPermission"
+    stand_in.drop("call nvmlGpmSampleGet 0 error 4")
+    stand_in.say("call nvmlGpmMetricsGet - error 999")
+    for reason in ("needs two readings", *["Unknown"] * 4):
+        assert why(row(collect(source)), "sm_active_ratio") == f"n/a: {reason}"
+    stand_in.drop("call nvmlGpmMetricsGet - error 999")
+    for _ in range(5):
+        assert row(collect(source))["sm_active_ratio"] == pytest.approx(0.02)
+    source.close()
+    called = log.read_text().split()
+    assert called.count("nvmlGpmSampleAlloc") == called.count("nvmlGpmSampleFree") == 2
+
+
+def test_a_sample_that_a_hanging_call_writes_to_is_left_alone(
+    stand_in: StandIn, source: NvmlSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_calls, "CALL_SECONDS", 0.1)
+    log = tmp_path / "called"
+    stand_in.say("gpus 1", "value gpm 0 1", f"log {log}")
+    collect(source)
+    stand_in.say("call nvmlGpmMetricsGet - hang")
+    assert why(row(collect(source)), "sm_active_ratio") == "n/a: no answer within 0.1 s"
+    stand_in.drop("call nvmlGpmMetricsGet - hang")
+    _wait_until_back(source)
+    assert why(row(collect(source)), "sm_active_ratio") == "n/a: needs two readings"
+    assert row(collect(source))["sm_active_ratio"] == pytest.approx(0.02)
+    # two that hung stay with the library, two others took their place
+    assert log.read_text().split().count("nvmlGpmSampleAlloc") == 4
+
+
+def test_a_gpu_that_is_somebody_elses_is_left_out(stand_in: StandIn, source: NvmlSource) -> None:
+    stand_in.say("gpus 2", "call nvmlDeviceGetHandleByIndex_v2 0 error 4")
+    found = collect(source)
+    assert found.gpus["gpu"].to_list() == ["1"]
+    assert [(p.where, p.reason) for p in found.problems] == [
+        ("NVML on gpu-host, GPU 0", "no permission for this GPU: it is left out")
+    ]
+
+
+def test_blanks_of_the_driver_are_no_values(stand_in: StandIn, source: NvmlSource) -> None:
+    stand_in.say("gpus 1", "value utilization 0 4294967295", "value clock_reasons 0 1.8e19")
+    told = row(collect(source))
+    assert why(told, "utilization_ratio") == "n/a: 4.29497e+09 % is no share"
+    assert why(told, "clock_event_reasons") == "n/a: 1.8e+19 is no value"
+
+
 def test_a_gpu_without_gpm(stand_in: StandIn, source: NvmlSource) -> None:
     stand_in.say("gpus 1")
     assert why(row(collect(source)), "tensor_active_ratio") == "n/a: NotSupported"
@@ -261,7 +315,7 @@ def test_a_gpu_that_is_not_listed_any_more_is_not_forgotten(
         (18, "of different versions: load the new driver or reboot"),
         (4, "no permission for /dev/nvidia*"),
         (12, "there is no libnvidia-ml.so.1: install the NVIDIA driver"),
-        (999, "Unknown"),
+        (999, "nvmlInit: Unknown"),
     ],
 )
 def test_nvml_that_cannot_be_started_is_a_problem_and_tried_again(
@@ -348,7 +402,7 @@ def test_a_start_that_hangs_is_waited_for_in_later_calls(
     monkeypatch.setattr(nvml_library, "_LIBRARY_SECONDS", 0.1)
     stand_in.say("gpus 1", "call nvmlInitWithFlags * hang")
     for _ in range(2):
-        assert [p.reason for p in collect(source).problems] == ["no answer within 0.1 s"]
+        assert [p.reason for p in collect(source).problems] == ["nvmlInit: no answer within 0.1 s"]
     monkeypatch.setattr(nvml_library, "_LIBRARY_SECONDS", 5.0)
     stand_in.drop("call nvmlInitWithFlags * hang")
     _wait_until_back(source)
