@@ -117,7 +117,7 @@ def _told(pool: str, size: int, group: Sequence[Seen]) -> Check:
         at = f", at worst {worst.key.text}" if differ else ""
         what = f"{len(group)} of {size} ({named}{more}): {what}{at}"
     disables = tuple(sorted({name for one in group for name in one.disables}))
-    own = bool(worst.setting) and worst.setting[0] not in ("sources", "interval")
+    own = bool(worst.setting) and worst.setting[0] not in ("sources", "interval", "pools")
     return Check(
         worst.status,
         where,

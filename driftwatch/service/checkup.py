@@ -61,7 +61,8 @@ def checkup(
             can = dict.fromkeys(can, False)
             continue
         seen += shown.inputs(key, row, plan.enabled, can)
-        seen += shown.counting(key, row)
+        count = plan.serving_of(targets[key]).api_server_count
+        seen += shown.counting(key, row, None if count is None else count.value)
         seen += shown.units(key, row)
     seen += [one for one in shown.counters(scrapes) if one.key in targets]
     checks += times.clocks(sources)
@@ -82,14 +83,7 @@ def checkup(
     if any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen):
         can = dict.fromkeys(can, False)
     checks += by_pool(seen, targets)
-    pools: dict[str, Pool] = {}
-    for target in targets.values():
-        pool = plan.pool_of(target)
-        pools[pool.name] = pool
-    for name in sorted(pools):
-        places = (said or {}).get(name, ())
-        checks += pool_settings(pools[name], plan, can, has_reference, rows, targets, places)
-    checks += _empty_pools(plan, pools)
+    checks += _pools(targets, plan, can, has_reference, rows, said or {})
     checks += [
         Check("off", rule.id, rule.reason or "switched off")
         for rule in plan.rules
@@ -101,9 +95,44 @@ def checkup(
 _NO_TARGET = "does the source hold vllm: series, of servers that `match` lets through?"
 
 
-def _empty_pools(plan: Plan, pools: Mapping[str, Pool]) -> list[Check]:
-    """Pools that are configured and hold no target: a label that nothing has, mostly."""
-    return [
+def _pools(
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    can: dict[str, bool],
+    has_reference: bool,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    said: Mapping[str, Sequence[Serving]],
+) -> list[Check]:
+    """Every pool's settings, pools without targets, and targets without a pool."""
+    configured = {pool.name for pool in plan.pools}
+    pools: dict[str, Pool] = {}
+    members: dict[str, list[TargetKey]] = {}
+    for key, target in sorted(targets.items()):
+        pool = plan.pool_of(target)
+        pools[pool.name] = pool
+        members.setdefault(pool.name, []).append(key)
+    checks: list[Check] = []
+    for name in sorted(pools):
+        live = any((rows.get(key) or {}).get("ok") for key in members[name])
+        # what a server that never answered belongs to, nobody knows
+        if not live and name not in configured:
+            continue
+        places = said.get(name, ())
+        checks += pool_settings(pools[name], plan, can, has_reference, rows, targets, places)
+        if configured and name not in configured:
+            first = ", ".join(key.text for key in members[name][:3])
+            checks.append(
+                Check(
+                    "WARNING",
+                    name,
+                    f"no configured pool matches {len(members[name])} of {len(targets)} targets "
+                    f"({first}{', …' if len(members[name]) > 3 else ''})",
+                    ("what is configured for pools",),
+                    "pools: match of one of them, or one more",
+                    setting=("pools",),
+                )
+            )
+    checks += [
         Check(
             "WARNING",
             pool.name,
@@ -114,8 +143,9 @@ def _empty_pools(plan: Plan, pools: Mapping[str, Pool]) -> list[Check]:
             setting=("match",),
         )
         for pool in plan.pools
-        if pools and pool.name not in pools
+        if targets and pool.name not in pools
     ]
+    return checks
 
 
 def receivers_told(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:

@@ -71,9 +71,12 @@ def _replaceable(source: str, row: Row) -> bool:
     return source == "process_start_time_seconds"
 
 
-def counting(key: TargetKey, row: Row) -> Iterator[Seen]:
-    """Whether engine steps are counted once."""
-    if row["several_api_servers"]:
+def counting(key: TargetKey, row: Row, told: float | None) -> Iterator[Seen]:
+    """Whether engine steps are counted once, or by how many servers (``told``)."""
+    if row["several_api_servers"] and told is not None:
+        what = f"steps are counted by {told:g} API servers, as configured"
+        yield Seen(key, "ok", what, what)
+    elif row["several_api_servers"]:
         yield Seen(
             key,
             "WARNING",
@@ -81,6 +84,7 @@ def counting(key: TargetKey, row: Row) -> Iterator[Seen]:
             "several API servers: each engine step is counted once per server",
             ("requests_per_forward_pass and tokens_per_forward_pass are lower bounds",),
             "serving.api_server_count, or vLLM's --api-server-count 1",
+            setting=("serving", "api_server_count"),
         )
 
 

@@ -1,0 +1,139 @@
+"""doctor on many targets: troubles are told per pool, and numbers that cannot be are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from checkup_cases import (
+    COMPLETE,
+    ago,
+    page_text,
+    plan_with,
+    scrapes_of,
+    targets_of,
+    trouble,
+)
+
+from driftwatch.model import Serving, Setting
+from driftwatch.service.checks import Check
+from driftwatch.service.checkup import checkup
+from driftwatch.service.checkup_targets import counting
+
+
+def _found(scrapes: pl.DataFrame, *instances: str) -> list[Check]:
+    plan = plan_with()
+    return trouble(checkup(scrapes, targets_of(plan, *instances), plan, False))
+
+
+def test_one_trouble_of_many_targets_is_one_check(shared_data: Path) -> None:
+    bad = page_text(shared_data, r"^vllm:num_requests_running\{.*\n")
+    instances = [f"host-{n:04d}:8000" for n in range(2000)]
+    one = scrapes_of({"x": bad})
+    scrapes = pl.concat([one.with_columns(instance=pl.lit(i)) for i in instances])
+    (check,) = _found(scrapes, *instances)
+    assert check.where == "chat"
+    assert check.what == (
+        "2000 of 2000 (host-0000:8000, host-0001:8000, host-0002:8000, …): "
+        "vllm:num_requests_running: not on the page"
+    )
+    assert "EngineStuck" in check.disables
+
+
+def test_the_one_of_two_is_named_and_a_pool_of_one_is_called_by_it(shared_data: Path) -> None:
+    bad = page_text(shared_data, r"^vllm:num_requests_running\{.*\n")
+    good = page_text(shared_data)
+    (check,) = _found(scrapes_of({"a:1": good, "b:1": bad}), "a:1", "b:1")
+    assert (check.where, check.what.partition(":")[0]) == ("chat", "1 of 2 (b")
+    (check,) = _found(scrapes_of({"b:1": bad}), "b:1")
+    assert (check.where, check.what) == ("b:1", "vllm:num_requests_running: not on the page")
+
+
+def test_a_percentage_is_no_ratio(shared_data: Path) -> None:
+    page = page_text(shared_data, r"^(vllm:kv_cache_usage_perc\{.*\}) .*$", r"\1 43.5")
+    (check,) = _found(scrapes_of({"a:1": page}), "a:1")
+    assert check.status == "WRONG"
+    assert "vllm:kv_cache_usage_perc is 43.5: not a ratio" in check.what
+
+
+@pytest.mark.parametrize("family", ["time_to_first_token_seconds", "request_queue_time_seconds"])
+def test_buckets_of_milliseconds(shared_data: Path, family: str) -> None:
+    page = page_text(
+        shared_data,
+        rf'^(vllm:{family}_bucket\{{.*le=")(\d+)\.0(".*)$',
+        r"\g<1>\g<2>000.0\3",
+    )
+    found = _found(scrapes_of({"a:1": page}), "a:1")
+    wrong = [c for c in found if c.status == "WRONG"]
+    assert [f"vllm:{family}" in c.what and "milliseconds?" in c.what for c in wrong] == [True]
+
+
+def test_a_mean_between_two_tokens_of_milliseconds(shared_data: Path) -> None:
+    scrapes = scrapes_of({"a:1": page_text(shared_data)})
+    assert _found(scrapes, "a:1") == []
+    scrapes = scrapes.with_columns(itl_seconds_sum=pl.col("itl_seconds_count") * 12.0)
+    (check,) = [c for c in _found(scrapes, "a:1") if c.status == "WRONG"]
+    assert "has a mean of 12 s between two tokens: milliseconds?" in check.what
+
+
+def _twice(shared_data: Path, **changes: pl.Expr) -> pl.DataFrame:
+    first = scrapes_of({"a:1": page_text(shared_data)}, ago(15))
+    return pl.concat([first, scrapes_of({"a:1": page_text(shared_data)}).with_columns(**changes)])
+
+
+def test_a_counter_that_falls_without_a_restart(shared_data: Path) -> None:
+    less = pl.col("generation_tokens_total") - 1
+    fallen = _twice(shared_data, generation_tokens_total=less)
+    (check,) = _found(fallen, "a:1")
+    assert check.status == "WRONG"
+    assert "vllm:generation_tokens_total falls though the server did not start again" in check.what
+    later = pl.col("process_start_time_seconds") + 60
+    restarted = _twice(
+        shared_data, generation_tokens_total=pl.lit(0.0), process_start_time_seconds=later
+    )
+    assert _found(restarted, "a:1") == []
+
+
+def test_two_servers_behind_one_address(shared_data: Path) -> None:
+    other = _twice(
+        shared_data, process_start_time_seconds=pl.col("process_start_time_seconds") - 500
+    )
+    (check,) = _found(other, "a:1")
+    assert "several servers answer at this address" in check.what
+
+
+def test_what_the_page_contradicts_is_wrong(shared_data: Path) -> None:
+    serving = replace(COMPLETE.serving, kv_cache_tokens=Setting(1000, "config", "kv_cache_tokens"))
+    plan = plan_with(replace(COMPLETE, serving=serving))
+    scrapes = scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)})
+    told = [
+        Serving(max_num_seqs=Setting(64, "config", "max_num_seqs")),
+        Serving(max_num_seqs=Setting(8, "startup log", "x.log:3")),
+    ]
+    found = checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, False, said={"chat": told})
+    first, second = trouble(found)
+    assert not found.ready
+    assert first.what == ("max_num_seqs is 64 (config, max_num_seqs), but 8 (startup log, x.log:3)")
+    assert first.setting == ("serving", "max_num_seqs")
+    assert second.what == (
+        "2 of 2: kv_cache_tokens is 1000 (config, kv_cache_tokens), but 262144 (metrics, "
+        "kv_cache_size_tokens) of a:1"
+    )
+
+
+def test_api_servers_that_are_told_are_fine() -> None:
+    key = next(iter(targets_of(plan_with(), "a:1")))
+    assert [s.status for s in counting(key, {"several_api_servers": True}, None)] == ["WARNING"]
+    assert [s.status for s in counting(key, {"several_api_servers": True}, 2.0)] == ["ok"]
+    assert list(counting(key, {"several_api_servers": False}, None)) == []
+
+
+def test_pools_without_targets_and_targets_without_a_pool(shared_data: Path) -> None:
+    plan = plan_with(replace(COMPLETE, match={"namespace": "elsewhere"}))
+    targets = targets_of(plan, "a:1", "b:1")
+    scrapes = scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)})
+    told = {c.what: c for c in trouble(checkup(scrapes, targets, plan, True))}
+    assert "no configured pool matches 2 of 2 targets (a:1, b:1)" in told
+    assert told["no target belongs to it"].where == "chat"

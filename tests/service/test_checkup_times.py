@@ -1,0 +1,161 @@
+"""doctor on time: fresh, often enough, clocks that agree, a tick's questions in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import pytest
+from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
+
+from driftwatch.service.checks import Check, Checkup
+from driftwatch.service.checkup import checkup
+from driftwatch.service.checkup_times import SourceSeen, clocks
+
+
+def _source(**more: object) -> SourceSeen:
+    said: dict[str, object] = {
+        "name": "prometheus 0",
+        "kind": "prometheus",
+        "setting": ("sources", 0),
+        "instances": frozenset({"a:1", "b:1"}),
+        "settle_seconds": 15.0,
+        "step_seconds": 15.0,
+        "intervals": {"a:1": 15.0, "b:1": 15.0},
+    }
+    return SourceSeen(**{**said, **more})  # type: ignore[arg-type]
+
+
+def _checked(shared_data: Path, source: SourceSeen, age: float = 10.0) -> Checkup:
+    plan = plan_with()
+    page = page_text(shared_data)
+    scrapes = scrapes_of({"a:1": page, "b:1": page}, ago(age))
+    return checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, False, now=NOW, sources=[source])
+
+
+def _only(found: Checkup) -> Check:
+    (check,) = trouble(found)
+    return check
+
+
+def test_a_steady_pool_is_ready(shared_data: Path) -> None:
+    found = _checked(shared_data, _source(clock_seconds=0.4, asked_seconds=0.2))
+    assert trouble(found) == []
+    assert found.ready
+
+
+def test_stale_scrapes_disable_every_rule(shared_data: Path) -> None:
+    assert _checked(shared_data, _source(), 60.0).ready
+    found = _checked(shared_data, _source(), 61.0)
+    check = _only(found)
+    assert (check.status, check.where) == ("MISSING", "chat")
+    assert check.what.startswith("2 of 2 (a:1, b:1): no scrape for 61 s, though there is one every")
+    assert not any(found.rules.values())
+
+
+def test_the_worst_of_several_is_quoted(shared_data: Path) -> None:
+    plan = plan_with()
+    page = page_text(shared_data)
+    scrapes = pl.concat([scrapes_of({"a:1": page}, ago(70)), scrapes_of({"b:1": page}, ago(200))])
+    found = checkup(
+        scrapes, targets_of(plan, "a:1", "b:1"), plan, False, now=NOW, sources=[_source()]
+    )
+    assert _only(found).what.endswith(
+        "no scrape for 200 s, though there is one every 15 s, at worst b:1"
+    )
+
+
+def test_scrapes_of_the_future(shared_data: Path) -> None:
+    check = _only(_checked(shared_data, _source(), -30.0))
+    assert check.status == "WRONG"
+    assert "30 s in the future" in check.what
+
+
+@pytest.mark.parametrize(
+    ("every", "status", "words"),
+    [
+        (30.0, None, ""),
+        (45.0, "WARNING", "a scrape every 45 s: shares of 10 min stand on 13 scrapes"),
+        (120.0, "MISSING", "a scrape every 120 s: most minutes have no two of them"),
+    ],
+)
+def test_how_often(shared_data: Path, every: float, status: str | None, words: str) -> None:
+    seen = _source(intervals={"a:1": every, "b:1": every}, step_seconds=15.0)
+    found = trouble(_checked(shared_data, seen))
+    assert [c.status for c in found] == ([status] if status else [])
+    assert all(words in c.what for c in found)
+
+
+def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path) -> None:
+    seen = _source(kind="pages", step_seconds=None, intervals={}, every_seconds=90.0)
+    check = _only(_checked(shared_data, seen))
+    assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
+
+
+def test_a_step_longer_than_the_interval_samples(shared_data: Path) -> None:
+    seen = _source(intervals={"a:1": 5.0, "b:1": 5.0})
+    check = _only(_checked(shared_data, seen))
+    assert "scraped every 5 s, asked for every 15 s: 67% of its scrapes are not read" in check.what
+    assert (check.fix, check.setting) == ("step: 5s", ("sources", 0, "step"))
+    assert trouble(_checked(shared_data, _source(step_seconds=5.0))) == []
+
+
+def test_two_intervals_in_one_pool(shared_data: Path) -> None:
+    check = _only(_checked(shared_data, _source(intervals={"a:1": 15.0, "b:1": 30.0})))
+    assert check.what == ("scraped at different intervals: every 15 s (a:1) to every 30 s (b:1)")
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "words"),
+    [
+        (4.0, "ok", "agree"),
+        (-12.0, "WARNING", "its clock is 12 s behind this machine's"),
+        (90.0, "WRONG", "its clock is 90 s ahead of this machine's"),
+        ({"a:1": 0.0, "b:1": -300.0}, "WARNING", "1 of 2 servers, at worst b:1 is 300 s behind"),
+    ],
+)
+def test_clocks(offset: float | Mapping[str, float], status: str, words: str) -> None:
+    (check,) = clocks([_source(clock_seconds=offset)])
+    assert check.status == status
+    assert words in check.what
+
+
+def test_no_word_of_a_clock_that_is_not_known() -> None:
+    assert list(clocks([_source(), _source(clock_seconds={})])) == []
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1.0, None), (9.0, "WARNING"), (20.0, "WRONG")])
+def test_what_a_tick_asks_fits_between_two(
+    shared_data: Path, seconds: float, status: str | None
+) -> None:
+    found = trouble(_checked(shared_data, _source(asked_seconds=seconds)))
+    assert [c.status for c in found] == ([status] if status else [])
+
+
+def test_what_a_source_could_not_read_is_said_and_bounded(shared_data: Path) -> None:
+    problems = tuple(f"query {n}: Partial: shard {n} is down" for n in range(10))
+    found = trouble(_checked(shared_data, _source(problems=problems)))
+    assert [c.what for c in found] == [
+        *(f"not read: {problem}" for problem in problems[:3]),
+        "not read: 7 more (--json)",
+    ]
+
+
+def test_a_source_that_brings_nothing(shared_data: Path) -> None:
+    silent = _source(name="prometheus 1", instances=frozenset(), problems=("AuthFailed: 401",))
+    empty = _source(name="prometheus 2", instances=frozenset(), setting=("sources", 2))
+    plan = plan_with()
+    found = checkup(
+        scrapes_of({"a:1": page_text(shared_data)}, ago(5)),
+        targets_of(plan, "a:1"),
+        plan,
+        False,
+        now=NOW,
+        sources=[_source(), silent, empty],
+    )
+    first, second = trouble(found)
+    assert (first.status, first.what) == ("MISSING", "no scrapes: AuthFailed: 401")
+    assert "answers, but has no vLLM server" in second.what
+    assert second.setting == ("sources", 2, "match")
+    assert not found.ready
