@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+
+
+def names_of(field: GpuField) -> tuple[str, ...]:
+    """The names that a field may come under, the preferred one first.
+
+    A pipeline that goes by OpenMetrics (OpenTelemetry's collector, for example) appends _total to
+    a counter's name.
+    """
+    if not field.column.endswith("_total"):
+        return field.dcgm_names
+    return (*field.dcgm_names, *(f"{name}_total" for name in field.dcgm_names))
+
 
 # (name, index of its field in GPU_FIELDS, 0 for the preferred name)
 DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
     (name, index, rank)
     for index, field in enumerate(GPU_FIELDS)
-    for rank, name in enumerate(field.dcgm_names)
+    for rank, name in enumerate(names_of(field))
 )
 DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm import DCGM_NAME_INDEX, Gpu, gpu_of, own_pods
+from driftwatch.collect.dcgm import DCGM_NAME_INDEX, Gpu, gpu_of, names_of, own_pods
 from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.gpu_schema import GPU_FIELDS
@@ -109,7 +109,7 @@ class DcgmPrometheusSource:
         self._ranges = RangeAsker(asker, budget_seconds=budget_seconds)
         self._step_ms = max(1, round(step_seconds * 1000))
         matching = matchers(selector or {})
-        self._queries = [(field, select(field.dcgm_names, matching)) for field in GPU_FIELDS]
+        self._queries = [(field, select(names_of(field), matching)) for field in GPU_FIELDS]
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
         self._fleet = _Fleet()
         self._own: dict[_Exporter, frozenset[str]] = {}  # pods of the exporters themselves

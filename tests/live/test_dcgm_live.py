@@ -1,0 +1,172 @@
+"""DCGM through Debian's Prometheus: both label schemes, and a server joined to its GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.dcgm_pages import DcgmPagesSource
+from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
+from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.service.configured import sources_of
+from driftwatch.settings import Settings
+from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
+from driftwatch.testing.exposition_server import read_pages
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+
+pytestmark = pytest.mark.usefixtures("real_prometheus")
+
+OWN = {"pod": "gpu-metrics-7mqjg", "namespace": "gpu-operator", "container": "exporter"}
+BUSY = FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))
+IDLE = FakeGpu(1, "GPU-b")
+EMPTY = FakeGpu(2, "GPU-c", workload=workload("", "", ""))  # as old exporters write it
+ROWS = [
+    ("GPU-a", "prod", "vllm-0", "vllm"),
+    ("GPU-b", None, None, None),
+    ("GPU-c", None, None, None),
+]
+
+
+def job(name: str, exporter: DcgmExporter, *, honor: bool, **more: Any) -> dict[str, Any]:
+    target = {"targets": [exporter.instance], "labels": OWN}
+    return {"job_name": name, "honor_labels": honor, "static_configs": [target], **more}
+
+
+def wait_for(server: PrometheusServer, text: str, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(server.query(text)) != count:
+        assert time.monotonic() < deadline, server.query(text)
+        time.sleep(0.1)
+
+
+def soon() -> tuple[datetime, datetime]:
+    """An interval with one time of a grid of seconds, at which all that is seen now is seen."""
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    return at, at + timedelta(milliseconds=500)
+
+
+def source_of(server: PrometheusServer, job: str) -> DcgmPrometheusSource:
+    return DcgmPrometheusSource(
+        PrometheusAsker(server.url), selector={"job": job}, step_seconds=1, name=job
+    )
+
+
+@pytest.fixture(scope="module")
+def exporter() -> Iterator[DcgmExporter]:
+    with DcgmExporter(dcgm_page([BUSY, IDLE, EMPTY])) as exporter:
+        yield exporter
+
+
+@pytest.fixture(scope="module")
+def server(real_prometheus: None, exporter: DcgmExporter) -> Iterator[PrometheusServer]:
+    no_up = [{"source_labels": ["__name__"], "regex": "DCGM_.*", "action": "keep"}]
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [
+            job("aside", exporter, honor=False),
+            job("honoured", exporter, honor=True),
+            {
+                "job_name": "bare",
+                "honor_labels": False,
+                "static_configs": [{"targets": [exporter.instance]}],
+                "metric_relabel_configs": no_up,
+            },
+        ],
+    }
+    with PrometheusServer(config) as server:
+        wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 9)
+        wait_for(server, "up == 1", 3)
+        yield server
+
+
+@pytest.mark.parametrize("scheme", ["aside", "honoured", "bare"])
+def test_each_label_scheme_gives_the_page(
+    server: PrometheusServer, exporter: DcgmExporter, scheme: str
+) -> None:
+    since, until = soon()
+    source = source_of(server, scheme)
+    found = source.collect(since, until)
+    source.close()
+    assert found.problems == ()
+    assert found.scrapes.is_empty()
+    assert found.gpus.select("uuid", "namespace", "pod", "container").rows() == ROWS
+    page = DcgmPagesSource([exporter.url], ManualClock(since))
+    truth = page.collect(since, until).gpus
+    page.close()
+    assert found.gpus.equals(truth)
+
+
+def test_a_gpu_is_given_to_a_pod_and_the_exporter_goes(real_prometheus: None) -> None:
+    # all are idle at first: nothing but up tells whose pod the label is
+    with DcgmExporter(dcgm_page([IDLE])) as exporter:
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [job("aside", exporter, honor=False)],
+        }
+        with PrometheusServer(config) as server:
+            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 1)
+            wait_for(server, "up == 1", 1)
+            source = source_of(server, "aside")
+
+            def pods() -> list[str | None]:
+                found = source.collect(*soon())
+                assert found.problems == ()
+                return found.gpus["pod"].to_list()
+
+            assert pods() == [None]
+            held = FakeGpu(1, "GPU-b", workload=workload("prod", "vllm-7"))
+            exporter.page = dcgm_page([held])
+            wait_for(server, 'DCGM_FI_DEV_SM_CLOCK{exported_pod="vllm-7"}', 1)
+            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 1)
+            assert pods() == ["vllm-7"]
+            exporter.page = ""
+            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 0)
+            gone = source.collect(*soon())
+            source.close()
+    assert gone.gpus.is_empty()
+    (problem,) = gone.problems
+    assert problem.where == exporter.instance
+    assert problem.reason.startswith("no DCGM series any more")
+
+
+def test_a_server_and_its_gpus_from_one_history(shared_data: Path, tmp_path: Path) -> None:
+    pages = read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")[:120]
+    labels = {"job": "vllm", "instance": "10.0.0.1:8000", "namespace": "prod", "pod": "vllm-0"}
+    backfill(pages, labels, tmp_path / "blocks")
+    hot = FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))
+    dcgm = [(at, dcgm_page([hot, IDLE])) for at, _ in pages[::6]]
+    # as Prometheus stores it with honorLabels true; the idle GPU carries no pod
+    backfill(dcgm, {"job": "dcgm", "instance": "10.0.0.1:9400"}, tmp_path / "blocks")
+    first = datetime.fromtimestamp(pages[0][0], UTC)
+    last = datetime.fromtimestamp(pages[-1][0], UTC)
+    with PrometheusServer(blocks=tmp_path / "blocks") as server:
+        said = {
+            "sources": [
+                {"prometheus": server.url, "match": {"job": "vllm"}, "dcgm_match": {"job": "dcgm"}}
+            ]
+        }
+        servers, gpus = sources_of(Settings.model_validate(said), ManualClock(last))
+        found, readings = servers.collect(first, last), gpus.collect(first, last)
+        servers.close()
+        gpus.close()
+    assert found.problems == readings.problems == ()
+    assert {(t.labels["namespace"], t.labels["pod"]) for t in found.targets.values()} == {
+        ("prod", "vllm-0")
+    }
+    pods = readings.gpus.filter(uuid="GPU-a").select("namespace", "pod").unique().rows()
+    assert pods == [("prod", "vllm-0")]
+    assert readings.gpus.filter(uuid="GPU-b")["pod"].unique().to_list() == [None]
+    times = readings.gpus["time"].unique()
+    assert {at.second % 30 for at in times} == {0}
+    assert first <= times.min() <= times.max() < last  # type: ignore[operator]
+    (watts,) = readings.gpus["power_watts"].unique()
+    assert watts == 512.25
+    default = {f.column for f in GPU_FIELDS if f.on_by_default}
+    assert {column for column in default if readings.gpus[column].null_count()} == set()
