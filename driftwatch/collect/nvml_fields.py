@@ -14,7 +14,7 @@ from typing import Any, Final
 import pynvml
 
 from driftwatch.collect.gpu_schema import BLANK_FROM, GPU_FIELDS
-from driftwatch.collect.nvml_calls import Unread, of_code
+from driftwatch.collect.nvml_calls import Unread
 
 # Asks one call: NVML's function and what it takes after the handle. Raises Unread.
 Ask = Callable[[str, Sequence[Any]], Any]
@@ -69,12 +69,6 @@ _TOLD: Final[Mapping[str, _Told]] = {
     "framebuffer_free_bytes": _Told(lambda memory: float(memory.free), of_instance=True),
     "clock_event_reasons": _Told(float),
 }
-GPM_METRICS: Final[Mapping[str, int]] = {
-    "engine_active_ratio": pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
-    "sm_active_ratio": pynvml.NVML_GPM_METRIC_SM_UTIL,
-    "tensor_active_ratio": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
-    "dram_active_ratio": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
-}
 # A share of a whole can be over it by what rounding adds, not by more.
 _SHARE_OVER: Final = 0.01
 
@@ -120,10 +114,10 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
         if isinstance(answer, Unread):
             reading.leave(column.column, answer)
         else:
-            _take(reading, column.column, told.value(answer))
+            take(reading, column.column, told.value(answer))
 
 
-def _take(reading: Reading, column: str, value: float) -> None:
+def take(reading: Reading, column: str, value: float) -> None:
     """The value, unless it is none: a blank of the driver, or a share beyond the whole."""
     if not math.isfinite(value) or value >= BLANK_FROM:
         reading.leave(column, Unread(f"{value:g} is no value"))
@@ -146,27 +140,6 @@ def _answer(ask: Ask, name: str, arguments: tuple[Any, ...]) -> Any:
             if error.code not in _OLD_DRIVER:
                 return why
     return why
-
-
-def gpm_question(before: Any, after: Any) -> Any:
-    """What ``nvmlGpmMetricsGet`` is asked: the metrics between two samples."""
-    asked = pynvml.c_nvmlGpmMetricsGet_t()
-    asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-    asked.numMetrics = len(GPM_METRICS)
-    asked.sample1, asked.sample2 = before, after
-    for place, metric in enumerate(GPM_METRICS.values()):
-        asked.metrics[place].metricId = metric
-    return asked
-
-
-def take_gpm(reading: Reading, answered: Any) -> None:
-    """Fill the columns that GPM gives; each metric has a result of its own."""
-    for place, column in enumerate(GPM_METRICS):
-        metric = answered.metrics[place]
-        if metric.nvmlReturn != pynvml.NVML_SUCCESS:
-            reading.leave(column, of_code(metric.nvmlReturn))
-        else:
-            _take(reading, column, metric.value / 100)
 
 
 def leave_all(reading: Reading, columns: Iterable[str], why: Unread) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -13,14 +12,8 @@ import pynvml
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS
 from driftwatch.collect.nvml_calls import CALL_SECONDS, Lane, Unread, function
-from driftwatch.collect.nvml_fields import (
-    GPM_METRICS,
-    Reading,
-    gpm_question,
-    leave_all,
-    read_fields,
-    take_gpm,
-)
+from driftwatch.collect.nvml_fields import Reading, leave_all, read_fields
+from driftwatch.collect.nvml_gpm import GPM_METRICS, GpmSamples, take_gpm
 
 # of all calls on one GPU in one reading
 GPU_SECONDS: Final = 5.0
@@ -100,9 +93,7 @@ class GpuReader:
         self._lane = Lane(f"driftwatch-nvml-{index}")
         self._handle: Any = None
         self._known: list[_Instance] = []
-        self._gpm: bool | None = None
-        self._samples: dict[int | None, Any] = {}
-        self._spare: list[Any] = []
+        self._gpm = GpmSamples(self._ask)
 
     @property
     def hangs(self) -> bool:
@@ -112,10 +103,7 @@ class GpuReader:
     def release(self) -> None:
         """Free what NVML holds for it, before NVML is stopped."""
         self._lane.begin(CALL_SECONDS)
-        for sample in (*self._spare, *self._samples.values()):
-            with suppress(Unread):
-                self._ask("nvmlGpmSampleFree", sample)
-        self._spare, self._samples = [], {}
+        self._gpm.free()
 
     def renew(self, *, forget: bool) -> None:
         """NVML was started anew: handles and samples of before are void.
@@ -123,8 +111,8 @@ class GpuReader:
         Args:
             forget: the index may mean another GPU now.
         """
-        self._handle, self._gpm = None, None
-        self._samples, self._spare, self._known = {}, [], []
+        self._handle, self._known = None, []
+        self._gpm = GpmSamples(self._ask)
         if forget:
             self.identity = Identity()
 
@@ -142,9 +130,8 @@ class GpuReader:
         instances: list[_Instance | None] = [*self._instances()] or [None]
         # instances of one GPU instance share its samples
         parents = {None if i is None else i.gpu_instance for i in instances}
-        for gone in self._samples.keys() - parents:
-            self._spare.append(self._samples.pop(gone))
-        shares = {parent: self._gpm_shares(parent) for parent in parents}
+        self._gpm.keep(parents)
+        shares = {parent: self._gpm.shares(self._handle, parent) for parent in parents}
         found = [
             self._of(i, board, shares[None if i is None else i.gpu_instance]) for i in instances
         ]
@@ -256,48 +243,6 @@ class GpuReader:
             reading.mig_profile = instance.profile
             reading.mig_instance = str(instance.gpu_instance) if alone else instance.name
         return reading
-
-    def _gpm_shares(self, instance: int | None) -> Any:
-        """Shares between the sample of the last reading and one taken now, or an Unread."""
-        try:
-            return self._gpm_between(instance)
-        except Unread as why:
-            return why
-
-    def _gpm_between(self, instance: int | None) -> Any:
-        key = "" if instance is None else f"mig {instance}"
-        if self._gpm is None:
-            told = self._ask("nvmlGpmQueryDeviceSupport", self._handle)
-            self._gpm = told.isSupportedDevice == 1
-        if not self._gpm:
-            raise Unread("NotSupported")
-        before = self._samples.get(instance)
-        after = self._spare.pop() if self._spare else self._ask("nvmlGpmSampleAlloc")
-        try:
-            if instance is None:
-                self._ask("nvmlGpmSampleGet", self._handle, after)
-            else:
-                self._ask("nvmlGpmMigSampleGet", self._handle, instance, after, key=key)
-        except Unread as why:
-            self._put_back(after, why)
-            raise
-        self._samples[instance] = after
-        if before is None:
-            raise Unread("needs two readings")
-        try:
-            taken = self._ask("nvmlGpmMetricsGet", gpm_question(before, after), key=key)
-        except Unread as why:
-            self._put_back(before, why)
-            if why.hangs:
-                del self._samples[instance]
-            raise
-        self._spare.append(before)
-        return taken
-
-    def _put_back(self, sample: Any, why: Unread) -> None:
-        """Keep the sample for later, unless a call that hangs may still write to it."""
-        if not why.hangs:
-            self._spare.append(sample)
 
     def _processes(self, handle: Any, key: str) -> tuple[int, ...] | Unread:
         """Ids of the processes that compute there, in order."""

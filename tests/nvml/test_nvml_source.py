@@ -15,6 +15,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect import nvml_calls, nvml_fields, nvml_library
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA
 from driftwatch.collect.nvml import NvmlSource
+from driftwatch.collect.nvml_gpm import GPM_METRICS
 from driftwatch.collect.schema import Collected
 
 GIB = 2.0**30
@@ -55,7 +56,7 @@ def why(row: dict[str, Any], column: str) -> str | None:
 
 
 def test_every_column_that_nvml_has_a_call_for_is_filled_by_one_table() -> None:
-    tables = [set(nvml_fields._TOLD), set(nvml_fields.GPM_METRICS)]
+    tables = [set(nvml_fields._TOLD), set(GPM_METRICS)]
     assert tables[0] | tables[1] == {field.column for field in GPU_FIELDS if field.nvml_call}
     assert tables[0] & tables[1] == set()
 
@@ -126,14 +127,14 @@ def test_an_old_driver_is_asked_by_its_old_names(
     assert told["clock_event_reasons"] == 4.0
     assert told["temperature_celsius"] == 61.0
     assert told["framebuffer_used_bytes"] == 70 * GIB  # reserved memory is in it
-    for column in nvml_fields.GPM_METRICS:
+    for column in GPM_METRICS:
         assert why(told, column) == "n/a: FunctionNotFound"
 
 
 def test_shares_need_two_samples(stand_in: StandIn, source: NvmlSource) -> None:
     stand_in.say("gpus 1", "value gpm 0 1", "value gpm_sample 0 7")
     first = row(collect(source))
-    for column in nvml_fields.GPM_METRICS:
+    for column in GPM_METRICS:
         assert why(first, column) == "n/a: needs two readings"
     stand_in.say("value gpm_sample 0 47", "value gpm_result_5 * 3")
     second = row(collect(source))
