@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import gpus_told_once
+from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
@@ -116,7 +116,8 @@ def evaluate(
     there = roster(state, collected, sources, pl.concat([state.scrapes, brought]), plan)
     state = _without(state, there.reborn)
     scrapes = _together([state.scrapes, brought])
-    gpus = gpus_told_once([state.gpus, *(c.gpus for c in collected)], until - HISTORY)
+    read = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
+    gpus = gpus_told_once([state.gpus, read], (state.evaluated_until or until - CATCH_UP) - HISTORY)
     first, last = _first_minute(replace(state, scrapes=scrapes), until), _floor(until)
     reasons = there.gone or {}
     departures = replace(state.departures, origins=there.origins, retired=there.retired)
@@ -146,6 +147,7 @@ def evaluate(
         unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
         retired={**reasons, **{k: why for p in pieces for k, why in p.retired.items()}},
         reborn=there.reborn,
+        gpus=read,
     )
 
 
@@ -229,6 +231,7 @@ def _piece(
     after = replace(
         state,
         scrapes=recent(state.scrapes, last),
+        gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
         evaluated_until=last,
         carried=table.carried,
         incidents={key: _with_page(incident, pages) for key, incident in incidents.items()},
