@@ -36,11 +36,12 @@ from driftwatch.diagnose.thresholds import (
     POWER_OF_TWO_BAND,
     SMALLEST_BUDGET_TOKENS,
 )
-from driftwatch.signals.as_of import at_end
+from driftwatch.signals.as_of import at_end, keys
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.scrapes_inside import inside
 
 _KEY = list(KEY_COLUMNS)
+_NONE = pl.lit(None, dtype=pl.Float64)
 
 CARRIED_SCHEMA: dict[str, type[pl.DataType]] = {
     "instance": pl.String,
@@ -56,6 +57,7 @@ def infer_max_num_seqs(
     carried: pl.DataFrame,
     carried_until: pl.Expr | None = None,
     budgets: pl.DataFrame | None = None,
+    pairs: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The cap as far as it shows at each window's end.
 
@@ -70,33 +72,35 @@ def infer_max_num_seqs(
         carried: :data:`CARRIED_SCHEMA`, what an earlier evaluation of the same targets knew.
         carried_until: end of that evaluation (a datetime literal); None = nothing carried.
         budgets: instance, engine, max_num_batched_tokens (NULL = unknown) of the targets.
+        pairs: ``inside(facts, windows)`` where that was made already.
 
     Returns:
         The windows' instance, engine, end with ``plateau`` (NULL = not shown) and
         ``running_max`` (since the epoch began).
     """
+    by = keys(facts)
     before = _carried_epoch(facts, carried, carried_until)
     levels = (
-        facts.join(before, on=[*_KEY, "epoch"], how="left", maintain_order="left")
+        facts.select(*by, "time", "epoch", "running")
+        .join(before, on=[*by, "epoch"], how="left", maintain_order="left")
         .with_columns(
             running_max=pl.max_horizontal(
-                pl.col("running").cum_max().forward_fill().over([*_KEY, "epoch"]),
+                pl.col("running").cum_max().forward_fill().over([*by, "epoch"]),
                 "carried_running_max",
             )
         )
-        .select([*_KEY, "time", "epoch", "running_max", "carried_plateau"])
+        .select([*by, "time", "epoch", "running_max", "carried_plateau"])
     )
     # beyond the look-back the epoch is over, whether or not a scrape comes to begin the next one
     last = at_end(
-        windows.select([*_KEY, "start", "end"]),
+        windows.select([*dict.fromkeys((*_KEY, *by)), "start", "end"]),
         levels,
         tolerance=timedelta(seconds=MAX_GAP_SECONDS),
     )
-    found = last.join(_candidates(inside(facts, windows), budgets), on="window", how="left").sort(
-        [*_KEY, "end"]
-    )
+    candidates = _candidates(inside(facts, windows) if pairs is None else pairs, budgets)
+    found = last.join(candidates, on="window", how="left").sort([*by, "end"])
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
-    known = pl.coalesce(confirmed.forward_fill().over([*_KEY, "epoch"]), pl.col("carried_plateau"))
+    known = pl.coalesce(confirmed.forward_fill().over([*by, "epoch"]), pl.col("carried_plateau"))
     return (
         found.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
         .sort("window")
@@ -109,8 +113,9 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
     if budgets is None:
         pairs = pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
     else:
-        known = budgets.select(*_KEY, "max_num_batched_tokens")
-        pairs = pairs.join(known, on=_KEY, how="left", maintain_order="left")
+        by = keys(pairs)
+        known = budgets.select(*by, "max_num_batched_tokens")
+        pairs = pairs.join(known, on=by, how="left", maintain_order="left")
     fullness = pl.col("tokens_per_step") / pl.col("max_num_batched_tokens")
     queued = pairs.filter(
         (pl.col("capacity") > 0)
@@ -175,19 +180,10 @@ def _carried_epoch(
     facts: pl.DataFrame, carried: pl.DataFrame, until: pl.Expr | None
 ) -> pl.DataFrame:
     """What was carried, keyed by the epoch it still describes."""
-    empty = pl.DataFrame(
-        schema={
-            **dict.fromkeys(_KEY, pl.String),
-            "epoch": pl.Int64,
-            "carried_plateau": pl.Float64,
-            "carried_running_max": pl.Float64,
-        }
-    )
+    by = keys(facts)
     if until is None or carried.is_empty():
-        return empty
-    last_epoch = (
-        facts.filter(pl.col("time") < until).group_by(_KEY).agg(epoch=pl.col("epoch").last())
-    )
-    return last_epoch.join(carried, on=_KEY).select(
-        *_KEY, "epoch", carried_plateau="plateau", carried_running_max="running_max"
+        return facts.select(*by, "epoch", carried_plateau=_NONE, carried_running_max=_NONE).clear()
+    last_epoch = facts.filter(pl.col("time") < until).group_by(by).agg(epoch=pl.col("epoch").last())
+    return last_epoch.join(carried, on=by).select(
+        *by, "epoch", carried_plateau="plateau", carried_running_max="running_max"
     )

@@ -8,10 +8,13 @@ a plain running sum, so a window is a difference of two scrapes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.collect.schema import KEY_COLUMNS, in_order
+from driftwatch.signals.as_of import keys
 
 # Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
 MAX_GAP_SECONDS = 300.0
@@ -21,6 +24,14 @@ START_TIME_TOLERANCE_SECONDS = 1.0
 _KEY = list(KEY_COLUMNS)
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
 _EDGES = tuple(f"{name}_edges" for name in HISTOGRAMS)
+# What is compared with its last known value, however long ago that was.
+COMPARED = (
+    *_MONOTONE,
+    "process_start_time_seconds",
+    "created_seconds",
+    "cache_config",
+    *_EDGES,
+)
 # Gauges whose window mean is asked for; the process's own times are not signals.
 MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
 
@@ -41,9 +52,9 @@ def _previous(scrapes: pl.DataFrame, column: str) -> pl.Expr:
     A column that is known everywhere needs no filling, and then a row's own predecessor does,
     which is several times faster; on a target's first row that is another target's.
     """
-    if scrapes[column].null_count() == 0:
+    if scrapes[column].null_count() in (0, len(scrapes)):
         return pl.col(column).shift(1)
-    return pl.col(column).forward_fill().shift(1).over(_KEY)
+    return pl.col(column).forward_fill().shift(1).over(keys(scrapes))
 
 
 _NOT_FIRST = pl.col("previous_time").is_not_null()
@@ -65,32 +76,37 @@ def _fell(scrapes: pl.DataFrame, column: str) -> pl.Expr:
     return (pl.col(column) < _previous(scrapes, column)).fill_null(False) & _NOT_FIRST
 
 
-def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
+def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
     """Usable scrapes with their continuity, sorted by target and time.
 
     Args:
         scrapes: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
             several rows of a target with the same time the first counts.
+        known: per target and ``time`` of its first row here the last known values of
+            :data:`COMPARED`, where scrapes before it are known to somebody; None = to nobody.
 
     Returns:
         The rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
         ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's
-        first row); ``epoch`` (counts up within a target); ``from_zero`` (the epoch began with a
-        restart: its counters started at 0); ``step_microseconds`` (time since the previous scrape
-        that this scrape's increments cover, 0 where there is none).
+        first row); ``epoch`` (counts up within a target) and ``epoch_starts``;
+        ``step_microseconds`` (time since the previous scrape that this scrape's increments cover,
+        0 where there is none).
     """
-    usable = in_order(scrapes.filter(pl.col("ok")))
-    told_before = pl.col("time") == pl.col("time").shift(1).over(_KEY)
+    by = keys(scrapes)
+    usable = scrapes.filter(pl.col("ok"))
+    usable = usable.sort("target", "time", maintain_order=True) if by != _KEY else in_order(usable)
+    told_before = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*by, "time"))
     usable = usable.filter(~told_before.fill_null(False)).with_columns(
-        previous_time=pl.col("time").shift(1).over(_KEY)
+        previous_time=pl.col("time").shift(1).over(by)
     )
-    fell = pl.any_horizontal([_fell(usable, c) for c in _MONOTONE])
-    usable = usable.with_columns(
+    seen = usable if known is None else with_known(usable, known, COMPARED)
+    fell = pl.any_horizontal([_fell(seen, c) for c in _MONOTONE])
+    flags = seen.select(
         restarted=fell
-        | _changed(usable, "process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
-        | _changed(usable, "created_seconds", START_TIME_TOLERANCE_SECONDS),
-        configuration_changed=_changed(usable, "cache_config"),
-        edges_changed=pl.any_horizontal([_changed(usable, c) for c in _EDGES]),
+        | _changed(seen, "process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
+        | _changed(seen, "created_seconds", START_TIME_TOLERANCE_SECONDS),
+        configuration_changed=_changed(seen, "cache_config"),
+        edges_changed=pl.any_horizontal([_changed(seen, c) for c in _EDGES]),
         after_gap=(
             (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds()
             > MAX_GAP_SECONDS * 1000
@@ -98,15 +114,29 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
     )
     first = pl.col("previous_time").is_null()
     begins = pl.any_horizontal("restarted", "configuration_changed", "edges_changed", "after_gap")
-    usable = usable.with_columns(
-        epoch=begins.cast(pl.Int64).cum_sum().over(_KEY),
+    usable = usable.with_columns(flags).with_columns(
+        epoch=begins.cast(pl.Int64).cum_sum().over(by),
         epoch_starts=begins | first,
     )
-    usable = usable.with_columns(
-        from_zero=pl.col("restarted").first().over([*_KEY, "epoch"]),
-        epoch_time=pl.col("time").first().over([*_KEY, "epoch"]),
-    )
     return usable.with_columns(step_microseconds=_step_microseconds())
+
+
+def with_known(scrapes: pl.DataFrame, known: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """The rows with what was known before where the row itself says nothing.
+
+    Args:
+        scrapes: any columns of the scrape table.
+        known: per target and time some of ``columns``.
+        columns: which ones to fill.
+    """
+    wanted = [c for c in columns if scrapes[c].null_count() and c in known.columns]
+    if not wanted or known.is_empty():
+        return scrapes
+    by = [*keys(scrapes), "time"]
+    before = scrapes.select(by).join(
+        known.select(*by, *wanted), on=by, how="left", maintain_order="left"
+    )
+    return scrapes.with_columns(pl.coalesce(pl.col(c), before[c]).alias(c) for c in wanted)
 
 
 def _step_microseconds() -> pl.Expr:

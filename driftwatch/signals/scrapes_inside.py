@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.signals.as_of import at_end, at_start
-
-_KEY = list(KEY_COLUMNS)
+from driftwatch.signals.as_of import at_end, at_start, keys
 
 
 def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
@@ -17,19 +14,20 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         epochs: from :func:`driftwatch.signals.continuity.with_epochs`.
 
     Returns:
-        instance, engine, time, epoch, ``running``, ``capacity`` (waiting for capacity),
-        ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the previous
+        instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
+        capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the previous
         scrape of the epoch, NULL on its first), ``several_api_servers``, and ``stalled``
         (requests run, and no token came since the previous scrape of the epoch).
     """
-    epoch = [*_KEY, "epoch"]
+    by = keys(epochs)
+    same = ~pl.col("epoch_starts")  # else the row before is of another epoch, or target
 
     def increase(column: str) -> pl.Expr:
-        return pl.col(column) - pl.col(column).shift(1).over(epoch)
+        return pl.when(same).then(pl.col(column) - pl.col(column).shift(1))
 
     steps = increase("iteration_tokens_count")
     return epochs.select(
-        *_KEY,
+        *by,
         "time",
         "epoch",
         "several_api_servers",
@@ -56,22 +54,19 @@ def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         ``window`` (row number in ``windows``) and the facts; start <= time < end.
     """
     rows = facts.with_row_index("row")
-    asked = windows.select([*_KEY, "start", "end"])
-    last = at_end(asked, rows.select([*_KEY, "time", "row", "epoch"]))
-    first = at_start(asked, rows.select([*_KEY, "time", "row"]))
+    by = keys(facts)
+    asked = windows.select([*by, "start", "end"])
+    last = at_end(asked, rows.select([*by, "time", "row", "epoch"]))
+    first = at_start(asked, rows.select([*by, "time", "row"]))
     spans = (
         last.drop_nulls("row")
         .filter(pl.col("time") >= pl.col("start"))
-        .select("window", "epoch", *_KEY, last_row="row")
-        .join(first.select("window", first_row="row"), on="window")
+        .select("window", "epoch", last_row="row")
+        .join(first.select("window", first_row="row"), on="window", maintain_order="left")
         .with_columns(row=pl.int_ranges("first_row", pl.col("last_row") + 1))
-        .explode("row", empty_as_null=True)
         .select("window", "row", window_epoch="epoch")
-        .with_columns(pl.col("row").cast(rows.schema["row"]))
+        .explode("row", empty_as_null=True)
     )
-    return (
-        spans.join(rows, on="row")
-        .filter(pl.col("epoch") == pl.col("window_epoch"))
-        .drop("row", "window_epoch")
-        .sort("window", "time")
-    )
+    found = rows.drop("row").select(pl.all().gather(spans["row"]))
+    found = spans.select("window", "window_epoch").hstack(found)
+    return found.filter(pl.col("epoch") == pl.col("window_epoch")).drop("window_epoch")

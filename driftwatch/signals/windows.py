@@ -14,32 +14,48 @@ the last epoch's beginning is left out. Without ``cut`` the epochs inside are ad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.signals.as_of import at_end, at_start
+from driftwatch.signals.as_of import at_end, at_start, keys
 from driftwatch.signals.continuity import MEAN_GAUGES, in_seconds
 
 Kind = Literal["chained", "whole"]
 
 _KEY = list(KEY_COLUMNS)
 _WINDOW = [*_KEY, "start", "end"]
-_SUMS = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
-_LISTS = tuple(f"{h}_buckets" for h in HISTOGRAMS)
-_EDGES = tuple(f"{h}_edges" for h in HISTOGRAMS)
+SUMS = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
 
 
-def totals(epochs: pl.DataFrame, windows: pl.DataFrame, *, kind: Kind, cut: bool) -> pl.DataFrame:
+def totals(
+    epochs: pl.DataFrame,
+    windows: pl.DataFrame,
+    *,
+    kind: Kind,
+    cut: bool,
+    values: Sequence[pl.DataFrame] | None = None,
+    sums: Sequence[str] = SUMS,
+    histograms: Sequence[str] = HISTOGRAMS,
+    means: bool = True,
+) -> pl.DataFrame:
     """Additive totals per window.
 
     Args:
-        epochs: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`).
+        epochs: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`); with
+            ``values`` only continuity, gauges and ``serial`` (a scrape's number).
         windows: columns instance, engine, start, end; one row per window asked for.
         kind: chained or whole (see the module's text).
         cut: leave out what came before the last epoch in the window.
+        values: counters and histograms by ``serial``, in any number of frames; at least of the
+            scrapes that a window ends or starts with. None = they are in ``epochs``.
+        sums: which counters, histogram sums and counts.
+        histograms: whose buckets.
+        means: the gauges' means too.
 
     Returns:
         The windows, in their order, with: increases of every counter, histogram ``_sum`` and
@@ -49,29 +65,49 @@ def totals(epochs: pl.DataFrame, windows: pl.DataFrame, *, kind: Kind, cut: bool
         ``model_name``, ``cache_config``, ``several_api_servers``. NULL where the window has no
         scrape, or a series is on neither or only one of the two scrapes.
     """
+    wanted = _Wanted(tuple(sums), tuple(histograms))
     numbered = _numbered(epochs)
-    asked = windows.select(_WINDOW).with_row_index("window")
+    asked = windows.select([*_WINDOW, *_number_of(numbered)]).with_row_index("window")
     bounds = _bounds(numbered, asked, kind)
     parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
-    found = _differences(numbered, parts)
+    found = _differences(numbered, parts, values, wanted)
     if not cut:
-        found = _added_up(found)
-    means = _gauge_means(numbered, parts)
-    return (
-        asked.join(found, on="window", how="left", maintain_order="left")
-        .join(means, on="window", how="left", maintain_order="left")
-        .drop("window")
-        .with_columns(
-            pl.col("scrapes").fill_null(0.0),
-            pl.col("duration_seconds").fill_null(0.0),
+        found = _added_up(found, wanted)
+    rows = asked.join(found, on="window", how="left", maintain_order="left")
+    if means:
+        rows = rows.join(
+            _gauge_means(numbered, parts), on="window", how="left", maintain_order="left"
         )
+    return rows.drop("window", *_number_of(numbered)).with_columns(
+        pl.col("scrapes").fill_null(0.0),
+        pl.col("duration_seconds").fill_null(0.0),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    sums: tuple[str, ...]
+    histograms: tuple[str, ...]
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        return tuple(f"{h}_buckets" for h in self.histograms)
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        return tuple(f"{h}_edges" for h in self.histograms)
+
+
+def _number_of(epochs: pl.DataFrame) -> list[str]:
+    return [c for c in keys(epochs) if c not in _KEY]
 
 
 def _numbered(epochs: pl.DataFrame) -> pl.DataFrame:
     """Rows numbered from 0, with the running sum of covered time (whole numbers: exact)."""
+    by = keys(epochs)
+    same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in by).fill_null(False)
     return epochs.with_columns(
-        microseconds=pl.col("step_microseconds").cum_sum().over(_KEY)
+        microseconds=pl.col("step_microseconds").cum_sum(), has_before=same
     ).with_row_index("row")
 
 
@@ -81,14 +117,13 @@ def _gauge_means(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     Added up scrape by scrape, not as a difference of running sums: a mean must not depend, not
     even in its last digit, on how much history lies before the window.
     """
-    scrapes = (
-        parts.select("window", row=pl.int_ranges("first", pl.col("last") + 1))
-        .explode("row", empty_as_null=True)
-        .with_columns(pl.col("row").cast(pl.UInt32))
+    scrapes = parts.select("window", row=pl.int_ranges("first", pl.col("last") + 1)).explode(
+        "row", empty_as_null=True
     )
-    values = numbered.select("row", *MEAN_GAUGES)
+    values = numbered.select(pl.col(MEAN_GAUGES).gather(scrapes["row"]))
     return (
-        scrapes.join(values, on="row", maintain_order="left")
+        scrapes.select("window")
+        .hstack(values)
         .group_by("window", maintain_order=True)
         .agg(pl.col(g).mean().alias(f"{g}_mean") for g in MEAN_GAUGES)
     )
@@ -100,34 +135,35 @@ def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataF
     Returns:
         window, first, last (row numbers), before (row number or NULL).
     """
-    rows = numbered.select([*_KEY, "time", "row"])
-    last = at_end(asked.drop("window"), rows, inclusive=kind == "whole")
-    first = at_start(asked.drop("window"), rows)
-    both = last.select("window", last="row", last_time="time", start="start").join(
-        first.select("window", first="row"), on="window"
+    rows = numbered.select([*keys(numbered), "time", "row"])
+    spans = asked.drop("window")
+    last = at_end(spans, rows, inclusive=kind == "whole")
+    first = at_start(spans, rows)
+    both = last.select("window", "start", last="row", last_time="time").with_columns(
+        first=first["row"]
     )
-    both = both.filter(pl.col("last_time") >= pl.col("start"))
-    starts_target = numbered.select(first="row", has_before=pl.col("previous_time").is_not_null())
-    return both.join(starts_target, on="first").select(
+    # a window without a row ends before its first one
+    both = both.filter((pl.col("last_time") >= pl.col("start")) & pl.col("first").is_not_null())
+    return both.select(
         "window",
         "first",
         "last",
-        before=pl.when(pl.col("has_before") & (kind == "chained")).then(
+        before=pl.when(_at(numbered, both["first"], "has_before") & (kind == "chained")).then(
             pl.col("first").cast(pl.Int64) - 1
         ),
     )
 
 
+def _at(numbered: pl.DataFrame, rows: pl.Series, column: str) -> pl.Series:
+    return numbered[column].gather(rows)
+
+
 def _cut_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
     """One part per window: its last epoch."""
-    epoch_first = numbered.filter("epoch_starts").select(*_KEY, "epoch", epoch_first="row")
-    rows = numbered.select([*_KEY, "epoch", "row"]).join(
-        epoch_first, on=[*_KEY, "epoch"], maintain_order="left"
-    )
+    same = pl.col("has_before") & (pl.col("epoch") == pl.col("epoch").shift(1))
+    first = numbered.select(pl.when(~same).then("row").cum_max().forward_fill()).to_series()
     return _with_base(
-        bounds.join(rows.select(last="row", epoch_first="epoch_first"), on="last").with_columns(
-            first_of_part=pl.max_horizontal("first", "epoch_first")
-        ),
+        bounds.with_columns(first_of_part=pl.max_horizontal("first", first.gather(bounds["last"]))),
         numbered,
     )
 
@@ -162,8 +198,10 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
     the part's own first scrape; NULL with ``from_zero`` when the part's epoch began with a
     restart inside the window, for then its counters started at 0.
     """
-    flags = numbered.select(first_of_part="row", starts="epoch_starts", from_zero="restarted")
-    joined = parts.join(flags, on="first_of_part", maintain_order="left")
+    joined = parts.with_columns(
+        starts=_at(numbered, parts["first_of_part"], "epoch_starts"),
+        from_zero=_at(numbered, parts["first_of_part"], "restarted"),
+    )
     inside = pl.col("first_of_part") > pl.col("first")
     chained = pl.col("before").is_not_null()
     zero = pl.col("starts") & pl.col("from_zero") & (inside | chained)
@@ -186,41 +224,65 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+def _values(
+    numbered: pl.DataFrame,
+    rows: pl.Series,
+    values: Sequence[pl.DataFrame] | None,
+    columns: Sequence[str],
+) -> pl.DataFrame:
+    """Columns of these rows; NULL where the row is NULL."""
+    if values is None:
+        return numbered.select(pl.col(columns).gather(rows))
+    # a column that the kept values of older scrapes lack is asked of no older scrape
+    every = pl.concat(
+        [v.select("serial", *(c for c in columns if c in v.columns)) for v in values],
+        how="diagonal",
+        rechunk=False,
+    )
+    serials = pl.DataFrame({"serial": _at(numbered, rows, "serial")})
+    place = serials.join(
+        every.select("serial").with_row_index("place"),
+        on="serial",
+        how="left",
+        maintain_order="left",
+    )["place"]
+    return every.select(pl.col(columns).gather(place))
+
+
+def _differences(
+    numbered: pl.DataFrame,
+    parts: pl.DataFrame,
+    values: Sequence[pl.DataFrame] | None,
+    wanted: _Wanted,
+) -> pl.DataFrame:
     """Last scrape minus base scrape, per part."""
     carried = ["model_name", "cache_config", "several_api_servers"]
     flags = ["restarted", "configuration_changed"]
-    values = numbered.with_columns(pl.col("row").cast(pl.Int64))
-    parts = parts.with_columns(pl.col("last", "first").cast(pl.Int64))
-    at_last = values.select("row", "time", "microseconds", *_SUMS, *_LISTS, *_EDGES, *carried)
-    at_base = values.select("row", "microseconds", *_SUMS, *_LISTS)
-    at_first = values.select("row", "time", "microseconds", "step_microseconds", *flags)
+    parts = parts.with_columns(pl.col("last", "first", "base").cast(pl.Int64))
+    counted = [*wanted.sums, *wanted.lists]
+    at_last = _values(numbered, parts["last"], values, [*counted, *wanted.edges, *carried])
+    at_base = _values(numbered, parts["base"], values, counted)
     joined = (
-        parts.join(at_last, left_on="last", right_on="row", maintain_order="left")
-        .join(
-            at_base,
-            left_on="base",
-            right_on="row",
-            how="left",
-            suffix="_base",
-            maintain_order="left",
-        )
-        .join(
-            at_first,
-            left_on="first",
-            right_on="row",
-            how="left",
-            suffix="_first",
-            maintain_order="left",
+        parts.hstack(at_last)
+        .hstack(at_base.rename(lambda c: f"{c}_base"))
+        .with_columns(
+            time=_at(numbered, parts["last"], "time"),
+            microseconds=_at(numbered, parts["last"], "microseconds"),
+            microseconds_base=_at(numbered, parts["base"], "microseconds"),
+            time_first=_at(numbered, parts["first"], "time"),
+            microseconds_first=_at(numbered, parts["first"], "microseconds"),
+            step_microseconds=_at(numbered, parts["first"], "step_microseconds"),
+            **{c: _at(numbered, parts["first"], c) for c in flags},
         )
     )
     zero = pl.col("zero")
     sums = [
-        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c) for c in _SUMS
+        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c)
+        for c in wanted.sums
     ]
     lists = [
         pl.when(zero).then(pl.col(c)).otherwise(pl.col(c) - pl.col(f"{c}_base")).alias(c)
-        for c in _LISTS
+        for c in wanted.lists
     ]
     begun = (
         pl.when(zero)
@@ -231,7 +293,7 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
         "window",
         *sums,
         *lists,
-        *_EDGES,
+        *wanted.edges,
         *carried,
         scrapes=(pl.col("last") - pl.col("first") + 1).cast(pl.Float64),
         duration_seconds=in_seconds(pl.col("microseconds") - begun),
@@ -242,7 +304,7 @@ def _differences(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
+def _added_up(parts: pl.DataFrame, wanted: _Wanted) -> pl.DataFrame:
     """Parts of one window added up; windows of one part (nearly all) pass through."""
     counted = parts.with_columns(parts_in_window=pl.len().over("window"))
     single = counted.filter(pl.col("parts_in_window") == 1).drop("parts_in_window")
@@ -251,10 +313,10 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
         return single
     added = several.group_by("window", maintain_order=True).agg(
         # a sum over parts is unknown when a part is unknown
-        *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in _SUMS],
-        *[pl.col(c) for c in _LISTS],
-        *[pl.col(c).drop_nulls().n_unique().alias(f"{c}_kinds") for c in _EDGES],
-        *[pl.col(c).last() for c in _EDGES],
+        *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in wanted.sums],
+        *[pl.col(c) for c in wanted.lists],
+        *[pl.col(c).drop_nulls().n_unique().alias(f"{c}_kinds") for c in wanted.edges],
+        *[pl.col(c).last() for c in wanted.edges],
         *[
             pl.col(c).drop_nulls().last()
             for c in ("model_name", "cache_config", "several_api_servers")
@@ -275,7 +337,7 @@ def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
             ],
             dtype=pl.List(pl.Float64),
         )
-        for lists, edges in zip(_LISTS, _EDGES, strict=True)
+        for lists, edges in zip(wanted.lists, wanted.edges, strict=True)
     )
     return pl.concat([single, added.select(single.columns)])
 
