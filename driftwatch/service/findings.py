@@ -117,6 +117,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     }
     found |= reasons_of(row.get("gpu_reasons"))
     found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
+        found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in found:
         found["slo_missed"] = _slo_unknown(row)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:

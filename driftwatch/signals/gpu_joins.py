@@ -89,9 +89,9 @@ def _with_pods(readings: pl.DataFrame) -> pl.DataFrame:
     counted = (
         named.select(*_DEVICE, "namespace", "pod").unique().group_by(_DEVICE).agg(pods=pl.len())
     )
-    return readings.join(counted, on=_DEVICE, how="left", maintain_order="left").with_columns(
-        pods=pl.col("pods").fill_null(1)
-    )
+    return readings.join(
+        counted, on=_DEVICE, how="left", maintain_order="left", nulls_equal=True
+    ).with_columns(pods=pl.col("pods").fill_null(1))
 
 
 def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,188 @@
+"""GPUs through the whole pipeline: a recorded server, and readings of the GPUs it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.gpu_schema import gpu_frame
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.model import Target, TargetKey
+from driftwatch.notify.explained import explained_json, render_explained
+from driftwatch.service.explain import Window, explain, measured_reference
+from driftwatch.service.plan import Plan, Pool
+from driftwatch.service.replay import replay
+from driftwatch.service.run import Service
+from driftwatch.service.state import Outcome, State
+from driftwatch.service.stored import state_from
+from driftwatch.service.tick import tick
+from driftwatch.store.store import Store
+
+POD = {"namespace": "prod", "pod": "rag-0"}
+
+
+class GpuSource(FrameSource):
+    """A recorded server in a pod, with readings of two GPUs every 30 s; one is lost at minute 6."""
+
+    def __init__(self, frame: pl.DataFrame, targets: dict[TargetKey, Target]) -> None:
+        super().__init__(frame, targets)
+        first, last = frame["time"].min(), frame["time"].max()
+        assert isinstance(first, datetime)
+        assert isinstance(last, datetime)
+        self.span = first, last + timedelta(seconds=1)
+        seconds = int((last - first).total_seconds())
+        self.gpus = gpu_frame([_read(first, s, g) for s in range(7, seconds, 30) for g in "ab"])
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        inside = pl.col("time").is_between(since, until, closed="left")
+        return replace(super().collect(since, until), gpus=self.gpus.filter(inside))
+
+
+def _read(first: datetime, second: int, gpu: str) -> dict[str, Any]:
+    lost = gpu == "b" and second >= 360
+    read: dict[str, Any] = {
+        "utilization_ratio": 0.96,
+        "power_watts": 500.0 + second,
+        "sm_clock_hertz": 1.98e9,
+    }
+    return {
+        "origin": "DCGM",
+        "exporter": "node-1:9400",
+        "time": first + timedelta(seconds=second),
+        "hostname": "node-1",
+        "uuid": f"GPU-{gpu}",
+        **POD,
+        "lost": lost,
+        **(dict.fromkeys(read) if lost else read),
+        "reasons": '{"power_watts":"XID 79"}' if lost else None,
+    }
+
+
+@pytest.fixture(scope="module")
+def server(shared_data: Path) -> GpuSource:
+    recorded = RecordingSource(shared_data / "vllm-0.32" / "run_main")
+    collected = recorded.collect(*recorded.span())
+    targets = {
+        key: replace(target, labels={**target.labels, **POD})
+        for key, target in collected.targets.items()
+    }
+    return GpuSource(collected.scrapes, targets)
+
+
+def plan(gpus: float | None = None) -> Plan:
+    return replace(shipped_plan(), pools=(Pool("rag", gpus_per_replica=gpus),))
+
+
+def live(
+    source: GpuSource, nows: Sequence[datetime], state: State, known: Plan
+) -> tuple[State, list[Outcome]]:
+    outcomes = []
+    for now in nows:
+        state, outcome = tick([source], state, now, known)
+        outcomes.append(outcome)
+    return state, outcomes
+
+
+def rows_of(outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    return pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
+
+
+def pages_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [dict(t.incident.page or {}) for o in outcomes for t in o.transitions]
+
+
+def test_gpus_do_not_depend_on_how_minutes_are_split(server: GpuSource) -> None:
+    first, last = server.span
+    begin = State(collected_until={server.name: first})
+    minutes = [first + timedelta(seconds=20 * n) for n in range(1, 40)]
+    state, often = live(server, [*(m for m in minutes if m < last), last], begin, plan())
+    _, once = live(server, [last], begin, plan())
+    assert_frame_equal(rows_of(often), rows_of(once))
+    assert pages_of(often) == pages_of(once)
+    oldest = state.gpus["time"].min()
+    assert isinstance(oldest, datetime)
+    assert last - oldest <= timedelta(minutes=17)
+
+
+def test_tokens_per_second_are_divided_by_the_gpus_that_were_found(server: GpuSource) -> None:
+    first, last = server.span
+    _, outcomes = live(server, [last], State(collected_until={server.name: first}), plan())
+    rows = rows_of(outcomes).filter(pl.col("scrapes") > 1)
+    assert set(rows["gpu_count"]) == {2.0}
+    assert set(rows["gpu_count_source"]) == {"DCGM by pod"}
+    assert_frame_equal(
+        rows.select(x=pl.col("tokens_per_second_per_gpu") * 2),
+        rows.select(x="generation_tokens_per_second"),
+    )
+
+
+def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
+    first, last = server.span
+    pages = [
+        dict(t.incident.page or {})
+        for outcome in replay([server], (first, last), plan(2.0))
+        for t in outcome.transitions
+    ]
+    (page,) = [p for p in pages if p["alert"] == "GpuLost"]
+    assert "1 GPU fell off the bus" in page["summary"]
+    at = datetime.fromisoformat(page["times"]["evaluated_at"])
+    assert timedelta(minutes=6) <= at - first <= timedelta(minutes=8)
+    evidence = page["evidence"]
+    assert evidence["gpus_lost"]["value"] == 1
+    assert evidence["gpu_count_source"]["value"] == "declared, DCGM agrees"
+    assert evidence["gpu_clock_event_reasons"]["value"] is None
+    assert evidence["gpu_clock_event_reasons"]["reason"]
+
+
+def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:
+    first, _ = server.span
+    (target,) = plan(2.0).assign(server.targets).values()
+    known = {target.key: target}
+    measured = measured_reference(
+        server.frame,
+        Window(first, first + timedelta(minutes=2)),
+        known,
+        plan(2.0),
+        server.gpus,
+    )
+    window = Window(first + timedelta(minutes=3), first + timedelta(minutes=5))
+    found = explain(server.frame, target, window, known, plan(2.0), measured, server.gpus)
+    text = render_explained(found, window.start, window.end)
+    assert "2 GPUs (declared = DCGM)" in text
+    assert "gpus     SM clock 1,980 MHz, GPU_UTIL 96 %, power 552 → 732 W" in text
+    assert found.evidence["gpu_sm_clock_ratio"] == pytest.approx(1.0)
+    assert found.reasons["gpu_clock_event_reasons"] == "not read"
+    blind = explain(server.frame, target, window, known, plan(), measured)
+    text = render_explained(blind, window.start, window.end)
+    assert "GPU count unknown" in text
+    assert "gpus     unknown: no DCGM or NVML reading" in text
+    assert '"gpu_count"' in explained_json(blind, window.start, window.end)
+
+
+def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None:
+    first, last = server.span
+    clock = ManualClock(first.astimezone(UTC))
+    with Store.open(tmp_path / "a.db") as store:
+        service = Service([server], plan(), store, [], clock)
+        clock.set(first + timedelta(minutes=5))
+        service.tick_once()
+        assert_frame_equal(
+            store.gpus(first, last),
+            server.gpus.filter(pl.col("time") < first + timedelta(minutes=5)).sort("uuid", "time"),
+        )
+        again = state_from(store, clock.now())
+        _, after = live(server, [last], again, plan())
+    begin = State(collected_until={server.name: first})
+    _, straight = live(server, [first + timedelta(minutes=5), last], begin, plan())
+    assert_frame_equal(rows_of(after), rows_of(straight[1:]))
