@@ -70,11 +70,10 @@ class NvmlSource:
         listeners = Listeners(self._proc)
         rows = [self._row(reading, listeners, now) for reading in readings]
         rows += [self._gone_row(gone, now) for gone in self._gone(readings)]
-        problems = tuple(
-            SourceProblem(f"NVML on {self.hostname}, GPU {reader.index}", reader.problem, now)
-            for reader in readers
-            if reader.problem is not None
-        )
+        where = f"NVML on {self.hostname}"
+        met = [(where, self._library.problem)]
+        met += [(f"{where}, GPU {reader.index}", reader.problem) for reader in readers]
+        problems = tuple(SourceProblem(w, reason, now) for w, reason in met if reason is not None)
         return Collected(empty_scrapes(), {}, problems, gpus=gpu_frame(rows))
 
     def is_here(self) -> bool:

@@ -39,9 +39,14 @@ _WHAT_TO_DO: Final[Mapping[int, str]] = {
 
 
 class NvmlLibrary:
-    """Readers of the GPUs that NVML lists, for as long as it lists them."""
+    """Readers of the GPUs that NVML lists, for as long as it lists them.
+
+    Attributes:
+        problem: what the last list leaves open.
+    """
 
     def __init__(self) -> None:
+        self.problem: str | None = None
         self._lane = Lane("driftwatch-nvml")
         self._started = False
         self._anew = False
@@ -57,6 +62,7 @@ class NvmlLibrary:
                 again.
         """
         self._lane.begin(_LIBRARY_SECONDS)
+        self.problem = None
         call = "nvmlInit"
         try:
             if self._anew and not self._hangs():
@@ -64,7 +70,7 @@ class NvmlLibrary:
             if not self._started:
                 self._lane.ask("nvmlInit", self._start, _LIBRARY_SECONDS)
             call = "nvmlDeviceGetCount"
-            count: int = self._lane.ask(call, function(call))
+            count = self._counted(call)
         except Unread as why:
             self._anew = self._anew or why.code in _ENDED
             words = _WHAT_TO_DO.get(-1 if why.code is None else why.code, f"{call}: {why.reason}")
@@ -74,6 +80,17 @@ class NvmlLibrary:
                 reader.renew(forget=True)
             self._count = count
         return [self._readers.setdefault(index, GpuReader(index)) for index in range(count)]
+
+    def _counted(self, call: str) -> int:
+        """How many GPUs there are; as many as before where the answer does not come."""
+        try:
+            count: int = self._lane.ask(call, function(call))
+        except Unread as why:
+            if not why.hangs or self._count is None:
+                raise
+            self.problem = f"as many GPUs as before are read: {call}: {why.reason}"
+            count = self._count
+        return count
 
     def learn(self, readings: Iterable[GpuReading]) -> None:
         """What the readings say of NVML itself: whether it must be started anew."""

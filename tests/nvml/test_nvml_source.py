@@ -397,6 +397,27 @@ def test_a_gpu_whose_every_call_hangs(
     assert row(collect(source))["power_watts"] == 402.5
 
 
+def test_a_library_that_hangs_as_a_whole(
+    stand_in: StandIn, source: NvmlSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml_calls, "CALL_SECONDS", 0.1)
+    stand_in.say("gpus 2", *BUSY)
+    collect(source)
+    stand_in.say("call * * hang")
+    for _ in range(2):
+        found = collect(source)
+        assert [p.reason for p in found.problems if p.where == "NVML on gpu-host"] == [
+            "as many GPUs as before are read: nvmlDeviceGetCount: no answer within 0.1 s"
+        ]
+        assert found.gpus["lost"].to_list() == [None, None]
+        assert found.gpus["power_watts"].to_list() == [None, None]
+    stand_in.drop("call * * hang")
+    _wait_until_back(source)
+    found = collect(source)
+    assert found.problems == ()
+    assert row(found)["power_watts"] == 402.5
+
+
 def test_a_start_that_hangs_is_waited_for_in_later_calls(
     stand_in: StandIn, source: NvmlSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
