@@ -47,7 +47,7 @@ def plan_with(pool: Pool = COMPLETE) -> Plan:
     return replace(shipped_plan(), pools=(pool,))
 
 
-def targets_of(plan: Plan, *instances: str, **labels: str) -> dict[TargetKey, Target]:
+def targets_of(plan: Plan, *instances: str, **labels: str) -> Mapping[TargetKey, Target]:
     keys = [TargetKey(instance, "0") for instance in instances]
     return plan.assign({key: Target(key, {"model_name": "m", **labels}) for key in keys})
 

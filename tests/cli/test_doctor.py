@@ -1,0 +1,233 @@
+"""doctor from the command line: layout, places, exit codes, JSON, and a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.testing import prometheus_server
+from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page
+from driftwatch.testing.exposition_server import Page, ReplayedExposition
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+def _page(shared_data: Path) -> str:
+    return (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+
+
+def _serve(page: str) -> ReplayedExposition:
+    return ReplayedExposition([(0.0, page)], clock=lambda: 0.0)
+
+
+COMPLETE = """\
+sources:
+  - pages: [{url}]
+pools:
+  - name: rag-8b
+    gpus_per_replica: 1
+    serving: {{max_num_seqs: 256, max_num_batched_tokens: 512}}
+    slo: {{ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}}
+    tuned_for: {{prompt_tokens: 512, generation_tokens: 200}}
+receivers: [{{name: oncall, stdout: {{}}}}]
+"""
+
+
+def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
+    with _serve(_page(shared_data)) as server:
+        Path("driftwatch.yaml").write_text(COMPLETE.format(url=server.url))
+        code, out, _ = run("doctor")
+        lines = out.splitlines()
+        assert code == 0, out
+        assert re.fullmatch(r"READY: (\d+) of \1 rules can fire on every pool", lines[-1])
+        assert [line.split()[0] for line in lines if not line.startswith(" ")][:-1] == [
+            "WARNING",  # no GPU readings
+            "ok",
+        ]
+        code, out, _ = run("doctor", "--all")
+        assert "clocks agree" in out
+        assert "page read" in out
+
+
+def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: Path) -> None:
+    with _serve(_page(shared_data)) as server:
+        text = COMPLETE.format(url=server.url)
+        Path("driftwatch.yaml").write_text(
+            text.replace("{max_num_seqs: 256, max_num_batched_tokens: 512}", "{max_num_seqs: 256}")
+            .replace("ttft_seconds: 1.0", "ttft_seconds: 0.8")
+            .replace("    tuned_for: {prompt_tokens: 512, generation_tokens: 200}\n", "")
+        )
+        code, out, _ = run("doctor")
+    assert code == 1
+    assert max(map(len, out.splitlines())) <= 80
+    assert out == (
+        "MISSING rag-8b  no reference for the lengths\n"
+        '        disables  LengthDrift{signal="prompt_tokens"},\n'
+        '                  LengthDrift{signal="generation_tokens"}\n'
+        "        fix       driftwatch.yaml:4 tuned_for: {prompt_tokens: N,\n"
+        "                  generation_tokens: N}\n"
+        "WARNING gpus    no DCGM or NVML reading\n"
+        "        disables  GPU_UTIL, tensor, DRAM activity, power and clock beside a page\n"
+        "        fix       dcgm-exporter in the Prometheus of a source, sources: [{dcgm:\n"
+        "                  [http://host:9400/metrics]}], or sources: [{nvml: true}] on\n"
+        "                  the GPUs' own host\n"
+        "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"
+        "        be inferred\n"
+        "        disables  leaf token_budget_binding\n"
+        "        fix       driftwatch.yaml:6 serving.max_num_batched_tokens, or\n"
+        "                  serving.startup_log\n"
+        "WARNING rag-8b  slo.ttft_seconds 0.8 is no bucket edge on 127.0.0.1:PORT: the\n"
+        "        share in target is a range\n"
+        "        fix       driftwatch.yaml:7 slo.ttft_seconds: 0.75 or 1\n"
+    ).replace("PORT", server.instance.rpartition(":")[2]) + "".join(
+        line + "\n" for line in out.splitlines()[-2:]
+    )
+    assert re.fullmatch(r"ok      \d+ checks \(--all\)", out.splitlines()[-2])
+    verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 1 MISSING"
+    match = re.fullmatch(verdict, out.splitlines()[-1])
+    assert match is not None
+    assert int(match[2]) - int(match[1]) == 2
+
+
+def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
+    with _serve(_page(shared_data)) as server:
+        text = COMPLETE.format(url=server.url)
+        Path("driftwatch.yaml").write_text(text.replace("gpus_per_replica: 1", "gpu_uuids: []"))
+        code, out, _ = run("doctor", "--json")
+    document = json.loads(out)
+    assert document["schema_version"] == 1
+    assert document["ready"] is (code == 0)
+    assert document["targets"] == 1
+    assert set(document["rules"].values()) <= {True, False}
+    keys = {"status", "where", "what", "disables", "fix", "pool", "place"}
+    assert all(keys <= set(check) for check in document["checks"])
+
+
+def test_a_prometheus_that_is_down_is_no_verdict(run: Run) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        Path("driftwatch.yaml").write_text(f"sources: [{{prometheus: '{url}'}}]\n")
+        code, out, _ = run("doctor")
+        assert code == 4
+        assert "connection refused" in " ".join(out.split())
+        assert out.splitlines()[-1] == "NO VERDICT: no source told of any vLLM server"
+        code, out, _ = run("doctor", "--json")
+    assert code == 4
+    assert json.loads(out)["ready"] is False
+
+
+def test_a_file_that_cannot_be_read_is_an_error_at_its_place(run: Run) -> None:
+    Path("driftwatch.yaml").write_text(
+        "sources:\n  - prometheus: http://127.0.0.1:1\n    ca_file: none.pem\n"
+        "    bearer_token_file: none.token\n"
+    )
+    code, out, err = run("doctor")
+    assert (code, out) == (2, "")
+    assert "driftwatch.yaml:3:" in err and "none.pem" in err
+    assert "driftwatch.yaml:4:" in err and "none.token" in err
+
+
+def _history(
+    folder: Path, page: str, instances: dict[str, str], every: float = 15.0, minutes: int = 11
+) -> None:
+    now = time.time() - 1
+    count = int(minutes * 60 / every)
+    pages: list[Page] = [(now - every * n, page) for n in range(count, -1, -1)]
+    for instance, pod in instances.items():
+        labels = {"job": "vllm", "instance": instance, "namespace": "ml", "pod": pod}
+        backfill(pages, labels, folder)
+
+
+@pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
+def test_a_real_prometheus_is_proved(run: Run, shared_data: Path, tmp_path: Path) -> None:
+    blocks = tmp_path / "blocks"
+    page = _page(shared_data)
+    _history(blocks, page, {"a:8000": "a", "b:8000": "b"})
+    gpus = [
+        FakeGpu(
+            n,
+            f"GPU-{n}",
+            more={"exported_namespace": "ml", "exported_pod": pod},
+        )
+        for n, pod in enumerate("aabb")
+    ]
+    now = time.time() - 1
+    lines: list[Page] = [(now - 15 * n, dcgm_page(gpus)) for n in range(20, -1, -1)]
+    backfill(lines, {"job": "dcgm", "instance": "node:9400"}, blocks)
+    with PrometheusServer(blocks=blocks) as server:
+        text = COMPLETE.replace("pages: [{url}]", "prometheus: {url}\n    step: 30s").format(
+            url=server.url
+        )
+        Path("driftwatch.yaml").write_text(text)
+        code, out, err = run("doctor")
+    said = " ".join(out.split())
+    assert code == 1, out + err
+    assert "WRONG rag-8b 2 of 2 (a:8000, b:8000): gpus_per_replica is 1, DCGM shows 2" in said
+    assert "fix driftwatch.yaml:6 gpus_per_replica: 2" in said
+    assert "scraped every 15 s, asked for every 30 s: 50% of its scrapes are not read" in said
+    assert "fix driftwatch.yaml:3 step: 15s" in said
+    assert "; 1 WRONG" in out.splitlines()[-1]
+
+
+@pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
+def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path: Path) -> None:
+    blocks = tmp_path / "blocks"
+    page = _page(shared_data)
+    now = time.time() - 130
+    old: list[Page] = [(now - 15 * n, page) for n in range(50, -1, -1)]
+    backfill(old, {"job": "vllm", "instance": "old:8000"}, blocks)
+    _history(blocks, page, {"new:8000": "n"})
+    with PrometheusServer(blocks=blocks) as server:
+        Path("driftwatch.yaml").write_text(
+            COMPLETE.replace("pages: [{url}]", "prometheus: {url}").format(url=server.url)
+        )
+        code, out, _ = run("doctor")
+    assert code == 1
+    said = " ".join(out.split())
+    assert re.search(
+        r"MISSING rag-8b 1 of 2 \(old:8000\): no scrape for 13\d s, though there is one every 15 s",
+        said,
+    )
+    assert "NOT READY: 0 of" in said
+
+
+def test_dcgm_pages_are_looked_at(run: Run, shared_data: Path) -> None:
+    with (
+        _serve(_page(shared_data)) as server,
+        DcgmExporter(dcgm_page([FakeGpu(0, "GPU-0")])) as exporter,
+    ):
+        text = COMPLETE.format(url=server.url)
+        text = text.replace("pools:", f"  - dcgm: ['{exporter.url}']\npools:", 1)
+        Path("driftwatch.yaml").write_text(text)
+        _, out, _ = run("doctor", "--all")
+        assert "no DCGM or NVML reading" not in out
+        assert "dcgm 1" in out
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert "WARNING dcgm 1" in out
+    assert "no GPU readings" in " ".join(out.split())

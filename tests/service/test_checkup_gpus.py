@@ -1,0 +1,120 @@
+"""doctor on GPUs: contradicted counts, fields that are not read, MIG, time-slicing, lost GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
+
+from driftwatch.collect.dcgm_pages import DcgmPagesSource
+from driftwatch.service.checks import Check, Checkup
+from driftwatch.service.checkup import checkup
+from driftwatch.service.plan import Pool
+from driftwatch.testing.dcgm_pages import FAMILIES, DcgmExporter, FakeGpu, dcgm_page, workload
+
+
+def _read(page: str) -> pl.DataFrame:
+    """As the real source reads it, a few seconds ago."""
+    with DcgmExporter(page) as exporter:
+        source = DcgmPagesSource([exporter.url])
+        collected = source.collect(ago(15), NOW)
+        source.close()
+    return collected.gpus.with_columns(time=pl.lit(ago(5), dtype=collected.gpus.schema["time"]))
+
+
+def _checked(shared_data: Path, page: str | None, pool: Pool = COMPLETE, **labels: str) -> Checkup:
+    plan = plan_with(pool)
+    gpus = pl.DataFrame(schema=_read(dcgm_page([])).schema) if page is None else _read(page)
+    return checkup(
+        scrapes_of({"a:1": page_text(shared_data)}, ago(5)),
+        targets_of(plan, "a:1", **labels),
+        plan,
+        False,
+        now=NOW,
+        gpus=gpus,
+    )
+
+
+def _gpus(count: int, pod: str = "p", **values: float | str | None) -> list[FakeGpu]:
+    return [
+        FakeGpu(n, f"GPU-{n}", workload=workload("ml", pod), values=values) for n in range(count)
+    ]
+
+
+def _of(found: Checkup, words: str) -> Check:
+    (check,) = [c for c in found.checks if words in c.what]
+    return check
+
+
+def test_declared_and_read_count_agree(shared_data: Path) -> None:
+    pool = replace(COMPLETE, gpus_per_replica=2.0)
+    found = _checked(shared_data, dcgm_page(_gpus(2)), pool, namespace="ml", pod="p")
+    assert _of(found, "GPUs: declared, DCGM agrees").status == "ok"
+    assert found.ready
+
+
+def test_a_declared_count_that_dcgm_contradicts_is_wrong(shared_data: Path) -> None:
+    pool = replace(COMPLETE, gpus_per_replica=2.0)
+    found = _checked(shared_data, dcgm_page(_gpus(4)), pool, namespace="ml", pod="p")
+    check = _of(found, "gpus_per_replica is 2, DCGM shows 4")
+    assert (check.status, check.fix) == ("WRONG", "gpus_per_replica: 4")
+    assert (check.pool, check.setting) == ("chat", ("gpus_per_replica",))
+    assert not found.ready
+
+
+def test_no_readings_are_one_warning(shared_data: Path) -> None:
+    found = _checked(shared_data, None)
+    check = _of(found, "no DCGM or NVML reading")
+    assert check.status == "WARNING"
+    assert any("gpus_per_replica is not declared" in cost for cost in check.disables)
+    declared = _checked(shared_data, None, replace(COMPLETE, gpus_per_replica=1.0))
+    assert not any("declared" in cost for cost in _of(declared, "no DCGM").disables)
+    assert found.ready  # no rule reads them
+
+
+def test_readings_that_join_no_target_say_by_what(shared_data: Path) -> None:
+    found = _checked(shared_data, dcgm_page(_gpus(1, "other")), namespace="ml", pod="p")
+    check = _of(found, "GPUs unknown")
+    assert check.status == "WARNING"
+    assert "none names pod ml/p" in check.what
+
+
+def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: Path) -> None:
+    names = tuple(name for name in FAMILIES if "PROF_PIPE_TENSOR" not in name)
+    found = _checked(shared_data, dcgm_page(_gpus(2), families=names), namespace="ml", pod="p")
+    checks = [c for c in trouble(found) if c.where == "DCGM"]
+    (check,) = [c for c in checks if "PIPE_TENSOR" in c.what]
+    assert "not exported" in check.what
+    assert "(2 of 2 GPUs)" in check.what
+    assert check.fix is not None
+    assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, " in check.fix
+
+
+def test_a_sentinel_is_told_with_its_reason(shared_data: Path) -> None:
+    gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
+    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
+    (check,) = [c for c in trouble(found) if "DCGM_FI_DEV_POWER_USAGE" in c.what]
+    assert "not supported" in check.what
+    assert check.fix is None  # no line of a file mends it
+
+
+def test_mig_and_time_slicing_are_said(shared_data: Path) -> None:
+    mig = [
+        FakeGpu(0, "GPU-0", profile="3g.40gb", instance=i, workload=workload("ml", "p"))
+        for i in ("1", "2")
+    ]
+    found = _checked(shared_data, dcgm_page(mig), namespace="ml", pod="p")
+    assert _of(found, "MIG (3g.40gb)").status == "ok"
+    shared = [*_gpus(1, "p"), *_gpus(1, "q")]
+    found = _checked(shared_data, dcgm_page(shared), namespace="ml", pod="p")
+    check = _of(found, "time-slicing")
+    assert check.status == "WARNING"
+    assert "shared by 2 pods" in check.what
+
+
+def test_a_lost_gpu_is_wrong(shared_data: Path) -> None:
+    gpus = _gpus(1, DCGM_FI_DEV_XID_ERRORS=79)
+    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
+    assert _of(found, "fell off the bus").status == "WRONG"
