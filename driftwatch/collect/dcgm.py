@@ -8,29 +8,35 @@ its Kubernetes option container, namespace, pod. A label with an empty value is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
 
 
-def names_of(field: GpuField) -> tuple[str, ...]:
+def names_of(of: GpuField) -> tuple[str, ...]:
     """The names that a field may come under, the preferred one first.
 
     A pipeline that goes by OpenMetrics (OpenTelemetry's collector, for example) appends _total to
     a counter's name.
     """
-    if not field.column.endswith("_total"):
-        return field.dcgm_names
-    return (*field.dcgm_names, *(f"{name}_total" for name in field.dcgm_names))
+    if not of.column.endswith("_total"):
+        return of.dcgm_names
+    return (*of.dcgm_names, *(f"{name}_total" for name in of.dcgm_names))
 
 
 # (name, index of its field in GPU_FIELDS, 0 for the preferred name)
 DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
     (name, index, rank)
-    for index, field in enumerate(GPU_FIELDS)
-    for rank, name in enumerate(names_of(field))
+    for index, one in enumerate(GPU_FIELDS)
+    for rank, name in enumerate(names_of(one))
 )
 DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
+
+# ``driftwatch agent`` says so itself: a lost GPU has no other series there
+LOST_NAME = "driftwatch_agent_gpu_lost"
+LOST_INDEX = len(DCGM_NAMES)
+READ_NAMES: Mapping[str, int] = {**DCGM_NAME_INDEX, LOST_NAME: LOST_INDEX}
 
 _UUID = ("UUID", "uuid")  # the second with --use-old-namespace
 _HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by relabelling
@@ -66,6 +72,24 @@ class Gpu(NamedTuple):
             self.pod,
             self.container,
         )
+
+
+@dataclass(slots=True)
+class Roster:
+    """GPUs by number, in the order that they were met."""
+
+    gpus: list[Gpu] = field(default_factory=list)
+    _codes: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+
+    def number(self, gpu: Gpu) -> int:
+        """The GPU's number; what an earlier series did not tell of it is added."""
+        code = self._codes.setdefault(gpu.key, len(self.gpus))
+        if code == len(self.gpus):
+            self.gpus.append(gpu)
+        elif None in (known := self.gpus[code]):
+            both = zip(known, gpu, strict=True)
+            self.gpus[code] = Gpu._make(b if a is None else a for a, b in both)
+        return code
 
 
 def gpu_of(

@@ -8,7 +8,7 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.dcgm import DCGM_NAME_INDEX, Gpu, gpu_of
+from driftwatch.collect.dcgm import READ_NAMES, Roster, gpu_of
 from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.fetch import Bounds, Endpoint, without_secrets
@@ -36,8 +36,7 @@ class DcgmBatch:
 
     def __init__(self, cache: SeriesCache) -> None:
         self._cache = cache
-        self._gpus: list[Gpu] = []
-        self._codes: dict[tuple[str | None, ...], int] = {}
+        self._roster = Roster()
         self._moments: dict[datetime, int] = {}
         self._rows: list[tuple[int, int, int, float]] = []
         self._problems: list[SourceProblem] = []
@@ -54,7 +53,7 @@ class DcgmBatch:
         first: dict[tuple[int, int], tuple[float, Series]] = {}
         any_field = False
         for series, value in zip(found.series, found.values, strict=True):
-            name = DCGM_NAME_INDEX.get(series.name)
+            name = READ_NAMES.get(series.name)
             if name is None:
                 continue
             any_field = True
@@ -62,9 +61,7 @@ class DcgmBatch:
             if isinstance(gpu, str):
                 self.problem(exporter, f"{shown(series)}: {gpu}", time)
                 continue
-            code = self._codes.setdefault(gpu.key, len(self._gpus))
-            if code == len(self._gpus):
-                self._gpus.append(gpu)
+            code = self._roster.number(gpu)
             before = first.get((code, name))
             if before is None:
                 first[code, name] = (value, series)
@@ -83,7 +80,7 @@ class DcgmBatch:
     def finish(self) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
         """The GPU table and the problems, repeats folded."""
         samples: GpuSamples = rows_as_samples(self._rows)
-        return gpu_table(self._gpus, list(self._moments), samples), folded(self._problems)
+        return gpu_table(self._roster.gpus, list(self._moments), samples), folded(self._problems)
 
 
 class DcgmPagesSource:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm import DCGM_NAME_INDEX, Gpu, gpu_of, names_of, own_pods
+from driftwatch.collect.dcgm import LOST_NAME, READ_NAMES, Roster, gpu_of, names_of, own_pods
 from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.gpu_schema import GPU_FIELDS
@@ -53,8 +53,7 @@ class _Known:
 class _Fleet:
     """Every GPU that the series told of, worked out once per series."""
 
-    gpus: list[Gpu] = field(default_factory=list)
-    codes: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+    roster: Roster = field(default_factory=Roster)
     heads: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     unusable: dict[bytes, str] = field(default_factory=dict)
     queries: dict[str, _Known] = field(default_factory=dict)
@@ -63,15 +62,12 @@ class _Fleet:
         """A series that was not seen before."""
         exporter = labels.get("instance") or labels.get("Hostname") or ""
         who = gpu_of(labels, exporter, own)
-        name = DCGM_NAME_INDEX.get(labels.get("__name__", ""), _NONE)
+        name = READ_NAMES.get(labels.get("__name__", ""), _NONE)
         if isinstance(who, str):
             self.unusable[head] = f"{shown(labels)}: {who}"
             self.heads[head] = (_NONE, name)
             return
-        code = self.codes.setdefault(who.key, len(self.gpus))
-        if code == len(self.gpus):
-            self.gpus.append(who)
-        self.heads[head] = (code, name)
+        self.heads[head] = (self.roster.number(who), name)
 
 
 class DcgmPrometheusSource:
@@ -109,12 +105,14 @@ class DcgmPrometheusSource:
         self._ranges = RangeAsker(asker, budget_seconds=budget_seconds)
         self._step_ms = max(1, round(step_seconds * 1000))
         matching = matchers(selector or {})
-        self._queries = [(field, select(names_of(field), matching)) for field in GPU_FIELDS]
+        self._queries = [(one.column, select(names_of(one), matching)) for one in GPU_FIELDS]
+        self._queries.append(("lost", select((LOST_NAME,), matching)))
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
         self._fleet = _Fleet()
         self._own: dict[_Exporter, frozenset[str]] = {}  # pods of the exporters themselves
         self._targets: dict[_Exporter, list[Labels]] = {}  # labels of their up series
         self._sure: set[tuple[_Exporter, str]] = set()  # looked at with these targets
+        self._unsure = False  # whose pods they are could not be asked
         self._listed: set[str] = set()
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -131,10 +129,10 @@ class DcgmPrometheusSource:
         unread: dict[str, str] = {}
         found: list[tuple[str, Answers]] = []
         self._ranges.begin()
-        for one, text in self._queries:
+        for column, text in self._queries:
             answer, errors = self._ranges.range(text, times)
             if errors:
-                unread[one.column] = _told(errors[0])
+                unread[column] = _told(errors[0])
                 problems += [SourceProblem(text, _told(error), at) for error in errors]
             if not answer.heads and any(isinstance(e, Unavailable | AuthFailed) for e in errors):
                 if not found:  # the others would fare no better
@@ -157,8 +155,10 @@ class DcgmPrometheusSource:
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         fleet = self._fleet
-        if sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.heads):
-            fleet = self._fleet = _Fleet()  # most of it is gone
+        few = sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.heads)
+        if few or self._unsure:  # most of it is gone, or to be looked at again
+            fleet, self._unsure = _Fleet(), False
+            self._fleet = fleet
         changed = [
             (text, answer)
             for text, answer in found
@@ -203,7 +203,7 @@ class DcgmPrometheusSource:
             try:
                 told = self._asker.instant(self._up, at)
             except SourceError as error:
-                # asked again next time
+                self._unsure = True  # asked again next time
                 problems.append(SourceProblem(self._up, _told(error), at))
             else:
                 self._sure |= unsure
@@ -237,7 +237,7 @@ class DcgmPrometheusSource:
         samples = GpuSamples(
             np.concatenate(gpu), np.concatenate(moment), np.concatenate(name), np.concatenate(value)
         )
-        return gpu_table(self._fleet.gpus, moments, samples, unread)
+        return gpu_table(self._fleet.roster.gpus, moments, samples, unread)
 
     def _left(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
         """A problem for each exporter that had readings the last time and has none now."""

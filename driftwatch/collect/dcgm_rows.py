@@ -12,7 +12,7 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.dcgm import DCGM_NAMES, Gpu
+from driftwatch.collect.dcgm import DCGM_NAMES, LOST_INDEX, READ_NAMES, Gpu
 from driftwatch.collect.gpu_schema import (
     BLANK_FROM,
     GPU_FIELD_BY_COLUMN,
@@ -56,7 +56,7 @@ class GpuSamples:
     Attributes:
         gpu: index into the list of GPUs.
         moment: index into the list of times.
-        name: index into :data:`driftwatch.collect.dcgm.DCGM_NAMES`.
+        name: as :data:`driftwatch.collect.dcgm.READ_NAMES` counts them.
         value: in DCGM's unit.
     """
 
@@ -86,21 +86,16 @@ def gpu_table(
         return empty_gpus()
     cell, row = np.unique(samples.gpu * len(moments) + samples.moment, return_inverse=True)
     place, first = np.unique(samples.name * cell.size + row, return_index=True)
-    raw = np.full((len(DCGM_NAMES), cell.size), np.nan)
+    raw = np.full((len(READ_NAMES), cell.size), np.nan)
     there = np.zeros(raw.shape, dtype=np.bool_)
     raw.ravel()[place] = samples.value[first]
     there.ravel()[place] = True
     who, when = cell // len(moments), cell % len(moments)
+    told = raw[LOST_INDEX]
     raw, there = _one_name_each(raw, there)
     kept, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
-    raw, there, who, when, is_mig = (
-        raw[:, kept],
-        there[:, kept],
-        who[kept],
-        when[kept],
-        is_mig[kept],
-    )
-    codes = _judged(raw, there, is_mig)
+    raw, who, when, told = raw[:, kept], who[kept], when[kept], told[kept]
+    codes = _judged(raw, there[:, kept], is_mig[kept])
     values = {
         field.column: pl.Series(np.where(codes[i] == _OK, raw[i] * field.factor, np.nan))
         .fill_nan(None)
@@ -108,19 +103,25 @@ def gpu_table(
         for i, field in enumerate(GPU_FIELDS)
     }
     schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
-    told: pl.DataFrame = pl.DataFrame(list(gpus), schema=schema, orient="row")[who]
+    listed: pl.DataFrame = pl.DataFrame(list(gpus), schema=schema, orient="row")[who]
     times = pl.Series("time", list(moments), dtype=TIME)[when]
-    xid = values["xid_code"]
-    made = told.with_columns(
+    made = listed.with_columns(
         times,
         pl.lit("DCGM").alias("origin"),
         pl.lit(False).alias("own_host"),
-        (xid == _GONE_XID).alias("lost"),
+        _lost(values["xid_code"], pl.Series(told).fill_nan(None)),
         _reasons(codes, raw, unread or {}),
         *values.values(),
         pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
     )
     return made.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
+
+
+def _lost(xid: pl.Series, told: pl.Series) -> pl.Series:
+    """Whether the GPU is lost: by its last XID, or as the agent tells."""
+    by_xid, by_agent = xid == _GONE_XID, told == 1
+    # one that says no is enough where nothing is known of the other
+    return (by_xid | by_agent).fill_null(by_xid).fill_null(by_agent).alias("lost")
 
 
 def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:

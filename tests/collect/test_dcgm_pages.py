@@ -156,6 +156,20 @@ def test_a_broken_line_is_named_and_the_others_are_read() -> None:
     assert problem.reason.startswith("line ")
 
 
+def test_the_agent_says_that_a_gpu_is_lost() -> None:
+    lost = "".join(
+        f'driftwatch_agent_gpu_lost{{gpu="{i}",UUID="GPU-{uuid}"}} {told}\n'
+        for i, uuid, told in ((0, "a", 0.0), (1, "b", 1.0))
+    )
+    gpu = FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_XID_ERRORS": None})
+    gpus, problems = read(lost + dcgm_page([gpu]))
+    assert problems == ()
+    assert gpus.select("uuid", "hostname", "lost", "power_watts").rows() == [
+        ("GPU-a", "node-1", False, 512.25),
+        ("GPU-b", None, True, None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [

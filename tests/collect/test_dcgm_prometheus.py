@@ -1,0 +1,260 @@
+"""DCGM through an API: what it costs, what is asked again, and an API that misbehaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource, aligned
+from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.schema import Collected
+from driftwatch.errors import UsageError
+from driftwatch.service.configured import sources_of
+from driftwatch.settings import Settings
+from driftwatch.testing.loopback import Answer, Request
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+TEMP, WATTS = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"
+OWN = {"pod": "nvidia-dcgm-exporter-7mqjg", "namespace": "gpu-operator"}
+
+
+def series(name: str, value: float, gpu: str = "GPU-a", **labels: str) -> Series:
+    points = [(T0.timestamp() + 15 * i, str(value + i)) for i in range(40)]
+    told = {"instance": "node-1:9400", "job": "dcgm", "UUID": gpu, "gpu": "0", **labels}
+    return Series({"__name__": name, **told}, points, 15)
+
+
+def collected(*held: Series, since: datetime = T0, until: datetime = T0 + MINUTE) -> Collected:
+    with PrometheusApi(list(held)) as api:
+        source = source_of(api)
+        found = source.collect(since, until)
+        source.close()
+    return found
+
+
+def source_of(api: PrometheusApi, **selector: str) -> DcgmPrometheusSource:
+    return DcgmPrometheusSource(PrometheusAsker(api.address, timeout_seconds=5), selector=selector)
+
+
+@pytest.fixture
+def api() -> Iterator[PrometheusApi]:
+    with PrometheusApi([series(TEMP, 40), series(WATTS, 300)]) as api:
+        yield api
+
+
+def asked(api: PrometheusApi) -> list[str]:
+    paths = [request.path for request in api.requests]
+    api.requests.clear()
+    return paths
+
+
+def test_readings_lie_on_the_clock_however_they_are_asked_for() -> None:
+    cuts = [T0, T0 + timedelta(seconds=7), T0 + timedelta(seconds=31), T0 + 5 * MINUTE]
+    with PrometheusApi([series(TEMP, 40), series(WATTS, 300)]) as api:
+        source = source_of(api)
+        pieces = [source.collect(a, b).gpus for a, b in pairwise(cuts)]
+        source.close()
+    whole = collected(series(TEMP, 40), series(WATTS, 300), until=cuts[-1])
+    assert whole.problems == ()
+    assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=30 * i) for i in range(10)]
+    assert whole.gpus["temperature_celsius"].to_list() == [40.0 + 2 * i for i in range(10)]
+    assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
+
+
+def test_nothing_is_asked_where_no_reading_is_due(api: PrometheusApi) -> None:
+    source = source_of(api)
+    found = source.collect(T0 + timedelta(seconds=1), T0 + timedelta(seconds=30))
+    source.close()
+    assert found.gpus.is_empty()
+    assert found.problems == ()
+    assert asked(api) == []
+
+
+def test_an_interval_ends_before_its_end() -> None:
+    found = aligned(T0, T0 + timedelta(seconds=30), 30_000)
+    assert found is not None
+    assert (found.points, found.first) == (1, round(T0.timestamp() * 1000))
+    assert aligned(T0, T0, 30_000) is None
+
+
+def test_one_query_per_field_and_the_selector_in_each(api: PrometheusApi) -> None:
+    source = source_of(api, job="dcgm")
+    found = source.collect(T0, T0 + MINUTE)
+    assert found.gpus["power_watts"].to_list() == [300.0, 302.0]
+    assert len(asked(api)) == len(GPU_FIELDS) + 1  # and whether it is lost
+    source.close()
+    other = source_of(api, job="other")
+    assert other.collect(T0, T0 + MINUTE).gpus.is_empty()
+    other.close()
+
+
+def test_a_label_that_cannot_be_matched(api: PrometheusApi) -> None:
+    with pytest.raises(UsageError):
+        source_of(api, **{"a b": "c"})
+
+
+def test_no_dcgm_is_no_problem() -> None:
+    found = collected()
+    assert found.gpus.is_empty()
+    assert found.problems == ()
+
+
+def test_a_field_whose_query_fails_has_the_reason_and_the_others_are_read(
+    api: PrometheusApi,
+) -> None:
+    refusal = {"status": "error", "errorType": "bad_data", "error": "parse error"}
+    source = source_of(api)
+    # the third query: after two answers
+    api.planned += [api_answer({}), api_answer({}), Answer(400, json.dumps(refusal), _JSON)]
+    found = source.collect(T0, T0 + MINUTE)
+    source.close()
+    (problem,) = found.problems
+    assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in problem.where
+    assert found.gpus["power_watts"].to_list() == [300.0, 302.0]
+    for reasons in found.gpus["reasons"]:
+        assert json.loads(reasons)["engine_active_ratio"] == problem.reason
+        assert problem.reason.startswith("BadQuery: ")
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def api_answer(more: Mapping[str, object]) -> Answer:
+    data = {"resultType": "matrix", "result": []}
+    return Answer(200, json.dumps({"status": "success", "data": data, **more}), _JSON)
+
+
+def test_a_partial_answer_is_used_and_told(api: PrometheusApi) -> None:
+    source = source_of(api)
+    api.planned.append(api_answer({"warnings": ["store 2 is down"]}))
+    found = source.collect(T0, T0 + MINUTE)
+    source.close()
+    assert [p.reason for p in found.problems] == ["Partial: store 2 is down"]
+    assert found.gpus.height == 2
+    assert json.loads(found.gpus["reasons"][0])["utilization_ratio"] == "Partial: store 2 is down"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(503, "no store"), "Unavailable: "),
+        (Answer(401, ""), "AuthFailed: "),
+    ],
+)
+def test_an_api_that_is_down_is_asked_once(api: PrometheusApi, answer: Answer, reason: str) -> None:
+    source = source_of(api)
+    api.planned += [answer] * len(GPU_FIELDS)
+    found = source.collect(T0, T0 + MINUTE)
+    assert found.gpus.is_empty()
+    (problem,) = found.problems
+    assert problem.where == source.name
+    assert problem.reason.startswith(reason)
+    assert len(asked(api)) == 1
+    # and is read when it is back
+    api.planned.clear()
+    assert source.collect(T0 + MINUTE, T0 + 2 * MINUTE).gpus.height == 2
+    source.close()
+
+
+def test_a_series_without_uuid_is_named() -> None:
+    found = collected(series(TEMP, 40), series(TEMP, 50, gpu=""))
+    assert found.gpus["uuid"].unique().to_list() == ["GPU-a"]
+    (problem,) = found.problems
+    assert problem.reason.startswith(f"{TEMP}{{")
+    assert problem.reason.endswith("no UUID label: it cannot be told which GPU it is of")
+
+
+def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
+    both = [series(TEMP, 40, job="a", pod="vllm-0"), series(TEMP, 50, job="b", pod="vllm-0")]
+    for held in (both, both[::-1]):
+        found = collected(*held)
+        assert found.gpus["temperature_celsius"].to_list() == [40.0, 42.0]
+
+
+def test_a_pod_on_another_gpu_and_a_gpu_with_another_pod() -> None:
+    # a pod that is reborn: the old series ends where the new one begins
+    ends = series(TEMP, 40, pod="vllm-0", namespace="prod")
+    before = Series(ends.labels, ends.points[:8], 15)
+    begins = series(TEMP, 40, gpu="GPU-b", pod="vllm-0", namespace="prod")
+    after = Series(begins.labels, begins.points[8:], 15)
+    found = collected(before, after, until=T0 + 4 * MINUTE)
+    assert found.gpus.group_by("uuid", maintain_order=True).len().rows() == [
+        ("GPU-a", 4),
+        ("GPU-b", 4),
+    ]
+    assert found.gpus["pod"].unique().to_list() == ["vllm-0"]
+
+
+def test_who_the_exporter_is_that_went() -> None:
+    gone = series(TEMP, 40, instance="node-2:9400")
+    with PrometheusApi([series(TEMP, 40), Series(gone.labels, gone.points[:4], 15)]) as api:
+        source = source_of(api)
+        first = source.collect(T0, T0 + MINUTE)
+        second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
+        third = source.collect(T0 + 3 * MINUTE, T0 + 4 * MINUTE)
+        source.close()
+    assert first.problems == ()
+    assert first.gpus["exporter"].unique(maintain_order=True).to_list() == [
+        "node-1:9400",
+        "node-2:9400",
+    ]
+    assert [p.where for p in second.problems] == ["node-2:9400"]
+    assert third.problems == ()
+
+
+def test_where_up_cannot_be_asked_the_exporters_own_pod_is_known_by_its_name() -> None:
+    # this API knows no "and": the question for up is refused
+    found = collected(
+        series(TEMP, 40, pod="vllm-0", namespace="prod"), series(TEMP, 50, gpu="GPU-b", **OWN)
+    )
+    assert found.gpus.select("uuid", "pod").unique(maintain_order=True).rows() == [
+        ("GPU-a", "vllm-0"),
+        ("GPU-b", None),
+    ]
+    (problem,) = found.problems
+    assert problem.where.startswith("up and on (job, instance)")
+
+
+def test_what_could_not_be_asked_is_asked_again() -> None:
+    with PrometheusApi([series(TEMP, 40, pod="gpu-metrics-1")]) as api:
+        source = source_of(api)
+        first = source.collect(T0, T0 + MINUTE)
+        assert first.gpus["pod"].unique().to_list() == ["gpu-metrics-1"]
+        target = {"job": "dcgm", "instance": "node-1:9400", "pod": "gpu-metrics-1"}
+        told = {"resultType": "vector", "result": [{"metric": target, "value": [0, "1"]}]}
+        original = api.judge
+
+        def judge(request: Request) -> Answer:
+            if request.path.startswith("/api/v1/query_range"):
+                return original(request)
+            return Answer(200, json.dumps({"status": "success", "data": told}), _JSON)
+
+        api.judge = judge  # type: ignore[method-assign]
+        second = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        source.close()
+    assert second.problems == ()
+    assert second.gpus["pod"].unique().to_list() == [None]
+
+
+def test_what_is_configured(api: PrometheusApi) -> None:
+    def names(**more: object) -> list[str]:
+        said = {"sources": [{"prometheus": api.address, **more}]}
+        made = sources_of(Settings.model_validate(said), ManualClock(T0))
+        for source in made:
+            source.close()
+        return [source.name for source in made]
+
+    assert names() == ["prometheus 0", "prometheus 0 dcgm"]
+    assert names(dcgm=False) == ["prometheus 0"]
+    said = {"sources": [{"dcgm": ["http://node-1:9400", "http://node-2:9400"]}]}
+    (pages,) = sources_of(Settings.model_validate(said), ManualClock(T0))
+    pages.close()
+    assert pages.name == "dcgm"
