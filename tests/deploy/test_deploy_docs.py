@@ -1,0 +1,47 @@
+"""docs/deploy.md against the files: paths, numbers, names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from deploy_cases import DEPLOY, ROOT, documents
+
+from driftwatch.service.target_metrics import MOST_TARGETS
+
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+
+
+def test_every_path_exists() -> None:
+    named = set(re.findall(r"(?<![\w/.])(?:deploy|scripts)/[\w./-]*\w", PAGE))
+    named |= {
+        f"deploy/kubernetes/{name}" for name in re.findall(r"`((?:base|comp)[\w./-]*)`", PAGE)
+    }
+    assert len(named) > 12
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_every_folder_of_deploy_is_told_of() -> None:
+    for path in DEPLOY.rglob("*"):
+        if path.is_dir() and path.name not in {"tests", "rules", "dashboards", "datasources"}:
+            assert path.name in PAGE, path
+
+
+@pytest.mark.parametrize("page", ["docs/deploy.md", "docs/operations.md", "scripts/dashboard"])
+def test_the_bound_is_the_programs(page: str) -> None:
+    assert f"Above {MOST_TARGETS:,}" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_what_the_configuration_calls_a_credential_is_what_the_unit_loads() -> None:
+    unit = (DEPLOY / "systemd/driftwatch.service").read_text(encoding="utf-8")
+    (name, folder) = re.findall(r"^LoadCredential=(\w+):(\S+)$", unit, flags=re.M)[0]
+    assert f"install -m 0600 slack.url {folder}/" in PAGE
+    assert f"/run/credentials/driftwatch.service/{name}_slack.url" in PAGE
+
+
+def test_the_heartbeat_is_the_alert_that_always_fires() -> None:
+    (text,) = documents(DEPLOY / "prometheus/rules/driftwatch.yml")
+    beats = [
+        r["alert"] for r in text["groups"][0]["rules"] if r["labels"]["severity"] == "heartbeat"
+    ]
+    assert [f"**{name}**" in PAGE for name in beats] == [True]
