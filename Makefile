@@ -20,6 +20,7 @@ check: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	scripts/docs
+	scripts/dashboard
 
 lock:
 	scripts/lock
