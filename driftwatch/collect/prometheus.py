@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from driftwatch.collect.exposition import folded
@@ -97,10 +97,13 @@ class PrometheusSource:
         at = _EPOCH + timedelta(milliseconds=times.last)
         problems: list[SourceProblem] = []
 
-        def ask(text: str) -> tuple[Answers, SourceError | None]:
-            found, errors = self._ranges.range(text, times, self._placements.heads(text))
+        def failed(text: str, errors: Sequence[SourceError]) -> SourceError | None:
             problems.extend(SourceProblem(text, _told(error), at) for error in errors)
-            return found, next((e for e in errors if not isinstance(e, Partial)), None)
+            return next((e for e in errors if not isinstance(e, Partial)), None)
+
+        def ask(text: str) -> tuple[Answers, SourceError | None]:
+            found, errors = self._ranges.range(text, times)
+            return found, failed(text, errors)
 
         up, failure = ask(self._up)
         if failure is not None and not up.heads:
@@ -108,10 +111,14 @@ class PrometheusSource:
         scraped_at, _ = ask(f"timestamp({self._up})")
         asked: list[Asked] = []
         for query in self._queries:
-            found, failure = ask(query.text)
-            asked.append(Asked(query, found, None if failure is None else _told(failure)))
+            known = self._placements.known(query.text)
+            numbers, heads, errors = self._ranges.numbers(query.text, times, known)
+            placement = self._placements.of(query, numbers.keys, heads)
+            failure = failed(query.text, errors)
+            told = None if failure is None else _told(failure)
+            asked.append(Asked(query, placement, numbers, told))
         vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
-        if all(one.failure is not None and not one.answers.heads for one in vllm):
+        if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
             return self._lost(vllm[0].failure or "", at, problems)
         made = scrape_rows(
             up,
@@ -120,10 +127,10 @@ class PrometheusSource:
             since=since,
             any_instance=bool(self._selector),
             known=self._targets,
-            placements=self._placements,
         )
         problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
         self._targets = dict(made.targets)
+        self._placements.prune()
         return Collected(made.scrapes, made.targets, folded(problems))
 
     def close(self) -> None:

@@ -13,10 +13,10 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from driftwatch.collect.prometheus_points import Points, points
+from driftwatch.collect.prometheus_points import Heads, Known, Points
 from driftwatch.collect.prometheus_query import Grid
 from driftwatch.collect.prometheus_session import PrometheusSession
-from driftwatch.collect.prometheus_table import Answers, answers
+from driftwatch.collect.prometheus_table import Answers, Numbered, answers, numbered
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -101,8 +101,13 @@ class PrometheusAsker:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
 
-    def matrix(self, text: str, times: Grid) -> Sequence[Any]:
+    def matrix(self, text: str, times: Grid, known: Known | None = None) -> Points:
         """The answer of a range query; its grid must be one that the API answers at once.
+
+        Args:
+            text: PromQL whose answer is a vector at each time.
+            times: when.
+            known: series whose labels need not be brought.
 
         Raises:
             SourceError: as :meth:`instant`.
@@ -115,7 +120,8 @@ class PrometheusAsker:
         }
         first = _EPOCH + timedelta(milliseconds=times.first)
         last = _EPOCH + timedelta(milliseconds=times.last)
-        result: Sequence[Any] = self._asked(
+        self._session.known = known
+        result: Points = self._asked(
             lambda: self._api.custom_query_range(
                 text, first, last, _seconds(times.step), params=params
             )
@@ -213,16 +219,30 @@ class RangeAsker:
         Args:
             text: PromQL whose answer is a vector at each time.
             times: of any length.
-            known: heads of the answer before to the same query.
+            known: heads of an answer before; where they are the same, they are handed back
+                themselves.
 
         Returns:
             What came, and what went wrong: :class:`Partial` where an answer came with a warning,
             any other error where some of the grid has none.
         """
-        brought = self._pieces(text, times, known)
-        return answers(brought.chunks), brought.errors
+        brought = self._pieces(text, times, None)
+        found = answers(brought.chunks)
+        if found.heads == known:
+            found = Answers(known, found.long)
+        return found, brought.errors
 
-    def _pieces(self, text: str, times: Grid, known: Sequence[bytes]) -> _Brought:
+    def numbers(
+        self, text: str, times: Grid, known: Known
+    ) -> tuple[Numbered, Heads, list[SourceError]]:
+        """The same as arrays, and labels of the series that are not known."""
+        brought = self._pieces(text, times, known)
+        heads = Heads()
+        for one in brought.chunks:
+            heads.extend(one.heads)
+        return numbered(brought.chunks, known), heads, brought.errors
+
+    def _pieces(self, text: str, times: Grid, known: Known | None) -> _Brought:
         brought = _Brought()
         todo = list(times.chunks())[::-1]
         while todo:
@@ -232,7 +252,7 @@ class RangeAsker:
                     raise Unavailable(
                         f"not asked: the {self._budget_seconds:g} s for all queries are used up"
                     )
-                brought.chunks.append(points(self._asker.matrix(text, piece), known))
+                brought.chunks.append(self._asker.matrix(text, piece, known))
             except TooExpensive as error:
                 if piece.points == 1:
                     brought.errors.append(error)

@@ -1,29 +1,63 @@
-"""``data.result`` of a range query: the bytes of its series, and their numbers.
+"""``data.result`` of a range query: the series that it names, and their numbers.
 
-A fleet's answer is nearly all labels, and they are those of the answer before. So the labels stay
-bytes, compared as such with what is known, and only the numbers are read; JSON that is written in
-any other way than Prometheus does is read by a JSON parser, series by series.
+A fleet's answer is nearly all labels, and they are those of the answer before. So it is read in
+pieces as it comes, cut between two series; of the labels only a hash is kept where they are known,
+and only the numbers are read. JSON that is written in any other way than Prometheus does is read
+by a JSON parser, the piece that it stands in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.errors import BadPage
+from driftwatch.errors import BadPage, TooExpensive
+
+PIECE_BYTES = 2 * 2**20  # what is read at once
+PARSED_BYTES = 32 * 2**20  # of a body that no cut between two series is found in
 
 _FIRST = b'"result":[{"metric":'
-_LAST = b"]]}]"  # of the last point, of its values, of its series, of the result
 _NEXT = b']},{"metric":'
 _VALUES = b',"values":['
 _NUMBER = b"0123456789.eE+-NaInf"
 _ROW = {"at": pl.Float64, "value": pl.Float64}
+_START_BYTES = 60
+
+Keys = npt.NDArray[np.int64]
+
+
+class Heads:
+    """Labels of series as JSON, many to a piece: single ones would leave memory in shreds."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[Keys, bytes]] = []
+
+    def add(self, keys: Keys, heads: Sequence[bytes]) -> None:
+        """Series whose labels were not known."""
+        if heads:
+            self._pieces.append((keys, b"\n".join(heads)))  # no JSON string has one
+
+    def extend(self, other: Heads) -> None:
+        """All that another has."""
+        self._pieces += other._pieces
+
+    def pieces(self) -> Iterator[tuple[Keys, list[bytes]]]:
+        """Keys and labels, piece by piece."""
+        for keys, text in self._pieces:
+            yield keys, text.split(b"\n")
+
+    def named(self) -> dict[int, bytes]:
+        """Key → labels."""
+        return {
+            key: head for keys, heads in self.pieces()
+            for key, head in zip(keys.tolist(), heads, strict=True)
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,100 +65,203 @@ class Points:
     """The samples of an answer, series after series, in order of time per series.
 
     Attributes:
-        heads: labels of each series as JSON; the same bytes are the same series.
+        keys: hash of each series' labels as they were written. Python keys it anew in each
+            process, so nobody can choose labels that meet.
+        heads: labels of the series that were not known.
         counts: how many samples each series has.
         at: unix ms of each sample.
         value: of each sample.
     """
 
-    heads: Sequence[bytes]
+    keys: Keys
+    heads: Heads
     counts: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     value: npt.NDArray[np.float64]
 
-
-class Matrix(Sequence[Any]):
-    """The list of series in an answer, parsed when somebody looks into it.
-
-    Args:
-        raw: the list as the API wrote it.
-
-    Raises:
-        BadPage: at the first look, it is not JSON.
-    """
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self._parsed: Sequence[Any] | None = None
-
-    def _list(self) -> Sequence[Any]:
-        if self._parsed is None:
-            try:
-                self._parsed = orjson.loads(self.raw)
-            except orjson.JSONDecodeError:
-                raise BadPage("no JSON from Prometheus: data.result is broken") from None
-        return self._parsed
-
-    def __len__(self) -> int:
-        return len(self._list())
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self._list()[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._list())
+    @property
+    def written(self) -> list[bytes]:
+        """Labels of each series as JSON, of an answer that was read with nothing known."""
+        heads = self.heads.named()
+        return [heads[key] for key in self.keys.tolist()]
 
 
-def apart(body: bytes) -> tuple[bytes, Matrix] | None:
-    """An answer with an empty ``result`` in its place, and the result.
+@dataclass(slots=True)
+class Known:
+    """The series of the answer before, in its order."""
 
-    None where the first and last series are not where Prometheus writes them; the rest of the
-    body is not looked at, so the caller must find the empty list at its place in what is left.
-    """
-    start, end = body.find(_FIRST), body.rfind(_LAST)
-    if start < 0 or end < start:
-        return None
-    start, end = start + len(b'"result":'), end + len(_LAST)
-    return body[:start] + b"[]" + body[end:], Matrix(body[start:end])
+    keys: Keys = field(default_factory=lambda: np.empty(0, np.int64))
+    _order: Keys | None = None
+
+    def find(self, keys: Keys) -> Keys:
+        """Index of each key, -1 where it is not known."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        if self._order is None:
+            self._order = np.argsort(self.keys, kind="stable")
+        ordered = self.keys[self._order]
+        place = np.searchsorted(ordered, keys).clip(max=len(ordered) - 1)
+        return np.where(ordered[place] == keys, self._order[place], -1)
+
+    def missing(self, keys: Keys, start: int) -> Sequence[int]:
+        """Which of the keys, the first of them the answer's number ``start``, are not known."""
+        if np.array_equal(self.keys[start : start + len(keys)], keys):
+            return ()
+        found: list[int] = np.nonzero(self.find(keys) < 0)[0].tolist()
+        return found
 
 
-def points(result: Sequence[Any], known: Sequence[bytes] = ()) -> Points:
-    """The samples of one answer.
+_NO_HEADS = Heads()
+
+
+class Scan:
+    """Reads the body of an answer as it comes.
 
     Args:
-        result: a list of ``{"metric": …, "values": …}``, or a :class:`Matrix`.
-        known: heads of the answer before to the same query; where they are the same, they are
-            handed back themselves.
+        known: series whose labels need not be kept.
+        piece_bytes: what is read at once.
+    """
+
+    def __init__(self, known: Known | None = None, *, piece_bytes: int = PIECE_BYTES) -> None:
+        self.start = b""
+        self._known = known or Known()
+        self._piece_bytes = piece_bytes
+        self._before: bytes | None = None  # what comes before the first series
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._wanted_bytes = piece_bytes
+        self._heads = Heads()
+        self._found: list[Points] = []
+        self._series = 0
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes.
+
+        Raises:
+            BadPage: a series is not as the API promises.
+            TooExpensive: too much to parse at once, and nowhere to cut it.
+        """
+        if len(self.start) < _START_BYTES:
+            self.start = (self.start + data[:_START_BYTES])[:_START_BYTES]
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= self._wanted_bytes:
+            self._cut()
+            # where there was no cut, look again when there is twice as much
+            self._wanted_bytes = max(self._piece_bytes, 2 * self._held_bytes)
+            if self._held_bytes > PARSED_BYTES:
+                raise TooExpensive(
+                    f"more than {PARSED_BYTES} bytes that are not written as Prometheus does"
+                )
+
+    def finish(self) -> object:
+        """The parsed answer, its ``result`` as :class:`Points`; None: it is not JSON.
+
+        Raises:
+            BadPage: a series is not as the API promises.
+        """
+        self._cut()
+        text = b"".join(self._held)
+        self._held = []
+        around = text if self._before is None else self._before + b'[{"metric":' + text
+        try:
+            parsed: object = orjson.loads(around)
+        except orjson.JSONDecodeError:
+            return None
+        data = parsed.get("data") if isinstance(parsed, dict) else None
+        result = data.get("result") if isinstance(data, dict) else None
+        if not isinstance(result, list) or not isinstance(data, dict):
+            if self._found:
+                raise BadPage("JSON with series, but they are not its data.result")
+            return parsed
+        if self._found and not result:
+            raise BadPage("JSON with series, but they are not its data.result")
+        if data.get("resultType") == "matrix":
+            self._take(_parsed(result, _head(text) if self._before and len(result) == 1 else None))
+            data["result"] = self._points()
+        return parsed
+
+    def _cut(self) -> None:
+        """Read the series that are held whole, and keep the rest."""
+        text = b"".join(self._held)
+        if self._before is None:
+            at = text.find(_FIRST)
+            if at >= 0:
+                self._before = text[: at + len(b'"result":')]
+                text = text[at + len(_FIRST) :]
+        if self._before is not None:
+            # no separator can be inside a JSON string, where a quote has a backslash before it
+            at = text.rfind(_NEXT)
+            if at >= 0:
+                piece, text = text[:at], text[at + len(_NEXT) :]
+                read = _scanned(piece)
+                if read is None or not self._take(read):
+                    self._take(_parsed_piece(piece))
+        self._held, self._held_bytes = [text], len(text)
+
+    def _take(self, read: _Read) -> bool:
+        """Keep what was read; False where new labels are none, so that it must be parsed."""
+        keys = np.fromiter(map(hash, read.heads), np.int64, len(read.heads))
+        missing = self._known.missing(keys, self._series)
+        heads = [read.heads[index] for index in missing]
+        if read.raw and not all(map(_is_labels, heads)):
+            return False
+        self._heads.add(keys[list(missing)], heads)
+        self._series += len(keys)
+        self._found.append(Points(keys, _NO_HEADS, read.counts, read.at, read.value))
+        return True
+
+    def _points(self) -> Points:
+        found = self._found
+        if len(found) == 1:
+            one = found[0]
+            return Points(one.keys, self._heads, one.counts, one.at, one.value)
+        return Points(
+            np.concatenate([one.keys for one in found]),
+            self._heads,
+            np.concatenate([one.counts for one in found]),
+            np.concatenate([one.at for one in found]),
+            np.concatenate([one.value for one in found]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Series with their samples; ``raw``: nobody has parsed the heads."""
+
+    heads: Sequence[bytes]
+    counts: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+    raw: bool
+
+
+def points(result: Sequence[Any]) -> Points:
+    """The samples of an answer that was parsed.
+
+    Args:
+        result: a list of ``{"metric": …, "values": …}``.
 
     Raises:
         BadPage: a series is not as the API promises.
     """
-    found = _scanned(result.raw, known) if isinstance(result, Matrix) else None
-    return _parsed(result) if found is None else found
+    scan = Scan()
+    scan._take(_parsed(result))
+    return scan._points()
 
 
-def _scanned(raw: bytes, known: Sequence[bytes]) -> Points | None:
-    """The samples of a result that is written as Prometheus does, None for any other.
+def _scanned(piece: bytes) -> _Read | None:
+    """The series of a piece that is written as Prometheus does, None for any other.
 
-    None of the separators can be inside a JSON string, where a quote has a backslash before it.
+    It begins with the labels of its first series and ends with the last sample of its last one.
     """
-    inside = raw[len(b'[{"metric":') : -len(b"]}]")]
-    parts = inside.replace(_NEXT, _VALUES).split(_VALUES)
-    heads: Sequence[bytes] = parts[0::2]
-    samples = parts[1::2]
-    if len(heads) != len(samples) or inside.count(_VALUES) != len(samples):
+    parts = piece.replace(_NEXT, _VALUES).split(_VALUES)
+    heads, samples = parts[0::2], parts[1::2]
+    if len(heads) != len(samples) or piece.count(_VALUES) != len(samples):
         return None
     text = b";".join(samples)
     counts = _counts(text, samples)
     if counts is None:
-        return None
-    if heads == known:
-        heads = known
-    elif not all(map(_is_labels, heads)):
         return None
     rows = text.replace(b";", b"\n").replace(b"],[", b"\n").translate(None, b'[]"')
     try:
@@ -134,7 +271,7 @@ def _scanned(raw: bytes, known: Sequence[bytes]) -> Points | None:
     times, value = (read[name].to_numpy() for name in _ROW)
     if not np.isfinite(times).all() or read["value"].null_count():
         return None
-    return Points(heads, counts, _milliseconds(times), value)
+    return _Read(heads, counts, _milliseconds(times), value, raw=True)
 
 
 def _counts(text: bytes, samples: Sequence[bytes]) -> npt.NDArray[np.int64] | None:
@@ -164,7 +301,22 @@ def _is_labels(head: bytes) -> bool:
         return False
 
 
-def _parsed(result: Sequence[Any]) -> Points:
+def _head(text: bytes) -> bytes | None:
+    """The labels of a text's first series as they are written, None where that is not plain."""
+    head, values, _ = text.partition(_VALUES)
+    return head if values and _is_labels(head) else None
+
+
+def _parsed_piece(piece: bytes) -> _Read:
+    try:
+        result = orjson.loads(b'[{"metric":' + piece + b"]}]")
+    except orjson.JSONDecodeError:
+        raise BadPage("no JSON from Prometheus: data.result is broken") from None
+    return _parsed(result)
+
+
+def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
+    """Series that a JSON parser has read; ``head``: how the first one's labels are written."""
     heads: list[bytes] = []
     counts: list[int] = []
     times: list[float] = []
@@ -174,14 +326,14 @@ def _parsed(result: Sequence[Any]) -> Points:
             metric, samples = one["metric"], one.get("values") or ()
             if not isinstance(metric, dict):
                 raise TypeError
-            heads.append(orjson.dumps(metric, option=orjson.OPT_SORT_KEYS))
+            heads.append(head or orjson.dumps(metric, option=orjson.OPT_SORT_KEYS))
             counts.append(len(samples))
             times += [sample[0] for sample in samples]
             values += [float(sample[1]) for sample in samples]
         at = _milliseconds(np.array(times, dtype=np.float64))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    return Points(heads, np.array(counts, np.int64), at, np.array(values, np.float64))
+    return _Read(heads, np.array(counts, np.int64), at, np.array(values, np.float64), raw=False)
 
 
 def _milliseconds(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -11,8 +11,8 @@ import polars as pl
 
 from driftwatch.collect.exposition import STATS_DISABLED
 from driftwatch.collect.prometheus_query import Query
-from driftwatch.collect.prometheus_series import Placements, labels_of, shown
-from driftwatch.collect.prometheus_table import KEYS, Answers, Gathered, gather
+from driftwatch.collect.prometheus_series import Labels, Placement, shown
+from driftwatch.collect.prometheus_table import KEYS, Answers, Gathered, Numbered, gather
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
@@ -32,12 +32,14 @@ class Asked:
 
     Attributes:
         query: what was asked.
+        placement: where the series of the answer belong.
         answers: what came, possibly nothing.
         failure: why not all of it came, None where all did.
     """
 
     query: Query
-    answers: Answers
+    placement: Placement
+    answers: Numbered
     failure: str | None
 
 
@@ -60,7 +62,7 @@ def scrape_rows(
     since: datetime,
     any_instance: bool,
     known: Mapping[TargetKey, Target],
-    placements: Placements,
+    at_once: bool = True,
 ) -> Collected:
     """All answers of one interval → its rows, targets and problems.
 
@@ -71,13 +73,14 @@ def scrape_rows(
         since: scrapes before it were seen by the interval before.
         any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
         known: targets of the interval before.
-        placements: what is known of the series from the intervals before; told of these.
+        at_once: as :func:`~driftwatch.collect.prometheus_table.gather` takes it.
     """
     clock, scraped_as = _clock(up, scraped_at)
     into = Gathered()
     for one in asked:
-        gather(one.query, one.answers, scraped_as, placements, into)
+        gather(one.placement, one.answers, scraped_as, into, at_once=at_once)
     present = _present(into)
+    labels = into.labels(asked[0].placement.roster)
     if not up.heads:
         # an API without `up` (recording rules, federation): a sample is its own proof
         clock = present.select("instance", "at").unique().sort("instance", "at")
@@ -88,7 +91,7 @@ def scrape_rows(
         ours = {key.instance for key in known} | set(present["instance"].unique())
         clock = clock.filter(pl.col("instance").is_in(sorted(ours)))
     engines = _engines(present, known, clock)
-    targets = _targets(engines, into, scraped_as, known)
+    targets = _targets(engines, labels, scraped_as, known)
     clock = clock.filter(pl.col("time") >= _ms(since)).unique(
         ["instance", "time"], keep="first", maintain_order=True
     )
@@ -96,7 +99,7 @@ def scrape_rows(
     silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
     unread = sorted({one.failure for one in asked if one.failure is not None and _vllm(one.query)})
     frames = [
-        _columns(good, into, asked, scraped_as),
+        _columns(good, into, asked, labels, scraped_as),
         silent.select(
             "instance",
             "engine",
@@ -176,9 +179,8 @@ def _says_engine(metric: Metric) -> bool:
 
 def _present(into: Gathered) -> pl.DataFrame:
     """(instance, engine, at) with any ``vllm:`` series of an engine."""
-    frames = [f.select(KEYS) for c, f in into.frames.items() if _says_engine(BY_COLUMN[c])]
     empty = pl.DataFrame(schema={"instance": pl.String, "engine": pl.String, "at": pl.Int64})
-    return pl.concat([empty, *frames]).unique().sort(KEYS)
+    return pl.concat([empty, *into.present]).unique().sort(KEYS)
 
 
 def _tell_without_up(clock: pl.DataFrame, present: pl.DataFrame, into: Gathered) -> None:
@@ -212,14 +214,14 @@ def _engines(
 
 def _targets(
     engines: pl.DataFrame,
-    into: Gathered,
+    labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Mapping[str, str]],
     known: Mapping[TargetKey, Target],
 ) -> dict[TargetKey, Target]:
     found: dict[TargetKey, Target] = {}
     for instance, engine in engines.iter_rows():
         key = TargetKey(instance, engine)
-        shared = into.labels.get((instance, engine))
+        shared = labels.get((instance, engine))
         if shared is None:
             before = known.get(key)
             shared = dict(before.labels) if before else dict(scraped_as.get(instance, {}))
@@ -231,7 +233,8 @@ def _columns(
     good: pl.DataFrame,
     into: Gathered,
     asked: Sequence[Asked],
-    scraped_as: Mapping[str, Mapping[str, str]],
+    labels: Mapping[tuple[str, str], Labels],
+    scraped_as: Mapping[str, Labels],
 ) -> pl.DataFrame:
     """Every column of the scrapes that brought something."""
     rows = good
@@ -241,8 +244,7 @@ def _columns(
     for column, frame in into.frames.items():
         metric = BY_COLUMN[column]
         if metric.type == "info":
-            of = next(one.answers for one in asked if metric in one.query.metrics)
-            texts = _config_texts(frame, of, into, scraped_as)
+            texts = _config_texts(frame, metric, into.texts[column], labels, scraped_as)
             rows = rows.join(texts, on=KEYS, how="left")
         elif metric.per_engine:
             rows = rows.join(frame, on=KEYS, how="left")
@@ -268,33 +270,38 @@ def _process_column(rows: pl.DataFrame, metric: Metric, frame: pl.DataFrame) -> 
 
 def _config_texts(
     frame: pl.DataFrame,
-    answers: Answers,
-    into: Gathered,
-    scraped_as: Mapping[str, Mapping[str, str]],
+    metric: Metric,
+    placement: Placement,
+    labels: Mapping[tuple[str, str], Labels],
+    scraped_as: Mapping[str, Labels],
 ) -> pl.DataFrame:
-    """The labels that the server itself set, as the page shows them."""
-    texts: dict[tuple[str, str, int], str] = {}
+    """The labels that the server itself set, as the page shows them.
+
+    A thousand servers of a pool say the same, and it is long: each text is held once.
+    """
+    numbers: dict[str, int] = {}
+    rows: list[tuple[str, str, int, int]] = []
     for instance, engine, index in (
-        frame.select("instance", "engine", "series").unique().iter_rows()
+        frame.select("instance", "engine", "series").unique(maintain_order=True).iter_rows()
     ):
         apart = {"__name__", "engine", "instance", "job"}
-        apart |= (
-            scraped_as.get(instance, {}).keys() | into.labels.get((instance, engine), {}).keys()
-        )
-        said = labels_of(answers.heads[index])
-        labels = {k: v for k, v in said.items() if k not in apart}
-        texts[instance, engine, index] = orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode()
+        apart |= scraped_as.get(instance, {}).keys() | labels.get((instance, engine), {}).keys()
+        said = placement.labels(metric, index)
+        ours = {k: v for k, v in said.items() if k not in apart}
+        text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
+        rows.append((instance, engine, index, numbers.setdefault(text, len(numbers))))
     table = pl.DataFrame(
-        [(*key, text) for key, text in texts.items()],
-        schema={"instance": pl.String, "engine": pl.String, "series": pl.UInt32}
-        | {"cache_config": pl.String},
+        rows,
+        schema={"instance": pl.String, "engine": pl.String, "series": pl.UInt32, "text": pl.Int64},
         orient="row",
     )
-    return (
-        frame.join(table, on=["instance", "engine", "series"])
-        .select(*KEYS, "cache_config")
+    texts = pl.Series("cache_config", list(numbers), pl.String)
+    found = (
+        frame.join(table, on=["instance", "engine", "series"], maintain_order="left")
+        .select(*KEYS, "text")
         .unique(KEYS, keep="first", maintain_order=True)
     )
+    return found.select(*KEYS, texts.gather(found["text"]))
 
 
 def _several(rows: pl.DataFrame, asked: Sequence[Asked]) -> list[pl.Expr]:

@@ -19,7 +19,7 @@ import requests
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.endable import EndableAdapter
-from driftwatch.collect.prometheus_points import Matrix, apart
+from driftwatch.collect.prometheus_points import Known, Points, Scan
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -29,14 +29,16 @@ from driftwatch.errors import (
     Unavailable,
 )
 
-MAX_BODY_BYTES = 32 * 2**20
+# a histogram of 10,000 servers at one time has 60 MB; it is never held at once
+MAX_BODY_BYTES = 256 * 2**20
 
-_CHUNK_BYTES = 256 * 1024
+_CHUNK_BYTES = 2**20
 _ERROR_BODY_BYTES = 64 * 1024  # of an error answer: enough for its message
 _TOLD_CHARACTERS = 300
 
 # endpoint → what its answer must be; the others answer with ``data`` of their own
-_RESULT_TYPES = {"query_range": "matrix", "query": "vector"}
+_RANGE = "query_range"
+_RESULT_TYPES = {_RANGE: "matrix", "query": "vector"}
 
 # Prometheus, Thanos and Mimir say in words that a question is too large
 _TOO_MUCH = (
@@ -57,6 +59,7 @@ class Answer(requests.Response):
     """A response whose JSON was parsed once, and checked; its series only when looked into."""
 
     parsed: Mapping[str, Any]
+    scan: Scan | None
 
     def json(self, **kwargs: Any) -> Any:
         """The parsed answer."""
@@ -66,7 +69,8 @@ class Answer(requests.Response):
 class PrometheusSession(requests.Session):
     """One API server: bounded requests, no redirects, no retries, nothing from the environment.
 
-    One request at a time. ``warnings`` holds what the last answer warned of.
+    One request at a time. ``warnings`` holds what the last answer warned of; ``known`` the series
+    whose labels the next range answer need not bring again.
 
     Args:
         connect_seconds: until the connection stands.
@@ -89,6 +93,7 @@ class PrometheusSession(requests.Session):
         self.headers["User-Agent"] = "driftwatch"
         self.headers["Accept"] = "application/json"
         self.warnings: tuple[str, ...] = ()
+        self.known: Known | None = None
         self._connect_seconds = min(connect_seconds, total_seconds)
         self._total_seconds = total_seconds
         self._body_bytes = body_bytes
@@ -147,7 +152,9 @@ class PrometheusSession(requests.Session):
                 answer = Answer()
                 answer.__dict__.update(response.__dict__)
                 ok = response.status_code == 200
-                answer._content = self._body(response, self._body_bytes if ok else None)
+                answer.scan = Scan(self.known) if ok and _endpoint(url) == _RANGE else None
+                limit = self._body_bytes if ok else None
+                answer._content = self._body(response, limit, answer.scan)
         except (requests.RequestException, HTTPError, OSError) as error:
             raise Unavailable(self._why(error)) from error
         finally:
@@ -157,8 +164,11 @@ class PrometheusSession(requests.Session):
             raise Unavailable(f"no complete answer within {self._total_seconds:g} s")
         return answer
 
-    def _body(self, response: requests.Response, limit: int | None) -> bytes:
-        """The body up to ``limit`` bytes; None: the start of an error's, whatever follows."""
+    def _body(self, response: requests.Response, limit: int | None, scan: Scan | None) -> bytes:
+        """The body up to ``limit`` bytes; None: the start of an error's, whatever follows.
+
+        With a ``scan`` it goes there piece by piece, and only its start comes back.
+        """
         told = response.headers.get("Content-Length", "")
         if limit is not None and told.isdecimal() and len(told) < 20 and int(told) > limit:
             raise TooExpensive(f"the answer has {told} bytes, more than {limit}")
@@ -166,19 +176,22 @@ class PrometheusSession(requests.Session):
         size = 0
         for piece in response.iter_content(_CHUNK_BYTES):
             size += len(piece)
-            pieces.append(piece)
+            if scan is None:
+                pieces.append(piece)
             if limit is None and size >= _ERROR_BODY_BYTES:
                 break
             if limit is not None and size > limit:
                 raise TooExpensive(f"the answer is larger than {limit} bytes")
-        return b"".join(pieces)
+            if scan is not None:
+                scan.feed(piece)
+        return b"".join(pieces) if scan is None else scan.start
 
     def _checked(self, answer: Answer, url: str) -> Answer:
         status = answer.status_code
         if 300 <= status < 400:
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
-        parsed = _read(answer.content)
+        parsed = _json(answer.content) if answer.scan is None else answer.scan.finish()
         if status != 200:
             raise _refusal(status, parsed)
         if not isinstance(parsed, dict):
@@ -187,11 +200,11 @@ class PrometheusSession(requests.Session):
         if parsed.get("status") != "success":
             raise BadQuery(_told(parsed) or "answers without status success")
         data = parsed.get("data")
-        wanted = _RESULT_TYPES.get(url.rpartition("/")[2])
+        wanted = _RESULT_TYPES.get(_endpoint(url))
         if wanted is None:
             if data is None:
                 raise BadPage("JSON, but not a Prometheus answer: it has no data")
-        elif not isinstance(data, dict) or not isinstance(data.get("result"), list | Matrix):
+        elif not isinstance(data, dict) or not isinstance(data.get("result"), list | Points):
             raise BadPage("JSON, but not a query answer: it has no data.result")
         elif data.get("resultType") != wanted:
             raise BadPage(f"resultType {data.get('resultType')!r} instead of {wanted!r}")
@@ -246,17 +259,8 @@ def _refusal(status: int, parsed: object) -> SourceError:
     return BadPage(f"{said}; is this the address of a Prometheus API?")
 
 
-def _read(body: bytes) -> object:
-    """The parsed answer, its list of series unparsed where that can be; None: it is not JSON."""
-    found = apart(body)
-    if found is not None:
-        around, matrix = found
-        parsed = _json(around)
-        data = parsed.get("data") if isinstance(parsed, dict) else None
-        if isinstance(data, dict) and data.get("result") == []:
-            data["result"] = matrix
-            return parsed
-    return _json(body)
+def _endpoint(url: str) -> str:
+    return url.rpartition("/")[2]
 
 
 def _json(text: bytes) -> object:

@@ -1,7 +1,8 @@
 """Answers of range queries → the columns of the scrape table.
 
-Everything is one long frame per query, a row per (series, grid time); Python touches each
-series, never each sample's labels.
+The numbers of a query are one array, series by grid times. Engines whose series are whole and one
+of each kind, nearly all of them, become columns as arrays; the others are a long frame, a row per
+(series, grid time), in which a choice can be made.
 """
 
 from __future__ import annotations
@@ -10,11 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.prometheus_points import Points
+from driftwatch.collect.prometheus_points import Keys, Known, Points
 from driftwatch.collect.prometheus_query import Query
-from driftwatch.collect.prometheus_series import Labels, Placements, common, labels_of, shown
+from driftwatch.collect.prometheus_series import (
+    Block,
+    Column,
+    Labels,
+    Numbers,
+    Placement,
+    Roster,
+    engine_labels,
+    labels_of,
+    place,
+    shown,
+)
 from driftwatch.collect.registry import Metric
 from driftwatch.collect.schema import BUCKETS, SourceProblem
 
@@ -39,6 +52,26 @@ class Answers:
         return [labels_of(head) for head in self.heads]
 
 
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """What one query brought, over every chunk of the grid, as arrays.
+
+    Attributes:
+        keys: of each series, once.
+        times: (times,), unix ms: those that any series has a sample at.
+        value: (series, times), NaN where there is none.
+        there: (series, times), whether there is one; None where there is everywhere.
+        twice: indexes of series that were told twice at one time, with different numbers; these
+            are NaN.
+    """
+
+    keys: Keys
+    times: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float64]
+    there: npt.NDArray[np.bool_] | None
+    twice: tuple[int, ...] = ()
+
+
 @dataclass(slots=True)
 class Gathered:
     """What the queries brought, column by column.
@@ -46,88 +79,285 @@ class Gathered:
     Attributes:
         frames: registry column → frame with ``instance``, ``engine``, ``at`` and its columns.
         models: frames with ``instance``, ``engine``, ``at``, ``model_name``.
-        labels: (instance, engine) → labels that all of the engine's series share.
+        present: frames with ``instance``, ``engine``, ``at`` of ``vllm:`` series of an engine.
+        texts: registry column → the placement of its info metric.
+        columns: every column that was read.
         clashed: (instance, engine) that two series at the same time were told of.
         problems: what could not be read.
     """
 
     frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     models: list[pl.DataFrame] = field(default_factory=list)
-    labels: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    present: list[pl.DataFrame] = field(default_factory=list)
+    texts: dict[str, Placement] = field(default_factory=dict)
+    columns: list[Column] = field(default_factory=list)
     clashed: set[tuple[str, str]] = field(default_factory=set)
     problems: list[SourceProblem] = field(default_factory=list)
+    _seen: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
 
+    def labels(self, roster: Roster) -> dict[tuple[str, str], Labels]:
+        """(instance, engine) → labels that all of the engine's series share."""
+        return engine_labels(self.columns, roster)
 
-def answers(chunks: Sequence[Points]) -> Answers:
-    """The samples of each chunk of the grid → one table."""
-    if not chunks:
-        return Answers((), pl.DataFrame(schema=_LONG))
-    heads: Sequence[bytes]
-    if len(chunks) == 1:
-        heads, series = chunks[0].heads, [np.arange(len(chunks[0].heads), dtype=np.uint32)]
-    else:  # the same series is in every chunk, once in each
-        known: dict[bytes, int] = {}
-        series = [
-            np.array([known.setdefault(head, len(known)) for head in one.heads], dtype=np.uint32)
-            for one in chunks
-        ]
-        heads = list(known)
-    long = pl.DataFrame(
-        {
-            "series": np.concatenate(
-                [np.repeat(s, one.counts) for s, one in zip(series, chunks, strict=True)]
-            ),
-            "at": np.concatenate([one.at for one in chunks]),
-            "value": np.concatenate([one.value for one in chunks]),
-        },
-        schema=_LONG,
-    )
-    return Answers(heads, long)
+    def unseen(self, what: str, times: npt.NDArray[np.int64], engines: Numbers) -> Numbers:
+        """Which of the engines nothing was said of yet at these times; now it is."""
+        seen = self._seen.get((what, times.tobytes()))
+        size = int(engines.max(initial=-1)) + 1
+        if seen is None or len(seen) < size:
+            grown = np.zeros(2 * size, np.bool_)
+            if seen is not None:
+                grown[: len(seen)] = seen
+            seen = self._seen[what, times.tobytes()] = grown
+        new = np.nonzero(~seen[engines])[0]
+        seen[engines] = True
+        return new
 
 
 _LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}
 
 
+def answers(chunks: Sequence[Points]) -> Answers:
+    """The samples of each chunk of the grid → one table; all of them read with nothing known."""
+    if not chunks:
+        return Answers((), pl.DataFrame(schema=_LONG))
+    keys, which = _merged(chunks)
+    heads = {key: head for one in chunks for key, head in one.heads.named().items()}
+    long = pl.DataFrame(
+        {
+            "series": np.concatenate(
+                [np.repeat(s, one.counts) for s, one in zip(which, chunks, strict=True)]
+            ),
+            "at": np.concatenate([one.at for one in chunks]),
+            "value": np.concatenate([one.value for one in chunks]),
+        },
+        schema=_LONG,
+        strict=False,
+    )
+    return Answers([heads[key] for key in keys.tolist()], long)
+
+
+def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys, list[Numbers]]:
+    """Every key once, in order of first appearance, and the index of each chunk's series."""
+    keys = chunks[0].keys
+    if known is not None and np.array_equal(known.keys, keys):
+        keys, distinct = known.keys, True
+    else:
+        distinct = len(np.unique(keys)) == len(keys)
+    if distinct and all(np.array_equal(keys, c.keys) for c in chunks):
+        return keys, [np.arange(len(keys))] * len(chunks)
+    every = np.concatenate([one.keys for one in chunks])
+    _, first, which = np.unique(every, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    ends = np.cumsum([len(one.keys) for one in chunks])[:-1]
+    return every[first[order]], np.split(number[which.reshape(-1)], ends)
+
+
+def numbered(chunks: Sequence[Points], known: Known | None = None) -> Numbered:
+    """The samples of each chunk of the grid → one array; ``known``: as they were asked with."""
+    if not chunks:
+        none = np.empty(0, np.int64)
+        return Numbered(none, none, np.empty((0, 0)), None)
+    keys, which = _merged(chunks, known)
+    one = chunks[0]
+    if len(chunks) == 1 and len(keys) == len(one.keys) and (one.counts == one.counts[:1]).all():
+        count = int(one.counts[0]) if len(keys) else 0
+        times = one.at[:count].copy()  # a view would hold all of them
+        if (one.at.reshape(len(keys), count) == times).all() and (np.diff(times) > 0).all():
+            return Numbered(keys, times, one.value.reshape(len(keys), count), None)
+    at = np.concatenate([c.at for c in chunks])
+    value = np.concatenate([c.value for c in chunks])
+    row = np.concatenate([np.repeat(w, c.counts) for w, c in zip(which, chunks, strict=True)])
+    times, column = np.unique(at, return_inverse=True)
+    cell = row * len(times) + column.reshape(-1)
+    table = np.full((len(keys), len(times)), np.nan)
+    # of several the first is kept, to compare the others with
+    table.reshape(-1)[cell[::-1]] = value[::-1]
+    there = np.zeros(table.shape, np.bool_)
+    there.reshape(-1)[cell] = True
+    kept = table.reshape(-1)[cell]
+    other = (kept != value) & ~(np.isnan(kept) & np.isnan(value))
+    table.reshape(-1)[cell[other]] = np.nan
+    twice = tuple(np.unique(row[other]).tolist())
+    return Numbered(keys, times, table, None if there.all() else there, twice)
+
+
 def gather(
-    query: Query,
-    answered: Answers,
+    placement: Placement,
+    answered: Numbered,
     scraped_as: Mapping[str, Labels],
-    placements: Placements,
     into: Gathered,
+    *,
+    at_once: bool = True,
 ) -> None:
     """Read the columns of one query.
 
     Args:
-        query: what was asked.
+        placement: where the series of the answer belong.
         answered: what came.
         scraped_as: instance → labels of its ``up`` series; of two series at the same time the
             one that carries them is read.
-        placements: what is known of the series from the answers before.
         into: where columns, labels and problems go.
+        at_once: read whole engines as arrays; the table is the same without.
     """
-    placement = placements.of(query, answered.heads, scraped_as)
-    if placement.nameless is not None:
-        reason = f"{shown(placement.nameless)} has no instance label: not read"
-        into.problems.append(SourceProblem(query.text, reason))
+    query = placement.query
+    if placement.nameless:
+        reason = f"{shown(placement.nameless[min(placement.nameless)])} has no instance label"
+        into.problems.append(SourceProblem(query.text, f"{reason}: not read"))
     for column in placement.columns:
+        into.columns.append(column)
         metric = column.metric
-        for key, ours in column.shared.items():
-            into.labels[key] = common(into.labels.get(key, ours), ours)
-        long = answered.long.join(column.place, on="series", how="inner", maintain_order="left")
-        if column.contested:
-            long = _winners(query, metric, long, answered, into)
+        frames: list[pl.DataFrame] = []
+        rest = [column.rest]
+        for block in column.blocks:
+            good = np.zeros(len(block.engines), np.bool_)
+            if at_once:
+                good = _sound(block, metric, answered)
+            rest.append(block.engines[~good])
+            if good.any():
+                if not good.all():
+                    block = Block(
+                        block.engines[good], block.origins[good], block.series[good], block.edges
+                    )
+                frames.append(_at_once(block, metric, answered, placement, into))
+        _tell_twice(metric, placement, answered, into)
+        engines = np.unique(np.concatenate(rest))
+        if len(engines):
+            frames.append(_chosen(column, placement, engines, answered, scraped_as, into))
+        into.frames[metric.column] = pl.concat(frames)
         if metric.type == "info":
-            into.frames[metric.column] = long.select(*KEYS, "series")
-        elif metric.type == "histogram":
-            into.frames[metric.column] = _histogram(metric, long, query, into)
-        else:
-            into.frames[metric.column] = _scalar(metric, long, query, into)
-            if metric.per_engine:
-                into.models.append(long.select(*KEYS, "model_name").drop_nulls().unique(KEYS))
+            into.texts[metric.column] = placement
+
+
+def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: Gathered) -> None:
+    origins = placement.origins[placement.query.metrics.index(metric)]
+    for index in answered.twice:
+        if origins[index] >= 0:
+            labels = shown(placement.labels(metric, index))
+            reason = f"{labels} is in the answer twice, with different numbers: not read"
+            into.problems.append(SourceProblem(placement.query.text, reason))
+
+
+def _says_engine(metric: Metric) -> bool:
+    return metric.per_engine and metric.wire_name.startswith("vllm:")
+
+
+def _sound(block: Block, metric: Metric, answered: Numbered) -> npt.NDArray[np.bool_]:
+    """Engines whose series have a number at every time that needs no second look."""
+    value = answered.value
+    good = np.isfinite(value) & (value >= 0)
+    if metric.type == "info":
+        good = np.ones_like(good)
+    if answered.there is not None:
+        good &= answered.there
+    whole: npt.NDArray[np.bool_] = np.all(good, axis=1)
+    sound: npt.NDArray[np.bool_] = np.all(whole[block.series], axis=1)
+    if metric.type == "histogram":
+        buckets = value[block.series[:, :-2]]
+        sound &= (np.diff(buckets, axis=1) >= 0).all(axis=(1, 2))
+        sound &= (buckets[:, -1] == value[block.series[:, -1]]).all(axis=1)
+    return sound
+
+
+def _at_once(
+    block: Block, metric: Metric, answered: Numbered, placement: Placement, into: Gathered
+) -> pl.DataFrame:
+    """Rows by engine and time."""
+    roster, times = placement.roster, answered.times
+    keys = [*roster.named(block.engines, len(times)), _tiled("at", times, len(block.engines))]
+    if _says_engine(metric):
+        new = into.unseen("engine", times, block.engines)
+        if len(new):
+            into.present.append(_keys(block.engines[new], times, placement))
+    if metric.per_engine and metric.type in ("gauge", "counter"):
+        models = roster.models(block.origins)
+        into_models = into.unseen("model", times, block.engines[models.is_not_null().to_numpy()])
+        if len(into_models):
+            named = block.engines[models.is_not_null().to_numpy()][into_models]
+            model = models.drop_nulls().gather(np.repeat(into_models, len(times)))
+            into.models.append(_keys(named, times, placement).with_columns(model))
+    value = answered.value
+    if metric.type == "info":
+        return pl.DataFrame([*keys, pl.Series("series", np.repeat(block.series[:, 0], len(times)))],
+                            ).cast({"series": pl.UInt32})  # fmt: skip
+    if metric.type != "histogram":
+        total = value[block.series[:, 0]]
+        for summand in block.series.T[1:]:
+            total = total + value[summand]
+        return pl.DataFrame([*keys, pl.Series(metric.column, total.reshape(-1))])
+    name = metric.column
+    buckets = value[block.series[:, :-2]].transpose(0, 2, 1).reshape(-1, len(block.edges))
+    edges = np.broadcast_to(np.array(block.edges), buckets.shape)
+    return pl.DataFrame(
+        [
+            *keys,
+            pl.Series(f"{name}_sum", value[block.series[:, -2]].reshape(-1)),
+            pl.Series(f"{name}_count", value[block.series[:, -1]].reshape(-1)),
+            _lists(f"{name}_buckets", buckets),
+            _lists(f"{name}_edges", edges),
+        ]
+    )
+
+
+def _lists(name: str, table: npt.NDArray[np.float64]) -> pl.Series:
+    return pl.Series(name, np.ascontiguousarray(table)).arr.to_list()
+
+
+def _tiled(name: str, times: npt.NDArray[np.int64], count: int) -> pl.Series:
+    return pl.Series(name, np.tile(times, count), pl.Int64)
+
+
+def _keys(engines: Numbers, times: npt.NDArray[np.int64], placement: Placement) -> pl.DataFrame:
+    return pl.DataFrame(
+        [*placement.roster.named(engines, len(times)), _tiled("at", times, len(engines))]
+    )
+
+
+def _chosen(
+    column: Column,
+    placement: Placement,
+    engines: Numbers,
+    answered: Numbered,
+    scraped_as: Mapping[str, Labels],
+    into: Gathered,
+) -> pl.DataFrame:
+    """The same of engines that a choice must be made for, or that something is wrong with."""
+    metric, query = column.metric, placement.query
+    where, contested = place(column, placement, engines, scraped_as)
+    long = _long(answered, where["series"].to_numpy()).join(
+        where, on="series", how="inner", maintain_order="left"
+    )
+    # the API should name no series twice; labels may be written in two ways
+    long = long.unique(["origin", "variant", "at"], keep="first", maintain_order=True)
+    if contested:
+        long = _winners(placement, metric, long, into)
+    if _says_engine(metric):
+        into.present.append(long.select(KEYS))
+    if metric.type == "info":
+        return long.select(*KEYS, "series")
+    if metric.type == "histogram":
+        return _histogram(metric, long, query, into)
+    if metric.per_engine:
+        into.models.append(long.select(*KEYS, "model_name").drop_nulls().unique(KEYS))
+    return _scalar(metric, long, query, into)
+
+
+def _long(answered: Numbered, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
+    """``series``, ``at``, ``value`` of some series, in their order and that of time."""
+    series = np.sort(series)
+    value = answered.value[series]
+    there = np.ones(value.shape, np.bool_) if answered.there is None else answered.there[series]
+    row, column = np.nonzero(there)
+    return pl.DataFrame(
+        {"series": series[row], "at": answered.times[column], "value": value[row, column]},
+        schema=_LONG,
+        strict=False,
+    )
 
 
 def _winners(
-    query: Query, metric: Metric, long: pl.DataFrame, answered: Answers, into: Gathered
+    placement: Placement, metric: Metric, long: pl.DataFrame, into: Gathered
 ) -> pl.DataFrame:
     """One origin per (instance, engine, grid time).
 
@@ -170,10 +400,10 @@ def _winners(
             into.clashed.add((instance, engine))
             reason = (
                 f"engine {engine} of {instance} has two series at the same time: read "
-                f"{shown(labels_of(answered.heads[read]))}, not "
-                f"{shown(labels_of(answered.heads[other]))}"
+                f"{shown(placement.labels(metric, read))}, not "
+                f"{shown(placement.labels(metric, other))}"
             )
-            into.problems.append(SourceProblem(query.text, reason))
+            into.problems.append(SourceProblem(placement.query.text, reason))
     return best.drop("place", "best")
 
 

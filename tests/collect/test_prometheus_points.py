@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from driftwatch.collect import prometheus_points
 from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_points import Matrix, Points, apart, points
-from driftwatch.collect.prometheus_session import _read
-from driftwatch.errors import BadPage
+from driftwatch.collect.prometheus_points import Heads, Known, Points, Scan, points
+from driftwatch.errors import BadPage, TooExpensive
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,15 +30,30 @@ def written(result: list[Any], **beside: Any) -> bytes:
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def quickly(body: bytes, known: list[bytes] | None = None) -> Points | None:
-    """What is read without a JSON parser, None where that cannot be."""
-    found = apart(body)
-    return None if found is None else prometheus_points._scanned(found[1].raw, known or [])
+def scanned(body: bytes, piece_bytes: int = 1, known: Known | None = None, cuts: int = 7) -> Any:
+    """What is read of a body that comes in small pieces."""
+    scan = Scan(known, piece_bytes=piece_bytes)
+    for at in range(0, len(body), cuts):
+        scan.feed(body[at : at + cuts])
+    return scan.finish()
+
+
+def quickly(body: bytes) -> Points | None:
+    """What is read without a JSON parser but for the last series, None where that cannot be."""
+    inside = body[body.index(b'{"metric":') + len(b'{"metric":') : body.rindex(b"]}]")]
+    read = prometheus_points._scanned(inside)
+    if read is None:
+        return None
+    keys = np.arange(len(read.heads))
+    heads = Heads()
+    heads.add(keys, read.heads)
+    return Points(keys, heads, read.counts, read.at, read.value)
 
 
 def same(one: Points, other: Points) -> bool:
     return (
-        [orjson.loads(head) for head in one.heads] == [orjson.loads(head) for head in other.heads]
+        [orjson.loads(head) for head in one.written]
+        == [orjson.loads(head) for head in other.written]
         and one.counts.tolist() == other.counts.tolist()
         and one.at.tolist() == other.at.tolist()
         and np.array_equal(one.value, other.value, equal_nan=True)
@@ -71,11 +85,16 @@ RESULTS = st.lists(
 
 
 @settings(deadline=None)
-@given(RESULTS)
-def test_the_bytes_are_read_as_the_parser_reads_them(result: list[Any]) -> None:
-    found = quickly(written(result))
-    assert found is not None
-    assert same(found, points(result))
+@given(RESULTS, st.sampled_from([1, 40, 10_000]), st.integers(1, 60))
+def test_the_bytes_are_read_as_the_parser_reads_them(
+    result: list[Any], piece_bytes: int, cuts: int
+) -> None:
+    body = written(result, warnings=["]]}] is odd"])
+    truth = points(result)
+    parsed = scanned(body, piece_bytes, cuts=cuts)
+    assert same(parsed["data"].pop("result"), truth)
+    assert parsed["warnings"] == ["]]}] is odd"]
+    assert parsed["data"] == {"resultType": "matrix"}
 
 
 @settings(deadline=None)
@@ -92,18 +111,15 @@ def test_an_answer_that_was_damaged_is_read_as_the_parser_reads_it_or_not_at_all
         truth = points(answer["data"]["result"])
     except (orjson.JSONDecodeError, BadPage, KeyError, TypeError):
         truth = None
-    found = apart(damaged)
-    if found is None:
-        return
-    around, matrix = found
     try:
-        whole = orjson.loads(around)["data"]["result"] == []
-        read = points(matrix) if whole else None
-    except (orjson.JSONDecodeError, BadPage, KeyError, TypeError):
-        read = None
-    if read is not None and truth is not None:
+        read = scanned(damaged)["data"]["result"]
+    except (BadPage, KeyError, TypeError):
+        return
+    if not isinstance(read, Points):
+        return  # not a matrix: the session refuses it
+    if truth is not None:
         assert same(read, truth)
-    elif read is not None:  # a number that JSON does not write like that, 00 for example
+    else:  # a number that JSON does not write like that, 00 for example
         assert body[at] in b"0123456789.eE+-NaInf"
 
 
@@ -129,15 +145,12 @@ ONE = {"metric": {"__name__": "up", "instance": "a:1"}, "values": [[1.5, "2"]]}
 )
 def test_what_is_not_written_like_that_is_left_to_the_parser(values: Any) -> None:
     body = written([ONE, {"metric": {}, "values": values}, ONE])
-    assert quickly(body) is None
-    found = apart(body)
-    assert found is not None
     try:
         truth: Points | str = points(json.loads(body)["data"]["result"])
     except BadPage as error:
         truth = error.message
     try:
-        read: Points | str = points(found[1])
+        read: Points | str = scanned(body)["data"]["result"]
     except BadPage as error:
         read = error.message
     assert read == truth if isinstance(truth, str) else same(read, truth)  # type: ignore[arg-type]
@@ -147,7 +160,9 @@ def test_native_histograms_beside_values_are_left_to_the_parser() -> None:
     native = {**ONE, "histograms": [[1.5, {"count": "1", "sum": "2", "buckets": []}]]}
     for result in ([native, ONE], [ONE, native, ONE]):
         assert quickly(written(result)) is None
-        assert points(Matrix(orjson.dumps(result))).value.tolist() == [2.0] * len(result)
+        for piece_bytes in (1, 10_000):
+            found = scanned(written(result), piece_bytes)["data"]["result"]
+            assert found.value.tolist() == [2.0] * len(result)
 
 
 def test_series_of_different_length() -> None:
@@ -171,30 +186,39 @@ def test_numbers_are_rounded_as_python_rounds_them() -> None:
     assert found.value[1:].tolist() == [math.inf, -math.inf]
 
 
-def test_known_heads_are_handed_back_and_cost_no_second_copy() -> None:
-    body = written([ONE, {**ONE, "metric": {"a": "b"}}])
-    first = quickly(body)
-    assert first is not None
-    second = quickly(body, first.heads)  # type: ignore[arg-type]
-    assert second is not None
-    assert second.heads is first.heads
+def test_of_known_series_no_labels_are_kept() -> None:
+    two = [ONE, {**ONE, "metric": {"a": "b"}}]
+    first = scanned(written(two))["data"]["result"]
+    assert len(first.heads.named()) == 2
+    three = [ONE, {**ONE, "metric": {"c": "d"}}, two[1]]
+    for piece_bytes in (1, 10_000):
+        second = scanned(written(three), piece_bytes, Known(first.keys))["data"]["result"]
+        assert list(second.heads.named().values()) == [b'{"c":"d"}']
+        assert second.keys[[0, 2]].tolist() == first.keys.tolist()
 
 
-def test_the_rest_of_an_answer_stays_whole() -> None:
-    body = written([ONE], warnings=["]]}] is odd", "so is this"])
-    assert _read(body) == json.loads(body)
-    body = written([ONE], warnings=["one"], infos=[])
-    found = apart(body)
-    assert found is not None
-    assert json.loads(found[0]) == json.loads(written([], warnings=["one"], infos=[]))
-    assert list(found[1]) == [ONE]
-    assert len(found[1]) == 1
-    assert found[1][0] == ONE
+def test_a_body_that_is_spread_out_is_parsed() -> None:
+    body = json.dumps(json.loads(written([ONE, ONE])), indent=2).encode()
+    assert scanned(body)["data"]["result"].value.tolist() == [2.0, 2.0]
 
 
-def test_a_list_that_is_no_json_is_a_bad_page() -> None:
+def test_a_body_without_a_cut_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus_points, "PARSED_BYTES", 1000)
+    with pytest.raises(TooExpensive, match="not written as Prometheus does"):
+        scanned(b" " * 3000)
+
+
+def test_series_beside_the_result_are_no_answer() -> None:
+    around = b'{"status":"success","x":{"result":[{"metric":{},"values":[[1,"1"]]},{"metric":{},'
+    around += b'"values":[[1,"1"]]}]},"data":{"resultType":"matrix","result":[]}}'
+    with pytest.raises(BadPage, match=r"not its data\.result"):
+        scanned(around)
+
+
+def test_labels_that_are_no_json_are_a_bad_page() -> None:
+    body = written([ONE, ONE, ONE]).replace(b'"a:1"', b'"a:1', 1)
     with pytest.raises(BadPage, match=r"data\.result is broken"):
-        points(Matrix(b'[{"metric":{},"values":[[1,"1"]]}'))
+        scanned(body)
 
 
 # a source that knows the series of the answer before
