@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -53,7 +53,6 @@ def command(
 
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.own_host import host_of, own_hosts
     from driftwatch.collect.pages import PagesSource
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.run import Receiver, Service
@@ -63,9 +62,8 @@ def command(
     plan = plan_from(**serving)
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
-    here = frozenset() if no_nvml else own_hosts(urls)
-    gpus = _gpus_here(clock) if any(host_of(url) in here for url in urls) else []
-    plan = replace(plan, own_hosts=here if gpus else frozenset())
+    gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
+    plan = replace(plan, own_hosts=own_hosts)
     screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
@@ -90,15 +88,22 @@ def command(
     click.get_current_context().exit(EXIT_ANSWERED if screen.read else EXIT_PROBLEM)
 
 
-def _gpus_here(clock: Clock) -> list[Source]:
-    """NVML where this machine has it; a machine without a GPU is no news."""
-    from driftwatch.collect.nvml import NvmlSource
+def _gpus_here(urls: Sequence[str], clock: Clock) -> tuple[list[Source], frozenset[str]]:
+    """NVML and this machine's names, where a URL is of this machine and it has a GPU.
 
+    A machine without a GPU is no news, and looks up no name.
+    """
+    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.own_host import host_of, is_address, own_hosts
+
+    hosts = {host_of(url) for url in urls}
+    if not any(host in own_hosts() or not is_address(host) for host in hosts):
+        return [], frozenset()
     source = NvmlSource(clock)
-    if source.is_here():
-        return [source]
+    if source.is_here() and hosts & (here := own_hosts(urls)):
+        return [source], here
     source.close()
-    return []
+    return [], frozenset()
 
 
 class _Screen:

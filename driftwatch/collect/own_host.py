@@ -45,6 +45,15 @@ def host_of(url: str) -> str:
     return (host if colon and port.isdecimal() else place).strip("[]")
 
 
+def is_address(host: str) -> bool:
+    """The host is an address, not a name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def _addresses(proc: Path) -> frozenset[str]:
     """Of this machine's interfaces, as the kernel tells them; none where it does not."""
     found = set()

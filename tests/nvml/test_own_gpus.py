@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 from nvml_cases import StandIn
 
+from driftwatch.cli.watch import _gpus_here
 from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml import NvmlSource
 from driftwatch.collect.own_host import own_hosts
@@ -111,8 +113,29 @@ def test_watch_reads_the_gpus_of_its_own_machine_alone(
     for_a_second = ("--interval", "1s", "--for", "1s")
     assert "nvmlDeviceGetPowerUsage" in called(stand_in, log, "watch", server.url, *for_a_second)
     assert called(stand_in, log, "watch", server.url, "--no-nvml", *for_a_second) == set()
-    # TEST-NET-1: of no machine
-    assert called(stand_in, log, "watch", "http://192.0.2.77:1/metrics", *for_a_second) == set()
+
+
+def test_which_urls_are_of_this_machine(
+    stand_in: StandIn, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "called"
+    log.write_text("")
+    stand_in.say(*GPU, f"log {log}")
+
+    def look_up(host: str, port: None) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        address = {"alias": "127.0.0.1"}.get(host, "203.0.113.7")
+        return [(0, 0, 0, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    # TEST-NET-3: of no machine, and NVML is not even asked
+    assert _gpus_here(["http://203.0.113.77:1/metrics"], clock) == ([], frozenset())
+    assert log.read_text() == ""
+    assert _gpus_here(["http://elsewhere:8000/metrics"], clock) == ([], frozenset())
+    for host in ("localhost", "[::1]", "alias"):
+        (source,), hosts = _gpus_here([f"http://{host}:8000/metrics"], clock)
+        source.close()
+        assert host.strip("[]") in hosts
+        assert "elsewhere" not in hosts
 
 
 def test_watch_says_nothing_of_gpus_that_are_not_there(
