@@ -61,12 +61,12 @@ def scrape_frame(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(SCRAPE_SCHEMA), orient="row", strict=False)
 
 
-def in_order(scrapes: pl.DataFrame) -> pl.DataFrame:
-    """The rows by instance, engine and time; rows alike in these keep their order.
+def in_order(scrapes: pl.DataFrame, target: Sequence[str] = KEY_COLUMNS) -> pl.DataFrame:
+    """The rows by target (instance and engine) and time; rows alike in these keep their order.
 
     Scrapes mostly are in that order, and looking costs a fiftieth of sorting.
     """
-    keys = [*KEY_COLUMNS, "time"]
+    keys = [*target, "time"]
     if _is_before(scrapes, keys, or_same=True):
         return scrapes
     return scrapes.sort(keys, maintain_order=True)

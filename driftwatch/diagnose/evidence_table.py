@@ -17,16 +17,20 @@ from driftwatch.diagnose.limits import limit_columns, with_allowances
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.evidence import COLUMNS
-from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import gpu_columns
+from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
-from driftwatch.signals.scrapes_inside import inside, scrape_facts
+from driftwatch.signals.scrapes_inside import inside
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
 from driftwatch.signals.windows import Kind, totals
 
 _KEY = list(KEY_COLUMNS)
 _BINDING = timedelta(seconds=BINDING_WINDOW_SECONDS)
+# The longest window, the look-back before it in which its base scrape may lie, and a minute for
+# the grid: with less, the answer would depend on how minutes are split over ticks.
+HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
 _LENGTH_WINDOW = timedelta(minutes=2)  # detection.md: LengthDrift, the last 2 min
 
 WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -46,6 +50,7 @@ class Carried:
         plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
         alive: :data:`driftwatch.signals.stuck.ALIVE_SCHEMA`.
         seen: instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input.
+        past: what evaluated scrapes leave behind; not in the store, whose scrapes make it anew.
     """
 
     until: datetime | None = None
@@ -54,6 +59,7 @@ class Carried:
     seen: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY_COLUMNS, pl.String))
     )
+    past: Past = field(default_factory=Past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,9 @@ def evidence_table(
     """Evidence rows of windows.
 
     Args:
-        scrapes: scrape table; must reach 10 minutes and one scrape further back than the windows.
+        scrapes: scrape table; must reach 10 minutes and one scrape further back than the windows,
+            or as far as the last scrape that the carried past knows of. A whole window takes
+            nothing from the past.
         windows: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target.
         kind: ``chained`` for the minute grid, ``whole`` for a window a person asked for. The
             ``_10m`` and ``_2m`` columns of a whole window do not reach outside it.
@@ -123,23 +131,45 @@ def evidence_table(
     """
     before = carried or Carried()
     scrapes = in_order(scrapes)
-    epochs = with_epochs(scrapes)
-    facts = scrape_facts(epochs)
-    own = totals(epochs, windows, kind=kind, cut=cut)
-    last_10m = totals(epochs, _reaching_back(windows, _BINDING, kind), kind=kind, cut=True)
-    last_2m = totals(epochs, _reaching_back(windows, _LENGTH_WINDOW, kind), kind=kind, cut=True)
+    seen = joined(scrapes, before.past if kind == "chained" else Past())
+    asked = seen.numbered(windows)
+    serving_numbered = seen.numbered(serving)
+    facts, values = seen.scrapes, seen.values
+    own = totals(facts, asked, kind=kind, cut=cut, values=values, histograms=READ_BUCKETS)
+    binding_windows = _reaching_back(asked, _BINDING, kind)
+    last_10m = totals(
+        facts,
+        binding_windows,
+        kind=kind,
+        cut=True,
+        values=values,
+        sums=_SUMS_10M,
+        histograms=("ttft_seconds", "tpot_seconds"),
+        means=False,
+    )
+    last_2m = totals(
+        facts,
+        _reaching_back(asked, _LENGTH_WINDOW, kind),
+        kind=kind,
+        cut=True,
+        values=values,
+        sums=_SUMS_2M,
+        histograms=(),
+        means=False,
+    )
 
-    binding_windows = _reaching_back(windows, _BINDING, kind)
+    pairs = inside(facts, binding_windows)
     plateau = infer_max_num_seqs(
         facts,
         binding_windows,
-        before.plateau,
+        seen.numbered(before.plateau),
         None if before.until is None else pl.lit(before.until, dtype=TIME),
-        serving,
+        serving_numbered,
+        pairs,
     )
     known = _serving_now(windows, serving, plateau, own)
     limits = limit_columns(
-        inside(facts, binding_windows),
+        pairs,
         known.with_row_index("window").select(
             "window",
             "max_num_seqs",
@@ -148,8 +178,8 @@ def evidence_table(
             "api_server_count",
         ),
     )
-    stuck = seconds_since_last_token(epochs, windows, before.alive)
-    seen = input_coverage(scrapes, windows, before.seen, inputs)
+    stuck = seconds_since_last_token(seen.alive(), asked, seen.numbered(before.alive))
+    inputs_seen = input_coverage(scrapes, windows, before.seen, inputs)
 
     on_gpus = gpu_columns(windows, gpus, gpu_targets)
     # GPUs of this engine: declared, else found; whatever divides by them reads this column
@@ -158,7 +188,7 @@ def evidence_table(
     rows = rows.with_columns(
         *stuck.select("seconds_since_last_token"),
         *slo_columns(last_10m, known),
-        *coverage_columns(seen, serving).drop([*_KEY, "end"]),
+        *coverage_columns(inputs_seen, serving).drop([*_KEY, "end"]),
         *_ten_minute_columns(last_10m),
     )
     rows = (
@@ -170,9 +200,23 @@ def evidence_table(
     rows = _only_when_fresh(rows)
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
     rows = _with_idle_twins(with_allowances(rows))
-    return EvidenceTable(_in_schema_order(rows), _carried(windows, plateau, stuck, seen))
+    return EvidenceTable(
+        _in_schema_order(rows),
+        _carried(windows, plateau, stuck, inputs_seen, _past(seen, windows, kind, cut)),
+    )
 
 
+# What is read of the windows that reach back; windows.py makes nothing else of them.
+_SUMS_10M = (
+    "queue_seconds_sum",
+    "queue_seconds_count",
+    "ttft_seconds_sum",
+    "ttft_seconds_count",
+    "tpot_seconds_count",
+)
+_SUMS_2M = tuple(
+    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
+)
 # Columns that reach further back than the window itself.
 _REACHING_BACK = (
     "observed_10m_seconds",
@@ -330,8 +374,20 @@ _EXTRA = (
 )
 
 
+def _past(seen: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
+    """What the minute grid leaves behind; other windows are nobody's past."""
+    until = windows["end"].max()
+    if kind != "chained" or cut or not isinstance(until, datetime):
+        return Past()
+    return left_behind(seen, until, until - HISTORY)
+
+
 def _carried(
-    windows: pl.DataFrame, plateau: pl.DataFrame, stuck: pl.DataFrame, seen: pl.DataFrame
+    windows: pl.DataFrame,
+    plateau: pl.DataFrame,
+    stuck: pl.DataFrame,
+    seen: pl.DataFrame,
+    past: Past,
 ) -> Carried:
     """The state after each target's last window."""
 
@@ -344,4 +400,5 @@ def _carried(
         plateau=last(plateau).select([*CARRIED_SCHEMA]),
         alive=last(stuck).select([*ALIVE_SCHEMA]),
         seen=last(seen).drop("end"),
+        past=past,
     )

@@ -6,23 +6,28 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, in_order
-from driftwatch.service.state import HISTORY
+from driftwatch.collect.schema import KEY_COLUMNS
 
 _KEY = list(KEY_COLUMNS)
 
 
 def recent(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
-    """What the next minutes need: the longest window, and the last usable scrape before it.
+    """What the next minutes need in full: the open minute, and of each target what came last.
+
+    That is its last usable scrape, from which the next one counts on, and its last two of any
+    kind, which say how often it is scraped. The rest is in ``Carried.past``.
 
     Args:
         scrapes: scrape table, in order.
         evaluated_until: end of the last evaluated minute.
     """
-    begin = evaluated_until - HISTORY
-    kept = scrapes.filter(pl.col("time") >= begin)
-    usable = pl.col("ok")
-    older = scrapes.filter((pl.col("time") < begin) & usable)
-    last = older.group_by(_KEY, maintain_order=True).last().select(scrapes.columns)
-    silent = last.join(kept.filter(usable), on=_KEY, how="anti")
-    return in_order(pl.concat([silent, kept]))
+    done = pl.col("time") < evaluated_until
+
+    def from_the_end(kept: pl.Expr, count: int) -> pl.Expr:
+        """The last ``count`` rows of each target for which this holds."""
+        return kept & (kept.cum_sum(reverse=True).over(_KEY) <= count)
+
+    wanted = scrapes.select(
+        ~done | from_the_end(done, 2) | from_the_end(done & pl.col("ok"), 1)
+    ).to_series()
+    return scrapes.filter(wanted)

@@ -94,7 +94,7 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
     """
     by = keys(scrapes)
     usable = scrapes.filter(pl.col("ok"))
-    usable = usable.sort("target", "time", maintain_order=True) if by != _KEY else in_order(usable)
+    usable = in_order(usable, by)
     told_before = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*by, "time"))
     usable = usable.filter(~told_before.fill_null(False)).with_columns(
         previous_time=pl.col("time").shift(1).over(by)

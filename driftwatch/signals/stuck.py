@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.signals.as_of import at_end
+from driftwatch.signals.as_of import at_end, keys
 from driftwatch.signals.continuity import in_seconds
 
 _KEY = list(KEY_COLUMNS)
@@ -35,17 +35,18 @@ def seconds_since_last_token(
         The windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape in
         the window, or gauges or token counter missing) and ``alive_at``.
     """
+    by = keys(epochs)
     tokens = pl.col("generation_tokens_total")
-    grew = tokens > tokens.forward_fill().shift(1).over(_KEY)
+    grew = tokens > tokens.forward_fill().shift(1).over(by)
     requests = pl.col("running_requests") + pl.col("waiting_requests")
     idle = requests == 0
-    was_idle = requests.forward_fill().shift(1).over(_KEY) == 0
+    was_idle = requests.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
         *(known.fill_null(False) for known in (grew, idle, was_idle)), "restarted"
     )
     first = pl.col("previous_time").is_null()
     levels = (
-        epochs.join(carried, on=_KEY, how="left", maintain_order="left")
+        epochs.join(carried.select(*by, "alive_at"), on=by, how="left", maintain_order="left")
         .with_columns(
             known=requests.is_not_null() & tokens.is_not_null(),
             alive_at=pl.when(alive)
@@ -53,11 +54,11 @@ def seconds_since_last_token(
             .when(first)
             .then(pl.coalesce("alive_at", "time"))
             .forward_fill()
-            .over(_KEY),
+            .over(by),
         )
-        .select([*_KEY, "time", "known", "alive_at"])
+        .select([*by, "time", "known", "alive_at"])
     )
-    found = at_end(windows.select([*_KEY, "start", "end"]), levels)
+    found = at_end(windows.select([*dict.fromkeys((*_KEY, *by)), "start", "end"]), levels)
     seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
     elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
     return found.select(

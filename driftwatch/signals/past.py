@@ -1,0 +1,252 @@
+"""Scrapes of the past, as narrow as the windows that reach back to them allow.
+
+A minute needs every column of the scrapes in it and of the one before. The ten minutes before it
+need of most scrapes what the scheduler showed, and counters and histograms only where a window can
+start or end: at the last scrape of a minute and at the first of an epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME
+from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
+from driftwatch.signals.scrapes_inside import scrape_facts
+from driftwatch.signals.windows import SUMS
+
+_KEY = list(KEY_COLUMNS)
+
+# Histograms whose buckets the evidence reads; of the others the sums do.
+READ_BUCKETS = (
+    "prompt_tokens",
+    "generation_tokens",
+    "queue_seconds",
+    "ttft_seconds",
+    "itl_seconds",
+    "tpot_seconds",
+    "e2e_seconds",
+)
+# What says whether a target is alive: forward filled together, as they are read together.
+_PRESENT = ("running_requests", "waiting_requests")
+ALIVE = (*_PRESENT, "generation_tokens_total")
+_KNOWN = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
+_CONTINUITY = {
+    "epoch": pl.Int64,
+    "epoch_starts": pl.Boolean,
+    "restarted": pl.Boolean,
+    "configuration_changed": pl.Boolean,
+    "step_microseconds": pl.Int64,
+}
+_FACTS = {
+    "several_api_servers": pl.Boolean,
+    "running": pl.Float64,
+    "waiting": pl.Float64,
+    "capacity": pl.Float64,
+    "deferred": pl.Float64,
+    "kv": pl.Float64,
+    "preempted": pl.Float64,
+    "tokens_per_step": pl.Float64,
+    "stalled": pl.Boolean,
+}
+_NARROW: dict[str, pl.DataType | type[pl.DataType]] = {
+    "target": pl.UInt32,
+    "time": TIME,
+    "serial": pl.Int64,
+    **_CONTINUITY,
+    **dict.fromkeys(MEAN_GAUGES, pl.Float64),
+    **_FACTS,
+}
+_VALUES = (*SUMS, *(f"{h}_buckets" for h in READ_BUCKETS))
+_EDGES = tuple(f"{h}_edges" for h in READ_BUCKETS)
+_LABELS = ("model_name", "cache_config", "several_api_servers")
+_TARGETS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "target": pl.UInt32,
+    "base_time": TIME,
+    "base_epoch": pl.Int64,
+    "base_serial": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What evaluated scrapes leave behind.
+
+    Attributes:
+        targets: instance, engine, their number ``target``, and of the last evaluated scrape
+            ``base_time``, ``base_epoch`` and ``base_serial``. That scrape itself is not here: it
+            must be among the scrapes that come next, or the target's past does not count.
+        scrapes: per scrape its ``serial``, continuity, gauges and facts, by target and time.
+        marks: counters and histograms by ``serial``, with ``time``; a frame per evaluation.
+        known: per target and ``time`` (that of its last scrape) the last known values of what is
+            compared with the next.
+        serials: how many scrapes were numbered.
+    """
+
+    targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TARGETS))
+    scrapes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_NARROW))
+    marks: tuple[pl.DataFrame, ...] = ()
+    known: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            schema={
+                "target": pl.UInt32,
+                "time": TIME,
+                **{c: SCRAPE_SCHEMA[c] for c in _KNOWN},
+            }
+        )
+    )
+    serials: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """New scrapes joined to the past.
+
+    Attributes:
+        targets: instance, engine, ``target``.
+        epochs: the new usable scrapes and the one before them of each target, every column, with
+            continuity, ``target`` and ``serial``.
+        scrapes: past and new ones, narrow, by target and time.
+        values: counters and histograms by ``serial``.
+        past: what they were joined to.
+    """
+
+    targets: pl.DataFrame
+    epochs: pl.DataFrame
+    scrapes: pl.DataFrame
+    values: tuple[pl.DataFrame, ...]
+    past: Past
+
+    def numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The frame's rows, in their order, with their ``target``; NULL without a scrape."""
+        return frame.join(self.targets, on=_KEY, how="left", maintain_order="left")
+
+    def alive(self) -> pl.DataFrame:
+        """``epochs`` with what was known before of requests and tokens."""
+        both = pl.all_horizontal(pl.col(c).is_not_null() for c in _PRESENT)
+        told = self.epochs.with_columns(pl.when(both).then(pl.col(c)).alias(c) for c in _PRESENT)
+        return with_known(told, self.past.known, ALIVE)
+
+
+def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
+    """New scrapes with the past that leads up to them.
+
+    Args:
+        scrapes: scrape table in order. Rows before a target's last evaluated scrape are known
+            already; that scrape itself must be there.
+        past: from :func:`left_behind`; an empty one to begin with.
+    """
+    begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
+    here = scrapes.select(_KEY).filter(scrapes.select(begins).to_series())
+    targets = _with_numbers(here, past.targets)
+    new = scrapes.filter("ok").join(targets, on=_KEY, how="left", maintain_order="left")
+    is_base = (pl.col("time") == pl.col("base_time")).fill_null(False)
+    based = new.filter(is_base)["target"].unique()
+    led = pl.col("target").is_in(based.implode())
+    new = new.filter(~led | (pl.col("time") >= pl.col("base_time")))
+    before = new.select("target", "time", "base_time", "base_epoch", "base_serial")
+    epochs = with_epochs(new.drop("base_time", "base_epoch", "base_serial"), past.known)
+    # several rows of one target and time count once
+    if len(epochs) != len(before):
+        before = before.unique(["target", "time"], keep="first")
+    before = epochs.select("target", "time").join(
+        before.with_columns(led=led, is_base=is_base),
+        on=["target", "time"],
+        how="left",
+        maintain_order="left",
+    )
+    epochs = epochs.with_columns(
+        epoch=pl.col("epoch")
+        + before.select(pl.when("led").then("base_epoch").otherwise(0)).to_series(),
+        serial=before.select(
+            pl.when("is_base")
+            .then("base_serial")
+            .otherwise(past.serials + (~pl.col("is_base")).cum_sum() - 1)
+        ).to_series(),
+    )
+    narrow = epochs.select("target", "time", "serial", *_CONTINUITY, *MEAN_GAUGES).hstack(
+        scrape_facts(epochs).select(*_FACTS)
+    )
+    older = past.scrapes
+    if len(older) and len(based) < len(past.targets):
+        older = older.filter(led)
+    if len(older):
+        narrow = pl.concat([older, narrow.filter(~before["is_base"])]).sort("target", "time")
+    return Seen(
+        targets=targets.select(*_KEY, "target"),
+        epochs=epochs,
+        scrapes=narrow,
+        values=(
+            *past.marks,
+            epochs.select("serial", *_VALUES, *_EDGES, *_LABELS),
+        ),
+        past=past,
+    )
+
+
+def _with_numbers(here: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Every target that is here or was known, new ones numbered after the others."""
+    highest = known["target"].max()
+    first = int(highest) + 1 if isinstance(highest, int) else 0
+    new = here.join(known, on=_KEY, how="anti", maintain_order="left")
+    numbered = new.select(*_KEY, target=(pl.int_range(pl.len()) + first).cast(pl.UInt32))
+    return pl.concat([known, numbered], how="diagonal")
+
+
+def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
+    """What these scrapes leave behind once everything before ``until`` is evaluated.
+
+    Args:
+        seen: from :func:`joined`.
+        until: end of the last evaluated minute.
+        since: what is older is let go, except for each target's last scrape.
+    """
+    done = seen.epochs.filter(pl.col("time") < until)
+    same_next = (pl.col("target") == pl.col("target").shift(-1)).fill_null(False)
+    last = done.select(~same_next).to_series()
+    bases = done.filter(last)
+    minute = pl.col("time").dt.truncate("1m")
+    marked = same_next & (pl.col("epoch_starts") | (minute != minute.shift(-1)))
+    block = done.filter(done.select(marked & (pl.col("time") >= since)).to_series()).select(
+        "serial", "time", *_VALUES
+    )
+    marks = [m for m in seen.past.marks if m.select((pl.col("time") >= since).any()).item()]
+    if len(block):
+        marks.append(block.rechunk())
+    is_last = pl.col("serial").is_in(bases["serial"].implode())
+    kept = seen.scrapes.filter((pl.col("time") < until) & ((pl.col("time") >= since) | is_last))
+    targets = seen.targets.join(
+        bases.select("target", base_time="time", base_epoch="epoch", base_serial="serial"),
+        on="target",
+        maintain_order="left",
+    )
+    newest = seen.epochs["serial"].max()
+    return Past(
+        targets=targets.select(_TARGETS.keys()),
+        scrapes=kept,
+        marks=tuple(marks),
+        known=_last_known(done, last, seen.past.known),
+        serials=max(seen.past.serials, newest + 1 if isinstance(newest, int) else 0),
+    )
+
+
+def _last_known(done: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> pl.DataFrame:
+    """The last known values of each target, at its last scrape."""
+    filled = with_known(done, before, _KNOWN)
+    together = pl.all_horizontal(pl.col(c).is_not_null() for c in _PRESENT)
+    filled = filled.select(
+        "target",
+        "time",
+        *(c for c in _KNOWN if c not in _PRESENT),
+        *(pl.when(together).then(pl.col(c)).alias(c) for c in _PRESENT),
+    )
+    partly = [c for c in _KNOWN if 0 < filled[c].null_count() < len(filled)]
+    return (
+        filled.with_columns(pl.col(c).forward_fill().over("target") for c in partly)
+        .filter(last)
+        .select("target", "time", *_KNOWN)
+    )
