@@ -22,7 +22,10 @@ FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="driftwatch" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/driftwatch /opt/driftwatch
+# threads of Polars and of numpy: else as many as the node has processors, whatever the pod may use
 ENV PATH=/opt/driftwatch/bin:$PATH \
+    POLARS_MAX_THREADS=4 \
+    OPENBLAS_NUM_THREADS=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     DRIFTWATCH_DATABASE=/var/lib/driftwatch/driftwatch.db \

@@ -106,7 +106,11 @@ def test_its_environment_is_read_by_the_program() -> None:
 
     text = (DEPLOY / "systemd/driftwatch.service").read_text(encoding="utf-8")
     names = re.findall(r"^Environment=([A-Z_]+)=", text, flags=re.M)
-    assert set(names) - set(ENVIRONMENT) == {"POLARS_SKIP_CPU_CHECK"}
+    assert set(names) - set(ENVIRONMENT) == {
+        "POLARS_SKIP_CPU_CHECK",
+        "POLARS_MAX_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    }
     assert "DRIFTWATCH_DATABASE" in names
 
 
