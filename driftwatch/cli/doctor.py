@@ -65,16 +65,14 @@ def command(
     progress = Progress("asking")
     looked = look(settings, clock, progress)
     progress.close()
-    gpus = pl.concat(looked.gpus)
-    live = recording is None
     found = checkup(
         pl.concat(looked.scrapes),
         plan.assign(looked.targets),
         plan,
         baseline is not None,
-        now=clock.now() if live else None,
+        now=clock.now() if recording is None else None,
         sources=looked.sources,
-        gpus=gpus if live else None,
+        gpus=pl.concat(looked.gpus),
         interval_seconds=settings.interval,
         said=_said(settings) if of_config else None,
     )

@@ -74,12 +74,13 @@ def checkup(
                 seen += times.fresh(key, at, source, now)
                 seen += times.often(key, source)
         checks += times.alike(sources, targets)
-        if gpus is not None and targets:
-            for one in gpu_inputs(gpus, targets, plan, now):
-                if isinstance(one, Seen):
-                    seen.append(one)
-                else:
-                    checks.append(one)
+    end = now or scrapes["time"].max()
+    if gpus is not None and targets and isinstance(end, datetime):
+        for one in gpu_inputs(gpus, targets, plan, end, can):
+            if isinstance(one, Seen):
+                seen.append(one)
+            else:
+                checks.append(one)
     if any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen):
         can = dict.fromkeys(can, False)
     checks += by_pool(seen, targets)

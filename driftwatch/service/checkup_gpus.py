@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.checks import Check, Seen
 from driftwatch.service.plan import Plan
@@ -18,23 +20,35 @@ _COUNTED = ("gpu_count", "gpu_count_source")
 
 
 def gpu_inputs(
-    gpus: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan, now: datetime
+    gpus: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    now: datetime,
+    can: dict[str, bool],
 ) -> Iterator[Seen | Check]:
     """Counts, and the readings of each target.
 
     Args:
         gpus: GPU table of the last minutes.
         targets: with their pools.
-        plan: what is declared.
+        plan: rules, and what is declared.
         now: aware.
+        can: told which rules cannot fire.
     """
+    needs = {
+        rule.id: columns
+        for rule in plan.enabled
+        if (columns := sorted(c for c in rule.columns if _is_read(c)))
+    }
     if gpus.is_empty():
+        can |= dict.fromkeys(needs, False)
         undeclared = any(plan.pool_of(t).gpus_per_replica is None for t in targets.values())
         yield Check(
-            "WARNING",
+            "MISSING" if needs else "WARNING",
             "gpus",
             "no DCGM or NVML reading",
             (
+                *needs,
                 "GPU_UTIL, tensor, DRAM activity, power and clock beside a page",
                 *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
             ),
@@ -44,15 +58,23 @@ def gpu_inputs(
         return
     for row in gpu_counts(gpus, plan.gpu_targets(targets.values()), now).iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
-        yield _count(key, row)
+        blind = tuple(id for id, columns in needs.items() if any(row[c] is None for c in columns))
+        can |= dict.fromkeys(blind, False)
+        yield from _count(key, row, blind)
         yield from _notes(key, row)
     yield from _unread(gpus)
 
 
-def _count(key: TargetKey, row: Mapping[str, object]) -> Seen:
+def _is_read(column: str) -> bool:
+    """Only a DCGM or NVML reading gives it."""
+    sources = BY_NAME[column].sources
+    return bool(sources) and set(sources) <= {"DCGM", "NVML"} and column not in _COUNTED
+
+
+def _count(key: TargetKey, row: Mapping[str, Any], blind: tuple[str, ...]) -> Iterator[Seen]:
     declared, found, source = row["gpus_declared"], row["gpus_found"], row["gpu_count_source"]
     if row["contradicted"]:
-        return Seen(
+        yield Seen(
             key,
             "WRONG",
             f"count {found}",
@@ -61,21 +83,27 @@ def _count(key: TargetKey, row: Mapping[str, object]) -> Seen:
             f"gpus_per_replica: {found:g}",
             setting=("gpus_per_replica",),
         )
-    if declared is None and found is None:
-        why = reasons_of(_text(row["gpu_reasons"])).get("gpu_count", "no reading joins it")
-        return Seen(
+    elif source is not None:
+        yield Seen(key, "ok", f"gpus {source}", f"GPUs: {source}")
+    if found is None:
+        reasons = reasons_of(_text(row["gpu_reasons"]))
+        why = reasons.get("gpu_count") or reasons.get("gpus_lost") or "no reading joins it"
+        yield Seen(
             key,
-            "WARNING",
-            "no count",
-            f"GPUs unknown: {why}",
-            ("tokens/s/GPU",),
-            "gpus_per_replica, or gpu_uuids on bare metal",
+            "MISSING" if blind else "WARNING",
+            f"no count {declared}",
+            f"no GPU readings: {why}",
+            (*blind, *(("tokens/s/GPU",) if declared is None else ())),
+            "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides",
             setting=("gpus_per_replica",),
         )
-    return Seen(key, "ok", f"gpus {source}", f"GPUs: {source}")
+    elif blind:
+        reasons = reasons_of(_text(row["gpu_reasons"]))
+        why = "; ".join(sorted({f"{c}: {reasons[c]}" for c in reasons if row.get(c) is None}))
+        yield Seen(key, "MISSING", "blind", f"GPU inputs of rules are not read: {why}", blind)
 
 
-def _notes(key: TargetKey, row: Mapping[str, object]) -> Iterator[Seen]:
+def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[Seen]:
     source = _text(row["gpu_count_source"]) or ""
     if "; shared by" in source:
         shared = next(part for part in source.split("; ") if part.startswith("shared by"))

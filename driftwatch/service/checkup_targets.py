@@ -139,7 +139,11 @@ def counters(scrapes: pl.DataFrame) -> Iterator[Seen]:
     """Counters that fall though the server did not start again: two servers at one address."""
     by = ["instance", "engine"]
     start = pl.col("process_start_time_seconds")
-    good = scrapes.filter("ok").sort(*by, "time")
+    good = (
+        scrapes.select(*by, "time", "ok", "process_start_time_seconds", *_COUNTERS)
+        .filter("ok")
+        .sort(*by, "time")
+    )
     same = start.is_not_null() & (start == start.shift(1).over(by))
     back = (start < start.shift(1).over(by) - 1).fill_null(False)
     falls = [(pl.col(c).diff().over(by) < 0) & same for c in _COUNTERS]

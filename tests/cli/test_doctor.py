@@ -14,7 +14,7 @@ import pytest
 
 from driftwatch.cli.main import main
 from driftwatch.testing import prometheus_server
-from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page
+from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.exposition_server import Page, ReplayedExposition
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
@@ -47,6 +47,7 @@ def _serve(page: str) -> ReplayedExposition:
 COMPLETE = """\
 sources:
   - pages: [{url}]
+    labels: {{namespace: ml, pod: a}}
 pools:
   - name: rag-8b
     gpus_per_replica: 1
@@ -55,22 +56,25 @@ pools:
     tuned_for: {{prompt_tokens: 512, generation_tokens: 200}}
 receivers: [{{name: oncall, stdout: {{}}}}]
 """
+PAGES = "pages: [{url}]\n    labels: {{namespace: ml, pod: a}}"
 
 
 def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
-    with _serve(_page(shared_data)) as server:
-        Path("driftwatch.yaml").write_text(COMPLETE.format(url=server.url))
+    gpu = FakeGpu(0, "GPU-0", workload=workload("ml", "a"))
+    with _serve(_page(shared_data)) as server, DcgmExporter(dcgm_page([gpu])) as exporter:
+        text = COMPLETE.format(url=server.url)
+        text = text.replace("pools:", f"  - dcgm: ['{exporter.url}']\npools:", 1)
+        Path("driftwatch.yaml").write_text(text)
         code, out, _ = run("doctor")
         lines = out.splitlines()
         assert code == 0, out
         assert re.fullmatch(r"READY: (\d+) of \1 rules can fire on every pool", lines[-1])
-        assert [line.split()[0] for line in lines if not line.startswith(" ")][:-1] == [
-            "WARNING",  # no GPU readings
-            "ok",
-        ]
+        heads = {line[:8].strip() for line in lines[:-1]} - {""}
+        assert heads == {"WARNING", "ok"}  # fields that dcgm-exporter's own list leaves out
         code, out, _ = run("doctor", "--all")
-        assert "clocks agree" in out
-        assert "page read" in out
+        assert code == 0
+        for words in ("clocks agree", "page read", "declared, DCGM agrees", "off     "):
+            assert words in out, words
 
 
 def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: Path) -> None:
@@ -85,32 +89,33 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
     assert code == 1
     assert max(map(len, out.splitlines())) <= 80
     assert out == (
-        "MISSING rag-8b  no reference for the lengths\n"
-        '        disables  LengthDrift{signal="prompt_tokens"},\n'
-        '                  LengthDrift{signal="generation_tokens"}\n'
-        "        fix       driftwatch.yaml:4 tuned_for: {prompt_tokens: N,\n"
-        "                  generation_tokens: N}\n"
-        "WARNING gpus    no DCGM or NVML reading\n"
-        "        disables  GPU_UTIL, tensor, DRAM activity, power and clock beside a page\n"
+        "MISSING gpus    no DCGM or NVML reading\n"
+        "        disables  GpuLost, GPU_UTIL, tensor, DRAM activity, power and clock\n"
+        "                  beside a page\n"
         "        fix       dcgm-exporter in the Prometheus of a source, sources: [{dcgm:\n"
         "                  [http://host:9400/metrics]}], or sources: [{nvml: true}] on\n"
         "                  the GPUs' own host\n"
+        "MISSING rag-8b  no reference for the lengths\n"
+        '        disables  LengthDrift{signal="prompt_tokens"},\n'
+        '                  LengthDrift{signal="generation_tokens"}\n'
+        "        fix       driftwatch.yaml:5 tuned_for: {prompt_tokens: N,\n"
+        "                  generation_tokens: N}\n"
         "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"
         "        be inferred\n"
         "        disables  leaf token_budget_binding\n"
-        "        fix       driftwatch.yaml:6 serving.max_num_batched_tokens, or\n"
+        "        fix       driftwatch.yaml:7 serving.max_num_batched_tokens, or\n"
         "                  serving.startup_log\n"
         "WARNING rag-8b  slo.ttft_seconds 0.8 is no bucket edge on 127.0.0.1:PORT: the\n"
         "        share in target is a range\n"
-        "        fix       driftwatch.yaml:7 slo.ttft_seconds: 0.75 or 1\n"
+        "        fix       driftwatch.yaml:8 slo.ttft_seconds: 0.75 or 1\n"
     ).replace("PORT", server.instance.rpartition(":")[2]) + "".join(
         line + "\n" for line in out.splitlines()[-2:]
     )
     assert re.fullmatch(r"ok      \d+ checks \(--all\)", out.splitlines()[-2])
-    verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 1 MISSING"
+    verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 2 MISSING"
     match = re.fullmatch(verdict, out.splitlines()[-1])
     assert match is not None
-    assert int(match[2]) - int(match[1]) == 2
+    assert int(match[2]) - int(match[1]) == 3
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
@@ -180,9 +185,7 @@ def test_a_real_prometheus_is_proved(run: Run, shared_data: Path, tmp_path: Path
     lines: list[Page] = [(now - 15 * n, dcgm_page(gpus)) for n in range(20, -1, -1)]
     backfill(lines, {"job": "dcgm", "instance": "node:9400"}, blocks)
     with PrometheusServer(blocks=blocks) as server:
-        text = COMPLETE.replace("pages: [{url}]", "prometheus: {url}\n    step: 30s").format(
-            url=server.url
-        )
+        text = COMPLETE.replace(PAGES, "prometheus: {url}\n    step: 30s").format(url=server.url)
         Path("driftwatch.yaml").write_text(text)
         code, out, err = run("doctor")
     said = " ".join(out.split())
@@ -204,7 +207,7 @@ def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path:
     _history(blocks, page, {"new:8000": "n"})
     with PrometheusServer(blocks=blocks) as server:
         Path("driftwatch.yaml").write_text(
-            COMPLETE.replace("pages: [{url}]", "prometheus: {url}").format(url=server.url)
+            COMPLETE.replace(PAGES, "prometheus: {url}").format(url=server.url)
         )
         code, out, _ = run("doctor")
     assert code == 1

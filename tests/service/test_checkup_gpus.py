@@ -64,21 +64,27 @@ def test_a_declared_count_that_dcgm_contradicts_is_wrong(shared_data: Path) -> N
     assert not found.ready
 
 
-def test_no_readings_are_one_warning(shared_data: Path) -> None:
+def test_no_readings_are_one_check(shared_data: Path) -> None:
     found = _checked(shared_data, None)
     check = _of(found, "no DCGM or NVML reading")
-    assert check.status == "WARNING"
+    assert check.status == "MISSING"
+    assert check.disables[0] == "GpuLost"
     assert any("gpus_per_replica is not declared" in cost for cost in check.disables)
     declared = _checked(shared_data, None, replace(COMPLETE, gpus_per_replica=1.0))
     assert not any("declared" in cost for cost in _of(declared, "no DCGM").disables)
-    assert found.ready  # no rule reads them
+    assert [rule for rule, can in found.rules.items() if not can] == ["GpuLost"]
 
 
 def test_readings_that_join_no_target_say_by_what(shared_data: Path) -> None:
     found = _checked(shared_data, dcgm_page(_gpus(1, "other")), namespace="ml", pod="p")
-    check = _of(found, "GPUs unknown")
-    assert check.status == "WARNING"
+    check = _of(found, "no GPU readings")
+    assert (check.status, check.disables) == ("MISSING", ("GpuLost", "tokens/s/GPU"))
     assert "none names pod ml/p" in check.what
+    assert found.rules["GpuLost"] is False
+    pool = replace(COMPLETE, gpus_per_replica=1.0)
+    found = _checked(shared_data, dcgm_page(_gpus(1, "other")), pool, namespace="ml", pod="p")
+    assert _of(found, "no GPU readings").disables == ("GpuLost",)
+    assert _of(found, "GPUs: declared").status == "ok"
 
 
 def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: Path) -> None:
