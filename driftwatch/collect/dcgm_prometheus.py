@@ -27,6 +27,8 @@ STEP_SECONDS = 30.0
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE = -1  # a series that is of no GPU
+_NAMES = {name.encode(): index for name, index in READ_NAMES.items()}
+_NAME = b'"__name__":"'
 _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
 _GONE = "no DCGM series any more: its scrape fails, or it is gone"
@@ -51,23 +53,32 @@ class _Known:
 
 @dataclass(slots=True)
 class _Fleet:
-    """Every GPU that the series told of, worked out once per series."""
+    """Every GPU that the series told of, worked out once per set of labels."""
 
     roster: Roster = field(default_factory=Roster)
-    heads: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    numbers: dict[bytes, int] = field(default_factory=dict)  # labels without name → number
+    of: dict[_Exporter, list[bytes]] = field(default_factory=dict)
     unusable: dict[bytes, str] = field(default_factory=dict)
     queries: dict[str, _Known] = field(default_factory=dict)
 
-    def add(self, head: bytes, labels: Labels, own: frozenset[str]) -> None:
-        """A series that was not seen before."""
+    def add(self, bare: bytes, labels: Labels, own: frozenset[str]) -> None:
+        """A set of labels that was not seen before."""
         exporter = labels.get("instance") or labels.get("Hostname") or ""
         who = gpu_of(labels, exporter, own)
-        name = READ_NAMES.get(labels.get("__name__", ""), _NONE)
+        self.of.setdefault(_exporter(labels), []).append(bare)
         if isinstance(who, str):
-            self.unusable[head] = f"{shown(labels)}: {who}"
-            self.heads[head] = (_NONE, name)
-            return
-        self.heads[head] = (self.roster.number(who), name)
+            self.unusable[bare] = who
+            self.numbers[bare] = _NONE
+        else:
+            self.numbers[bare] = self.roster.number(who)
+
+    def forget(self, exporter: _Exporter) -> list[bytes]:
+        """Sets of labels of one exporter, to be worked out again."""
+        bares = self.of.pop(exporter, [])
+        for bare in bares:
+            del self.numbers[bare]
+            self.unusable.pop(bare, None)
+        return bares
 
 
 class DcgmPrometheusSource:
@@ -155,41 +166,39 @@ class DcgmPrometheusSource:
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         fleet = self._fleet
-        few = sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.heads)
+        few = sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.numbers)
         if few or self._unsure:  # most of it is gone, or to be looked at again
             fleet, self._unsure = _Fleet(), False
             self._fleet = fleet
-        changed = [
-            (text, answer)
+        apart = {
+            text: [_apart(head) for head in answer.heads]
             for text, answer in found
             if (known := fleet.queries.get(text)) is None or known.heads != answer.heads
-        ]
-        new = {
-            head: labels_of(head)
-            for _, answer in changed
-            for head in answer.heads
-            if head not in fleet.heads
         }
-        if new and self._others_are_own(new.values(), at, problems) and fleet.heads:
-            self._fleet = _Fleet()  # it was placed by less than is known now
-            self._place(found, at, problems)
-            return
-        for head, labels in new.items():
-            fleet.add(head, labels, self._own.get(_exporter(labels), frozenset()))
-        for text, answer in changed:
-            fleet.queries[text] = _known(answer.heads, fleet.heads)
-        if fleet.unusable:
-            problems += [
-                SourceProblem(self.name, fleet.unusable[head], at)
-                for _, answer in found
-                for head in answer.heads
-                if head in fleet.unusable
-            ]
+        bares = {bare for parts in apart.values() for _, bare in parts}
+        new = {bare: labels_of(bare) for bare in bares if bare not in fleet.numbers}
+        for exporter in self._learn(new.values(), at, problems):
+            new |= {bare: labels_of(bare) for bare in fleet.forget(exporter)}
+            fleet.queries.clear()
+        if not fleet.queries:
+            apart = {text: [_apart(head) for head in answer.heads] for text, answer in found}
+        for bare in sorted(new):
+            labels = new[bare]
+            fleet.add(bare, labels, self._own.get(_exporter(labels), frozenset()))
+        for text, answer in found:
+            if text in apart:
+                fleet.queries[text] = _known(answer.heads, apart[text], fleet.numbers)
+            if fleet.unusable:
+                problems += [
+                    SourceProblem(self.name, f"{shown(labels_of(head))}: {why}", at)
+                    for head in answer.heads
+                    if (why := fleet.unusable.get(_apart(head)[1])) is not None
+                ]
 
-    def _others_are_own(
+    def _learn(
         self, new: Collection[Labels], at: datetime, problems: list[SourceProblem]
-    ) -> bool:
-        """Find the exporters' own pods; True where they are others than was known."""
+    ) -> list[_Exporter]:
+        """Find the exporters' own pods; those are named that turned out to have others."""
         of: dict[_Exporter, list[Labels]] = {}
         for labels in new:
             of.setdefault(_exporter(labels), []).append(labels)
@@ -210,11 +219,14 @@ class DcgmPrometheusSource:
                 self._targets = {}
                 for labels, _ in told:
                     self._targets.setdefault(_exporter(labels), []).append(labels)
-        before = dict(self._own)
+        changed = []
         for exporter, all_of_it in of.items():
-            own = own_pods(all_of_it, self._targets.get(exporter))
-            self._own[exporter] = self._own.get(exporter, frozenset()) | own
-        return before != self._own
+            before = self._own.get(exporter)
+            own = own_pods(all_of_it, self._targets.get(exporter)) | (before or frozenset())
+            self._own[exporter] = own
+            if before is not None and before != own:
+                changed.append(exporter)
+        return changed
 
     def _table(
         self, found: Sequence[tuple[str, Answers]], times: Grid, unread: Mapping[str, str]
@@ -266,12 +278,28 @@ def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
     return Grid(first, last, step_ms) if first <= last else None
 
 
-def _known(heads: Sequence[bytes], placed: Mapping[bytes, tuple[int, int]]) -> _Known:
-    place = np.array([placed[head] for head in heads], dtype=np.int64).reshape(-1, 2)
+def _known(
+    heads: Sequence[bytes], apart: Sequence[tuple[bytes, bytes]], numbers: Mapping[bytes, int]
+) -> _Known:
+    gpu = np.array([numbers[bare] for _, bare in apart], dtype=np.int64)
+    name = np.array([_NAMES.get(one, _NONE) for one, _ in apart], dtype=np.int64)
     order = None
-    if len({placed[head] for head in heads}) < len(heads):
+    if np.unique(gpu * len(_NAMES) + name).size < len(heads):
         order = np.argsort(np.argsort(np.array(heads, dtype=object)))
-    return _Known(heads, place[:, 0], place[:, 1], order)
+    return _Known(heads, gpu, name, order)
+
+
+def _apart(head: bytes) -> tuple[bytes, bytes]:
+    """The name of a series, and its labels as JSON without the name.
+
+    The fields of a GPU have the same labels, so that one parse does for all of them.
+    """
+    found = head.find(_NAME)
+    if found < 0:
+        return b"", head
+    start = found + len(_NAME)
+    end = head.find(b'"', start)
+    return head[start:end], head[:start] + head[end:]
 
 
 def _exporter(labels: Labels) -> _Exporter:
