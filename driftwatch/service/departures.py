@@ -188,9 +188,13 @@ def with_traffic(before: Departures, rows: pl.DataFrame) -> tuple[pl.DataFrame, 
         As ``traffic`` (not cut yet) and ``last`` of :class:`Departures`; ``last`` holds every
         target whose rate was known once and is unknown in some minute of ``rows``.
     """
+    # over the whole minute: of one that came or left in it, only what it was seen to generate
+    observed = pl.col("duration_seconds") / _MINUTE.total_seconds()
     new = rows.select(
-        *_KEY, "pool", "end", tokens_per_second=pl.col("generation_tokens_per_second")
+        *_KEY, "pool", "end", tokens_per_second=pl.col("generation_tokens_per_second") * observed
     )
+    # by time, then target, however minutes are split over ticks: sums depend on the order
+    new = new.sort("end", maintain_order=True)
     traffic = pl.concat([before.traffic, new.cast(pl.Schema(_RATES))])
     unknown = new.filter(pl.col("tokens_per_second").is_null()).select(_KEY).unique()
     if unknown.is_empty():
