@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus_query import grid, matchers, queries, select
+from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
 from driftwatch.collect.prometheus_table import Answers
@@ -88,11 +88,11 @@ class PrometheusSource:
 
         A query that fails leaves its columns NULL and is a problem; where no target can be read
         at all, every known target has a row with ``ok`` False and the reason, just before
-        ``until``.
+        ``until``, and ``silent`` says why. ``targets`` are those that this answer knows of.
         """
         times = grid(since, until, self._step_seconds)
         if times is None:
-            return Collected(empty_scrapes(), dict(self._targets))
+            return Collected(empty_scrapes(), dict(self._targets), silent="nothing was asked")
         self._ranges.begin()
         at = _EPOCH + timedelta(milliseconds=times.last)
         problems: list[SourceProblem] = []
@@ -106,32 +106,40 @@ class PrometheusSource:
             return found, failed(text, errors)
 
         up, failure = ask(self._up)
+        doubt = problems[0].reason if problems else None  # of who exists
         if failure is not None and not up.heads:
             return self._lost(failure, at, problems)
-        scraped_at, _ = ask(f"timestamp({self._up})")
-        asked: list[Asked] = []
-        for query in self._queries:
-            known = self._placements.known(query.text)
-            numbers, heads, errors = self._ranges.numbers(query.text, times, known)
-            placement = self._placements.of(query, numbers.keys, heads)
-            failure = failed(query.text, errors)
-            told = None if failure is None else _told(failure)
-            asked.append(Asked(query, placement, numbers, told))
+        scraped_at, unclocked = ask(f"timestamp({self._up})")
+        asked = [self._asked(query, times, failed) for query in sorted(self._queries, key=_weight)]
         vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
         if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
             return self._lost(vllm[0].failure or "", at, problems)
         made = scrape_rows(
             up,
             scraped_at,
-            asked,
+            sorted(asked, key=lambda one: self._queries.index(one.query)),
             since=since,
             any_instance=bool(self._selector),
             known=self._targets,
+            unclocked=None if unclocked is None else _told(unclocked),
         )
         problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
-        self._targets = dict(made.targets)
+        # an answer about `up` of which some is missing does not say who left
+        self._targets = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
         self._placements.prune()
-        return Collected(made.scrapes, made.targets, folded(problems))
+        return Collected(made.scrapes, dict(self._targets), folded(problems), silent=doubt)
+
+    def _asked(
+        self,
+        query: Query,
+        times: Grid,
+        failed: Callable[[str, Sequence[SourceError]], SourceError | None],
+    ) -> Asked:
+        known = self._placements.known(query.text)
+        numbers, heads, errors = self._ranges.numbers(query.text, times, known)
+        placement = self._placements.of(query, numbers.keys, heads)
+        failure = failed(query.text, errors)
+        return Asked(query, placement, numbers, None if failure is None else _told(failure))
 
     def close(self) -> None:
         """Give back the connection."""
@@ -142,7 +150,15 @@ class PrometheusSource:
     ) -> Collected:
         reason = failure if isinstance(failure, str) else _told(failure)
         rows = failed_rows(self._targets, at, f"{self.name}: {reason}")
-        return Collected(rows, dict(self._targets), folded(problems))
+        return Collected(rows, dict(self._targets), folded(problems), silent=reason)
+
+
+_WEIGHTS = ("gauge", "counter", "info", "histogram")
+
+
+def _weight(query: Query) -> int:
+    """What is asked first, for the budget may not last: most verdicts hang on gauges."""
+    return _WEIGHTS.index(query.metrics[0].type)
 
 
 def _told(error: SourceError) -> str:

@@ -62,6 +62,7 @@ def scrape_rows(
     since: datetime,
     any_instance: bool,
     known: Mapping[TargetKey, Target],
+    unclocked: str | None = None,
     at_once: bool = True,
 ) -> Collected:
     """All answers of one interval → its rows, targets and problems.
@@ -73,6 +74,7 @@ def scrape_rows(
         since: scrapes before it were seen by the interval before.
         any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
         known: targets of the interval before.
+        unclocked: why ``timestamp(up)`` was not answered.
         at_once: as :func:`~driftwatch.collect.prometheus_table.gather` takes it.
     """
     clock, scraped_as = _clock(up, scraped_at)
@@ -99,7 +101,7 @@ def scrape_rows(
     silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
     unread = sorted({one.failure for one in asked if one.failure is not None and _vllm(one.query)})
     frames = [
-        _columns(good, into, asked, labels, scraped_as),
+        _columns(good, into, asked, labels, scraped_as, _doubt(up, scraped_at, unclocked)),
         silent.select(
             "instance",
             "engine",
@@ -235,6 +237,7 @@ def _columns(
     asked: Sequence[Asked],
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Labels],
+    doubt: str | None,
 ) -> pl.DataFrame:
     """Every column of the scrapes that brought something."""
     rows = good
@@ -251,7 +254,7 @@ def _columns(
         else:
             rows = _process_column(rows, metric, frame)
     rows = rows.with_columns(
-        _time(), pl.lit(True).alias("ok"), *_several(rows, asked), _unread(rows, asked)
+        _time(), pl.lit(True).alias("ok"), *_several(rows, asked), _unread(rows, asked, doubt)
     )
     return rows.select(name for name in SCRAPE_SCHEMA if name in rows.columns)
 
@@ -313,9 +316,17 @@ def _several(rows: pl.DataFrame, asked: Sequence[Asked]) -> list[pl.Expr]:
     return [pl.all_horizontal(pl.lit(True), *nothing).alias("several_api_servers")]
 
 
-def _unread(rows: pl.DataFrame, asked: Sequence[Asked]) -> pl.Expr:
-    """Which columns a row lacks because their query failed."""
-    told = []
+def _doubt(up: Answers, scraped_at: Answers, unclocked: str | None) -> str | None:
+    """What is to be said of the rows' times."""
+    if not up.heads or (unclocked is None and scraped_at.heads):
+        return None
+    why = unclocked or "it has no series"
+    return f"times are those of the query, not of the scrape: timestamp(up) not read ({why})"
+
+
+def _unread(rows: pl.DataFrame, asked: Sequence[Asked], doubt: str | None) -> pl.Expr:
+    """Which columns a row lacks because their query failed, and what else is doubtful."""
+    told: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
     for one in asked:
         if one.failure is None:
             continue

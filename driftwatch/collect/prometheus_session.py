@@ -210,6 +210,8 @@ class PrometheusSession(requests.Session):
             raise BadPage(f"resultType {data.get('resultType')!r} instead of {wanted!r}")
         warnings = parsed.get("warnings") or []
         listed = warnings if isinstance(warnings, list) else [warnings]
+        if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
+            listed = [*listed, "isPartial: some of its storage did not answer"]
         self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)
         answer.parsed = parsed
         return answer

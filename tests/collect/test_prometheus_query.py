@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.prometheus_query import MAX_POINTS, grid, matchers, queries, select
@@ -94,6 +94,7 @@ def test_chunks_are_the_grid_no_time_twice(
         assert after.first == before.last + times.step
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**15), st.integers(1, 60))
 def test_neighbouring_intervals_share_no_time(offset: int, seconds: int) -> None:
     since = T0 + timedelta(microseconds=offset)
