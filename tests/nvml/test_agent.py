@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 import requests
 from nvml_cases import NOW, StandIn
@@ -326,7 +327,8 @@ def test_an_address_that_is_taken(stand_in: StandIn) -> None:
 def test_what_is_read_of_its_page_is_what_nvml_said(
     stand_in: StandIn, source: NvmlSource, clock: ManualClock
 ) -> None:
-    stand_in.say("gpus 2", *H100, "value gpm_sample 0 3", "value mig_mode 1 1")
+    stand_in.say("gpus 3", *H100, "value gpm_sample 0 3", "value mig_mode 1 1")
+    stand_in.say("call nvmlDeviceGetPowerUsage 2 error 15")
     stand_in.say("mig 1 0 1 0 3g.40gb", "call nvmlDeviceGetTemperatureV 0 error 3")
     since = datetime.now(UTC)
     with running(stand_in, "--interval", "1s") as (_, address):
@@ -345,4 +347,25 @@ def test_what_is_read_of_its_page_is_what_nvml_said(
     assert ours.select(same[:6]).equals(theirs.select(same[:6]))
     for column in same[6:]:
         assert theirs[column].to_list() == pytest.approx(ours[column].to_list()), column
-    assert told.gpus["own_host"].to_list() in ([False, False], [None, None])
+    assert told.gpus.sort("gpu")["lost"].to_list() == [False, False, True]
+    assert direct.sort("gpu")["lost"].to_list() == [False, False, True]
+    assert told.gpus["own_host"].to_list() == [False] * 3
+
+
+def test_a_gpu_that_is_lost_behind_an_agent(stand_in: StandIn) -> None:
+    stand_in.say("gpus 2", "text uuid 1 GPU-lost")
+    since = datetime.now(UTC)
+
+    def page(address: str) -> str:
+        return requests.get(f"{address}/metrics", timeout=10).text
+
+    with running(stand_in, "--interval", "1s") as (_, address):
+        until(lambda: "DCGM_FI_DEV_POWER_USAGE{" in page(address), "a reading")
+        stand_in.say("call * 1 error 15")
+        until(lambda: 'gpu_lost{UUID="GPU-lost",gpu="1"} 1.0' in page(address), "a lost GPU")
+        pages = DcgmPagesSource([f"{address}/metrics"])
+        told = pages.collect(since, since + timedelta(minutes=1))
+        pages.close()
+    (lost,) = told.gpus.filter(pl.col("lost")).to_dicts()
+    assert lost["uuid"] == "GPU-lost"
+    assert lost["power_watts"] is None
