@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from deploy_cases import DEPLOY, documents
+from target_metric_cases import evidence_rows
 
+from driftwatch.model import Target, TargetKey
+from driftwatch.service.endpoint import Endpoint
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.prometheus_server import PrometheusServer
@@ -193,3 +197,42 @@ def test_the_labels_of_driftwatchs_gauges_are_honoured(name: str) -> None:
     (config,) = documents(FOLDER / name)
     (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "driftwatch"]
     assert job["honor_labels"] is True
+
+
+def test_a_real_prometheus_scrapes_a_service_and_hears_that_it_is_alive() -> None:
+    """The shipped job and alerts, at one second, on a real page."""
+    end = datetime.now(UTC).replace(second=0, microsecond=0)
+    own = OwnMetrics()
+    own.last_tick.set(time.time())
+    key = TargetKey("rag-0:8000", "0")
+    row = {"instance": "rag-0:8000", "end": end, "running_requests": 7.0}
+    own.per_target.note(evidence_rows(row), {key: Target(key, pool="rag-8b")})
+    (config,) = documents(FOLDER / "prometheus.yml")
+    (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "driftwatch"]
+    endpoint = Endpoint(("127.0.0.1", 0), own.registry, lambda: None, lambda: None)
+    try:
+        address = "{}:{}".format(*endpoint.address)
+        job["static_configs"] = [{"targets": [address]}]
+        every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+        text = {"global": every, "scrape_configs": [job], "rule_files": [str(RULES)]}
+        with PrometheusServer(text) as server:
+            alive = _once(server, 'ALERTS{alertname="DriftwatchAlive",alertstate="firing"}')
+            (gauge,) = _once(server, "driftwatch_target_running_requests")
+            (up,) = _once(server, 'up{job="driftwatch"}')
+            others = server.query('ALERTS{alertname!="DriftwatchAlive",alertstate="firing"}')
+    finally:
+        endpoint.close()
+    assert alive
+    assert gauge["metric"]["instance"] == "rag-0:8000"
+    assert gauge["metric"]["pool"] == "rag-8b"
+    assert gauge["value"][1] == "7"
+    assert up["metric"]["instance"] == address
+    assert others == []
+
+
+def _once(server: PrometheusServer, text: str) -> list[dict[str, Any]]:
+    """The answer of a query as soon as there is one."""
+    deadline = time.monotonic() + 30
+    while not (found := server.query(text)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -13,6 +13,7 @@ from pipeline_cases import T0
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from service_cases import shipped_plan
+from target_metric_cases import evidence_rows
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.evidence import BY_NAME
@@ -34,15 +35,7 @@ END = T0 + timedelta(minutes=1)
 
 
 def _rows(*rows: dict[str, object]) -> pl.DataFrame:
-    """Evidence rows with what is given, the rest unknown."""
-    schema = {
-        "instance": pl.String,
-        "engine": pl.String,
-        "end": pl.Datetime("us", "UTC"),
-        "binding_limit": pl.String,
-        **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
-    }
-    return pl.DataFrame([{"engine": "0", "end": END, **row} for row in rows], schema=schema)
+    return evidence_rows(*({"end": END, **row} for row in rows))
 
 
 def _targets(*instances: str, pool: str | None = "rag") -> dict[TargetKey, Target]:
