@@ -37,6 +37,20 @@ GPU = (
 )
 
 
+# Listens on a port of its own, and is no child of the process that listens on the server's.
+ORPHAN = """
+import os, socket, sys, time
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+held = socket.create_server(("127.0.0.1", 0))
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture
 def clock(shared_data: Path) -> ManualClock:
     pages = read_pages(shared_data / "vllm-0.32/run_main/scrapes.jsonl.gz")
@@ -85,9 +99,14 @@ def test_the_servers_process_joins_it_to_its_gpu(
 def test_another_process_does_not(
     stand_in: StandIn, clock: ManualClock, server: ReplayedExposition
 ) -> None:
-    stand_in.say(*GPU, "pid 0 1")  # init listens on no port of ours
     plan = Plan((), {}, own_hosts=own_hosts([server.url]))
-    rows = minutes(clock, server, plan, NvmlSource(clock))
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdin is not None and started.stdout is not None
+        stand_in.say(*GPU, f"pid 0 {int(started.stdout.readline())}")
+        rows = minutes(clock, server, plan, NvmlSource(clock))
+        started.stdin.close()
     assert rows["gpu_power_watts"].null_count() == len(rows)
     assert rows["gpu_count"].null_count() == len(rows)
 
