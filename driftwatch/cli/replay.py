@@ -185,10 +185,13 @@ def sources_from(
             "give recordings, or --prometheus URL", help_text="driftwatch replay scrapes.jsonl.gz"
         )
     if prometheus is not None:
+        from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
         from driftwatch.collect.prometheus import PrometheusSource
+        from driftwatch.collect.prometheus_ask import PrometheusAsker
 
         return [
-            PrometheusSource(prometheus, selector=_matchers(selector), step_seconds=step_seconds)
+            PrometheusSource(prometheus, selector=_matchers(selector), step_seconds=step_seconds),
+            DcgmPrometheusSource(PrometheusAsker(prometheus)),
         ]
     from driftwatch.collect.recording import RecordingSource
 
