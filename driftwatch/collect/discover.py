@@ -125,6 +125,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     matching = matchers(match)
     asking = _Asking(asker, at)
     engines = [labels for labels, _ in asker.instant(select(_ENGINE_SERIES, matching), at)]
+    asking.warned("list of engines")
     names = sorted(name for name in _sample_names() if name.startswith("vllm:"))
     counted = f"count by (__name__) ({select(tuple(names), matching)})"
     served = {labels.get("__name__", "") for labels, _ in asking.instant(counted)}
@@ -231,16 +232,22 @@ class _Asking:
         self.problems: list[SourceProblem] = []
 
     def instant(self, text: str) -> list[tuple[dict[str, str], float]]:
+        """The answer, nothing where there is none."""
         try:
             found = self.asker.instant(text, self.at)
         except SourceError as error:
             self.failed(text, error)
             return []
-        for warning in self.asker.warnings:
-            self.problems.append(SourceProblem(text, f"partial answer: {warning}", self.at))
+        self.warned(text)
         return found
 
+    def warned(self, text: str) -> None:
+        """Note what the last answer warned of: some of what was asked for is missing."""
+        for warning in self.asker.warnings:
+            self.problems.append(SourceProblem(text, f"partial answer: {warning}", self.at))
+
     def failed(self, text: str, error: SourceError) -> None:
+        """Note what was not answered."""
         reason = f"{type(error).__name__}: {error.message}"
         self.problems.append(SourceProblem(text, reason, self.at))
 

@@ -53,7 +53,8 @@ class SourceSeen:
 
 def fresh(key: TargetKey, newest: datetime, source: SourceSeen, now: datetime) -> Iterator[Seen]:
     """Age of the newest scrape against how often there should be one."""
-    every = _every(key, source)
+    true = _every(key, source)
+    every = true or source.step_seconds or _BLIND_SECONDS
     age = (now - newest).total_seconds()
     if age < -_FUTURE_SECONDS:
         yield Seen(
@@ -65,19 +66,20 @@ def fresh(key: TargetKey, newest: datetime, source: SourceSeen, now: datetime) -
             "set the clocks (NTP) of this machine and of the one that scrapes",
             -age,
         )
-    elif every is not None and age > source.settle_seconds + 3 * every:
+    elif age > source.settle_seconds + 3 * every:
+        usual = f"there is one every {every:g} s" if true else "its scrape interval is not known"
         yield Seen(
             key,
             "MISSING",
             "stale",
-            f"no scrape for {age:,.0f} s, though there is one every {every:g} s",
+            f"no scrape for {age:,.0f} s, though {usual}",
             ("every rule",),
             "does the scraper still reach it? see its targets page",
             age,
         )
     else:
-        often = "" if every is None else f", one every {every:g} s"
-        yield Seen(key, "ok", f"fresh{often}", f"newest scrape is fresh{often}")
+        what = "newest scrape is fresh" + (f", one every {every:g} s" if true else "")
+        yield Seen(key, "ok", what, what)
 
 
 def often(key: TargetKey, source: SourceSeen) -> Iterator[Seen]:

@@ -160,11 +160,12 @@ def _selections(
     if "job" in match:
         return [(match, "The labels that were asked for.", found.servers)]
     if mixed or len(by_job) > _MANY_JOBS:
-        why = (
-            f"{len(by_job)} jobs have vLLM servers"
-            if len(by_job) > _MANY_JOBS
-            else "they are no job of their own: it has more targets that are not vLLM"
-        )
+        if len(by_job) > _MANY_JOBS:
+            why = f"{len(by_job)} jobs have vLLM servers"
+        elif None in by_job:
+            why = "some are scraped by no job, or by several"
+        else:
+            why = "they are no job of their own: it has more targets that are not vLLM"
         note = f"Every instance with a vllm: series is watched ({why}). With match a server "
         note += "without any series would be seen as well."
         return [(match, note, found.servers)]

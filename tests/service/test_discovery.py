@@ -1,0 +1,194 @@
+"""init's pure half: command lines joined to servers, servers put into pools, text that loads."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftwatch.collect.discover import Found, Said, Server, Silent
+from driftwatch.service.discovery import FoundPool, found_pools
+from driftwatch.service.discovery_text import Api, quoted, written
+from driftwatch.settings import load_settings
+from driftwatch.yaml_positions import Entries, Scalar, read_yaml
+
+NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+LINE = "vllm serve m --max-num-seqs 64 --max-num-batched-tokens 2048"
+
+
+def _server(instance: str, kv: int = 100_000, **labels: str) -> Server:
+    cache = {"kv_cache_size_tokens": str(kv), "block_size": "16"}
+    every = {"instance": instance, "job": "vllm", "model_name": "m", **labels}
+    return Server(instance, every, ("0",), (cache,), 15.0)
+
+
+def _said(text: str, series: str = "x_info", label: str = "args", **labels: str) -> Said:
+    return Said(series, label, text, labels)
+
+
+def _pools(servers: list[Server], *said: Said) -> tuple[FoundPool, ...]:
+    return found_pools(Found(tuple(servers), said=said), NOW).pools
+
+
+def _settings(pool: FoundPool) -> tuple[float | None, float | None]:
+    seqs, budget = pool.serving.max_num_seqs, pool.serving.max_num_batched_tokens
+    return None if seqs is None else seqs.value, None if budget is None else budget.value
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        _said(LINE, namespace="ml", pod="rag-7d9-x"),
+        _said(LINE, exported_namespace="ml", exported_pod="rag-7d9-x", namespace="mon", pod="e"),
+        _said(
+            LINE, "kube_deployment_annotations", "annotation_a", namespace="ml", deployment="rag"
+        ),
+        _said(LINE, "kube_statefulset_labels", "label_a", namespace="ml", statefulset="rag-7d9"),
+        _said(LINE, "namedprocess_namegroup_num_procs", "groupname", instance="h:9256"),
+        _said(json.dumps(LINE.split()), namespace="ml", pod="rag-7d9-x"),
+        _said(LINE.replace(" ", "\0"), namespace="ml", pod="rag-7d9-x"),
+    ],
+)
+def test_a_command_line_is_joined_to_its_server(said: Said) -> None:
+    (pool,) = _pools([_server("h:8000", namespace="ml", pod="rag-7d9-x")], said)
+    assert _settings(pool) == (64, 2048)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        _said(LINE, namespace="ml", pod="rag-7d9-y"),
+        _said(LINE, namespace="other", pod="rag-7d9-x"),
+        _said(LINE, "kube_deployment_labels", "label_a", namespace="ml", deployment="ra"),
+        _said(LINE, "namedprocess", "groupname", instance="elsewhere:9256"),
+        _said(f"{LINE} --port 8001", "namedprocess", "groupname", instance="h:9256"),
+        _said("vllm serve m --max-num-seqs", namespace="ml", pod="rag-7d9-x"),
+    ],
+)
+def test_one_of_another_server_is_not(said: Said) -> None:
+    (pool,) = _pools([_server("h:8000", namespace="ml", pod="rag-7d9-x")], said)
+    assert _settings(pool) == (None, None)
+
+
+def test_two_servers_of_a_host_are_told_apart_by_the_port() -> None:
+    lines = [
+        _said(f"vllm serve m --max-num-seqs {n} --port {port}", "p", "cmdline", instance="h:9256")
+        for n, port in ((8, 8000), (16, 8001))
+    ]
+    kinds = [_server("h:8000", kind="a"), _server("h:8001", kind="b")]
+    pools = _pools(kinds, *lines)
+    assert {pool.match["kind"]: _settings(pool)[0] for pool in pools} == {"a": 8, "b": 16}
+
+
+def test_what_fits_no_server_is_kept() -> None:
+    said = _said(LINE, namespace="ml", pod="gone")
+    found = Found((_server("h:8000"),), said=(said,))
+    assert found_pools(found, NOW).unjoined == (said,)
+
+
+def test_settings_that_differ_are_doubted_and_left_out() -> None:
+    servers = [_server(f"h{n}:8000", namespace="ml", pod=f"p{n}") for n in range(2)]
+    said = [
+        _said(f"vllm serve m --max-num-seqs {8 * (n + 1)}", namespace="ml", pod=f"p{n}")
+        for n in range(2)
+    ]
+    (pool,) = _pools(servers, *said)
+    assert _settings(pool) == (None, None)
+    assert any("max_num_seqs is not the same: 8, 16" in doubt for doubt in pool.doubts)
+
+
+def test_a_budget_below_the_cap_is_doubted() -> None:
+    line = "vllm serve m --max-num-seqs 512 --max-num-batched-tokens 256"
+    (pool,) = _pools(
+        [_server("h:8000", namespace="n", pod="p")], _said(line, namespace="n", pod="p")
+    )
+    assert _settings(pool) == (512, None)
+    assert any("vLLM refuses that" in doubt for doubt in pool.doubts)
+
+
+def test_profiling_noise_makes_no_pools_and_other_hardware_does() -> None:
+    near = [_server(f"h{n}:8000", 100_000 + 900 * n, gpu="l4") for n in range(5)]
+    far = [_server(f"g{n}:8000", 400_000 + 900 * n, gpu="h100") for n in range(5)]
+    assert len(_pools(near)) == 1
+    pools = _pools(near + far)
+    assert [(p.name, len(p.servers), p.match["gpu"]) for p in pools] == [
+        ("m-h100", 5, "h100"),
+        ("m-l4", 5, "l4"),
+    ]
+
+
+def test_a_label_of_one_server_each_tells_no_kind() -> None:
+    servers = [
+        _server(f"h{n}:8000", 100_000 * (1 + 3 * (n % 2)), pod=f"p{n}", shard=f"s{n}")
+        for n in range(6)
+    ]
+    (pool,) = _pools(servers)
+    assert any("no label tells them apart" in doubt for doubt in pool.doubts)
+
+
+def test_names_are_unique_and_allowed() -> None:
+    models = ["org/M 8B", "org2/m-8b", "\n\n", "x" * 300, "é"]
+    pools = _pools([_server(f"h{n}:1", model_name=name) for n, name in enumerate(models)])
+    names = [pool.name for pool in pools]
+    assert len(set(names)) == len(models)
+    assert {"m-8b", "m-8b-2", "pool", "pool-2", "x" * 56} == set(names)
+
+
+@given(st.text(min_size=1, max_size=60))
+def test_any_text_is_read_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return  # no JSON answer holds a lone surrogate
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(f"a: {quoted(text)}\n", encoding="utf-8")
+    file = read_yaml(path)
+    assert file.problems == []
+    assert isinstance(file.root, Entries)
+    (_, node) = file.root.entries["a"]
+    assert isinstance(node, Scalar) and node.value == text
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=20), st.text(max_size=20), st.integers(1, 10**7)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_what_is_written_always_loads(
+    tmp_path_factory: pytest.TempPathFactory, seen: list[tuple[str, str, int]]
+) -> None:
+    try:
+        json.dumps(seen, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return
+    servers = [
+        _server(f"h{n}:8000", kv, namespace=namespace, model_name=model, kind=f"{namespace}{model}")
+        for n, (namespace, model, kv) in enumerate(seen)
+    ]
+    silent = Silent(seen[0][0], {}, seen[0][1])
+    said = _said(LINE + seen[0][0], seen[0][1], "args", instance=seen[0][0])
+    found = Found(tuple(servers), (silent,), said=(said,))
+    discovery = found_pools(found, NOW)
+    made = written(found, discovery, Api("http://p:9090", {}, {"tenant": quoted("t")}))
+    path = tmp_path_factory.getbasetemp() / "written.yaml"
+    path.write_text(made.text, encoding="utf-8")
+    settings = load_settings(path, environ={})
+    assert [pool.match for pool in settings.pools] == [pool.match for pool in discovery.pools]
+    # every server belongs to the pool that it was put into
+    for pool in discovery.pools:
+        for server in pool.servers:
+            first = next(
+                p
+                for p in settings.pools
+                if all(server.labels.get(k) == v for k, v in p.match.items())
+            )
+            assert first.name == pool.name
+    assert Path(path).stat().st_size < 1 << 20
