@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm import LOST_NAME, READ_NAMES, Roster, gpu_of, names_of, own_pods
+from driftwatch.collect.dcgm import LOST_NAME, names_of, own_pods
 from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table
+from driftwatch.collect.dcgm_series import (
+    NONE,
+    Exporter,
+    Fleet,
+    exporter_of,
+    known_series,
+    name_apart,
+)
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.gpu_schema import GPU_FIELDS
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
@@ -26,59 +32,10 @@ STEP_SECONDS = 30.0
 # fields that any GPU or MIG instance has, to find the exporters by
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NONE = -1  # a series that is of no GPU
-_NAMES = {name.encode(): index for name, index in READ_NAMES.items()}
-_NAME = b'"__name__":"'
 _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
 _GONE = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
-
-_Exporter = tuple[str, str]  # job and instance
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The last series of one query: whom each is of, and its name.
-
-    ``order`` is each one's rank among the sorted labels, where several tell of the same: two jobs
-    that scrape one exporter, the replicas of a Prometheus, a pod that holds two shares of a GPU.
-    """
-
-    heads: Sequence[bytes]
-    gpu: npt.NDArray[np.int64]
-    name: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64] | None
-
-
-@dataclass(slots=True)
-class _Fleet:
-    """Every GPU that the series told of, worked out once per set of labels."""
-
-    roster: Roster = field(default_factory=Roster)
-    numbers: dict[bytes, int] = field(default_factory=dict)  # labels without name → number
-    of: dict[_Exporter, list[bytes]] = field(default_factory=dict)
-    unusable: dict[bytes, str] = field(default_factory=dict)
-    queries: dict[str, _Known] = field(default_factory=dict)
-
-    def add(self, bare: bytes, labels: Labels, own: frozenset[str]) -> None:
-        """A set of labels that was not seen before."""
-        exporter = labels.get("instance") or labels.get("Hostname") or ""
-        who = gpu_of(labels, exporter, own)
-        self.of.setdefault(_exporter(labels), []).append(bare)
-        if isinstance(who, str):
-            self.unusable[bare] = who
-            self.numbers[bare] = _NONE
-        else:
-            self.numbers[bare] = self.roster.number(who)
-
-    def forget(self, exporter: _Exporter) -> list[bytes]:
-        """Sets of labels of one exporter, to be worked out again."""
-        bares = self.of.pop(exporter, [])
-        for bare in bares:
-            del self.numbers[bare]
-            self.unusable.pop(bare, None)
-        return bares
 
 
 class DcgmPrometheusSource:
@@ -119,10 +76,10 @@ class DcgmPrometheusSource:
         self._queries = [(one.column, select(names_of(one), matching)) for one in GPU_FIELDS]
         self._queries.append(("lost", select((LOST_NAME,), matching)))
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
-        self._fleet = _Fleet()
-        self._own: dict[_Exporter, frozenset[str]] = {}  # pods of the exporters themselves
-        self._targets: dict[_Exporter, list[Labels]] = {}  # labels of their up series
-        self._sure: set[tuple[_Exporter, str]] = set()  # looked at with these targets
+        self._fleet = Fleet()
+        self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
+        self._targets: dict[Exporter, list[Labels]] = {}  # labels of their up series
+        self._sure: set[tuple[Exporter, str]] = set()  # looked at with these targets
         self._unsure = False  # whose pods they are could not be asked
         self._listed: set[str] = set()
 
@@ -168,10 +125,10 @@ class DcgmPrometheusSource:
         fleet = self._fleet
         few = sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.numbers)
         if few or self._unsure:  # most of it is gone, or to be looked at again
-            fleet, self._unsure = _Fleet(), False
+            fleet, self._unsure = Fleet(), False
             self._fleet = fleet
         apart = {
-            text: [_apart(head) for head in answer.heads]
+            text: [name_apart(head) for head in answer.heads]
             for text, answer in found
             if (known := fleet.queries.get(text)) is None or known.heads != answer.heads
         }
@@ -181,27 +138,27 @@ class DcgmPrometheusSource:
             new |= {bare: labels_of(bare) for bare in fleet.forget(exporter)}
             fleet.queries.clear()
         if not fleet.queries:
-            apart = {text: [_apart(head) for head in answer.heads] for text, answer in found}
+            apart = {text: [name_apart(head) for head in answer.heads] for text, answer in found}
         for bare in sorted(new):
             labels = new[bare]
-            fleet.add(bare, labels, self._own.get(_exporter(labels), frozenset()))
+            fleet.add(bare, labels, self._own.get(exporter_of(labels), frozenset()))
         for text, answer in found:
             if text in apart:
-                fleet.queries[text] = _known(answer.heads, apart[text], fleet.numbers)
+                fleet.queries[text] = known_series(answer.heads, apart[text], fleet.numbers)
             if fleet.unusable:
                 problems += [
                     SourceProblem(self.name, f"{shown(labels_of(head))}: {why}", at)
                     for head in answer.heads
-                    if (why := fleet.unusable.get(_apart(head)[1])) is not None
+                    if (why := fleet.unusable.get(name_apart(head)[1])) is not None
                 ]
 
     def _learn(
         self, new: Collection[Labels], at: datetime, problems: list[SourceProblem]
-    ) -> list[_Exporter]:
+    ) -> list[Exporter]:
         """Find the exporters' own pods; those are named that turned out to have others."""
-        of: dict[_Exporter, list[Labels]] = {}
+        of: dict[Exporter, list[Labels]] = {}
         for labels in new:
-            of.setdefault(_exporter(labels), []).append(labels)
+            of.setdefault(exporter_of(labels), []).append(labels)
         unsure = {
             (exporter, labels["pod"])
             for exporter, all_of_it in of.items()
@@ -218,7 +175,7 @@ class DcgmPrometheusSource:
                 self._sure |= unsure
                 self._targets = {}
                 for labels, _ in told:
-                    self._targets.setdefault(_exporter(labels), []).append(labels)
+                    self._targets.setdefault(exporter_of(labels), []).append(labels)
         changed = []
         for exporter, all_of_it in of.items():
             before = self._own.get(exporter)
@@ -239,7 +196,7 @@ class DcgmPrometheusSource:
                 rank = known.order[long["series"].cast(pl.Int64).to_numpy()]
                 long = long[np.argsort(rank, kind="stable")]
             series = long["series"].cast(pl.Int64).to_numpy()
-            usable = (known.gpu[series] != _NONE) & (known.name[series] != _NONE)
+            usable = (known.gpu[series] != NONE) & (known.name[series] != NONE)
             series = series[usable]
             gpu.append(known.gpu[series])
             name.append(known.name[series])
@@ -276,34 +233,6 @@ def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
     first = -(-_ms(since) // step_ms) * step_ms
     last = (_ms(until) - 1) // step_ms * step_ms
     return Grid(first, last, step_ms) if first <= last else None
-
-
-def _known(
-    heads: Sequence[bytes], apart: Sequence[tuple[bytes, bytes]], numbers: Mapping[bytes, int]
-) -> _Known:
-    gpu = np.array([numbers[bare] for _, bare in apart], dtype=np.int64)
-    name = np.array([_NAMES.get(one, _NONE) for one, _ in apart], dtype=np.int64)
-    order = None
-    if np.unique(gpu * len(_NAMES) + name).size < len(heads):
-        order = np.argsort(np.argsort(np.array(heads, dtype=object)))
-    return _Known(heads, gpu, name, order)
-
-
-def _apart(head: bytes) -> tuple[bytes, bytes]:
-    """The name of a series, and its labels as JSON without the name.
-
-    The fields of a GPU have the same labels, so that one parse does for all of them.
-    """
-    found = head.find(_NAME)
-    if found < 0:
-        return b"", head
-    start = found + len(_NAME)
-    end = head.find(b'"', start)
-    return head[start:end], head[:start] + head[end:]
-
-
-def _exporter(labels: Labels) -> _Exporter:
-    return labels.get("job", ""), labels.get("instance", "")
 
 
 def _moment(ms: int) -> datetime:
