@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.notify.numbers import change, clean, count, whole_percent
-from driftwatch.notify.wording import is_as_before
+from driftwatch.notify.numbers import change, clean, count, is_as_before, whole_percent
 
 Values = Mapping[str, Any]
 

@@ -10,6 +10,8 @@ import math
 from datetime import UTC, date, datetime
 
 ELLIPSIS = "…"
+# ln 1.15 is the smallest shift of a mean that counts as one
+AS_BEFORE = (1 / 1.15, 1.15)
 
 
 def figure(value: float, digits: int = 3) -> str:
@@ -80,6 +82,11 @@ def change(ratio: float) -> str:
     ('-43 %', '+28 %', '+0 %')
     """
     return f"{round((ratio - 1) * 100):+,} %"
+
+
+def is_as_before(ratio: float) -> bool:
+    """Whether a ratio to the reference counts as no change."""
+    return AS_BEFORE[0] <= ratio <= AS_BEFORE[1]
 
 
 def times(ratio: float, digits: int = 2) -> str:

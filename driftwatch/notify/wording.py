@@ -19,6 +19,7 @@ from driftwatch.notify.numbers import (
     count,
     cut,
     duration,
+    is_as_before,
     knob,
     milliseconds,
     moment,
@@ -36,9 +37,6 @@ Page = Mapping[str, Any]
 HEADLINE_LIMIT = 118
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
-
-# ln 1.15 is the smallest shift of a mean that counts as one
-AS_BEFORE = (1 / 1.15, 1.15)
 
 NO_PAGE = "No page unless a limit binds and a target is missed"
 
@@ -299,11 +297,6 @@ def length_words(page: Page) -> list[tuple[str, str]]:
     both = [("prompt", "prompts"), ("generation", "generations")]
     signal = page["target"].get("signal", "")
     return sorted(both, key=lambda pair: not signal.startswith(pair[0]))
-
-
-def is_as_before(ratio: float) -> bool:
-    """Whether a ratio to the reference counts as no change."""
-    return AS_BEFORE[0] <= ratio <= AS_BEFORE[1]
 
 
 def _traffic(page: Page, past: bool) -> list[str]:
