@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from driftwatch.model import Serving
     from driftwatch.service.checks import Check, Checkup
+    from driftwatch.service.checkup_times import SourceSeen
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
     from driftwatch.settings import Settings
@@ -79,7 +80,10 @@ def command(
     if config is not None:
         found = replace(found, checks=(*found.checks, *_receivers(config)))
     place = _places(config, settings) if of_config else None
-    _print(found, show_all, as_json, place)
+    if as_json:
+        _print_json(found, looked.sources, place)
+    else:
+        _print(found, show_all, place)
     answered = 0 if found.ready else 1
     click.get_current_context().exit(answered if found.targets else EXIT_NO_VERDICT)
 
@@ -181,25 +185,38 @@ def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
     return place
 
 
-def _print(
-    found: Checkup, show_all: bool, as_json: bool, place: Callable[[Check], str] | None
+def _print_json(
+    found: Checkup, sources: Sequence[SourceSeen], place: Callable[[Check], str] | None
 ) -> None:
-    """Trouble first, verdict last."""
-    if as_json:
-        import json
+    """Everything, base units in the names."""
+    import json
 
-        document = {
-            "schema_version": 1,
-            "ready": found.ready,
-            "targets": found.targets,
-            "rules": dict(found.rules),
-            "checks": [
-                {**asdict(check), "place": (place(check) or None) if place else None}
-                for check in found.checks
-            ],
-        }
-        click.echo(json.dumps(document, indent=2))
-        return
+    document = {
+        "schema_version": 1,
+        "ready": found.ready,
+        "targets": found.targets,
+        "rules": dict(found.rules),
+        "sources": [
+            {
+                "name": source.name,
+                "servers": len(source.instances),
+                "gpu_readings": source.gpus,
+                "asked_seconds": source.asked_seconds,
+                "clock_ahead_seconds": source.clock_seconds,
+                "problems": list(source.problems),
+            }
+            for source in sources
+        ],
+        "checks": [
+            {**asdict(check), "place": (place(check) or None) if place else None}
+            for check in found.checks
+        ],
+    }
+    click.echo(json.dumps(document, indent=2))
+
+
+def _print(found: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
+    """Trouble first, verdict last."""
     order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "off": 3, "ok": 4}
     checks = sorted(found.checks, key=lambda check: order[check.status])
     troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING")]

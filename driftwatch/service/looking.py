@@ -15,7 +15,7 @@ from driftwatch.collect.discover import scraped
 from driftwatch.collect.fetch import Bounds, Endpoint
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.prometheus import PrometheusSource as ServersOfApi
-from driftwatch.collect.schema import Collected, Source, empty_scrapes
+from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.collect.server_clock import clock_offset, clock_offsets
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
@@ -34,6 +34,7 @@ from driftwatch.settings import (
 
 _BACK = timedelta(minutes=5)
 _PAGES = 100  # whose clocks are looked at
+_WHERE_CHARACTERS = 100
 _KINDS: Mapping[type, str] = {
     PrometheusSource: "prometheus",
     PagesSource: "pages",
@@ -113,13 +114,19 @@ def _asked(source: Source, settings: Settings, clock: Clock) -> tuple[SourceSeen
         | frozenset(collected.scrapes["instance"].unique()),
         settle_seconds=source.settle_seconds,
         asked_seconds=seconds,
-        problems=tuple(
-            problem.reason if problem.where == source.name else f"{problem.where}: {problem.reason}"
-            for problem in collected.problems
-        ),
+        problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
         gpus=collected.gpus.height,
     )
     return seen, collected
+
+
+def _in_words(problem: SourceProblem, source: str) -> str:
+    """The reason first: where may be a long query."""
+    if problem.where == source:
+        return problem.reason
+    where = problem.where
+    cut = where if len(where) <= _WHERE_CHARACTERS else f"{where[:_WHERE_CHARACTERS]}…"
+    return f"{problem.reason} ({cut})"
 
 
 def _known(

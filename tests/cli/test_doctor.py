@@ -128,6 +128,9 @@ def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
     assert document["ready"] is (code == 0)
     assert document["targets"] == 1
     assert set(document["rules"].values()) <= {True, False}
+    (source,) = document["sources"]
+    assert (source["name"], source["servers"], source["problems"]) == ("pages 0", 1, [])
+    assert list(source["clock_ahead_seconds"]) == [server.instance]
     keys = {"status", "where", "what", "disables", "fix", "pool", "place"}
     assert all(keys <= set(check) for check in document["checks"])
 
