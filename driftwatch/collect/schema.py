@@ -72,6 +72,12 @@ def in_order(scrapes: pl.DataFrame, target: Sequence[str] = KEY_COLUMNS) -> pl.D
     return scrapes.sort(keys, maintain_order=True)
 
 
+def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
+    """The rows for which this holds; where it holds for all of them, no copy is made."""
+    holds = scrapes.select(wanted.fill_null(False).alias("holds")).to_series()
+    return scrapes if holds.all() else scrapes.filter(holds)
+
+
 def told_once(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The rows in order, the first of those with the same instance, engine and time."""
     keys = [*KEY_COLUMNS, "time"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY_COLUMNS, in_order
+from driftwatch.collect.schema import KEY_COLUMNS, in_order, only
 from driftwatch.signals.as_of import keys
 
 # Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
@@ -93,10 +93,10 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
         0 where there is none).
     """
     by = keys(scrapes)
-    usable = scrapes.filter(pl.col("ok"))
+    usable = only(scrapes, pl.col("ok"))
     usable = in_order(usable, by)
     told_before = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*by, "time"))
-    usable = usable.filter(~told_before.fill_null(False)).with_columns(
+    usable = only(usable, ~told_before.fill_null(False)).with_columns(
         previous_time=pl.col("time").shift(1).over(by)
     )
     seen = usable if known is None else with_known(usable, known, COMPARED)

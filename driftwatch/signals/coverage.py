@@ -59,9 +59,11 @@ def input_coverage(
     )
     # what was looked at before is known; seen again from the middle of it, it would count anew
     rows = (
-        scrapes.join(before, on=_KEY, how="left", maintain_order="left")
+        scrapes.select(*_KEY, "time", *dict.fromkeys(_probe(name) for name in names))
+        .join(before, on=_KEY, how="left", maintain_order="left")
         .filter(pl.col("looked_at").is_null() | (pl.col("time") > pl.col("looked_at")))
-        .with_columns(previous=pl.col("time").shift(1).over(_KEY))
+        .with_columns(target=_number().set_sorted())
+        .with_columns(previous=pl.col("time").shift(1).over("target"))
     )
     # history that was let go may hide that nobody looked before its first scrape
     since = pl.col("time") - pl.coalesce("previous", "looked_at")
@@ -80,18 +82,27 @@ def input_coverage(
     )
 
 
+def _number() -> pl.Expr:
+    """Rows by target → a number per target, ascending."""
+    return (
+        pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
+        .cum_sum()
+        .cast(pl.UInt32)
+    )
+
+
 def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
     """``seen_`` and ``gone_`` of one input, after each scrape."""
     there = pl.col(_probe(name)).is_not_null()
     first = pl.col("previous").is_null()
-    was_there = there.shift(1).over(_KEY)
+    was_there = there.shift(1).over("target")
     seen = (
         pl.when(there)
         .then(pl.col("time"))
         .when(first)
         .then(pl.col(f"seen_{name}"))
         .forward_fill()
-        .over(_KEY)
+        .over("target")
     )
     # the sentinel keeps "it is there" apart from "as before" while filling forward
     gone = (
@@ -102,7 +113,7 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
         .when(first | was_there | pl.col("resumed"))
         .then(pl.col("time"))
         .forward_fill()
-        .over(_KEY)
+        .over("target")
     )
     return seen.alias(f"seen_{name}"), pl.when(gone != _THERE).then(gone).alias(f"gone_{name}")
 

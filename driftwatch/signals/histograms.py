@@ -6,7 +6,7 @@ group by group of equal edges, in NumPy. A histogram without observations has no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,18 +40,33 @@ def _by_edges(
 ) -> Floats:
     """Apply ``compute(counts[n, k], edges[k]) -> [n, width]`` per group of equal edges."""
     result = np.full((len(buckets), width), np.nan)
-    groups: dict[tuple[float, ...], list[int]] = {}
-    for row, row_edges in enumerate(edges.to_list()):
-        if row_edges:
-            groups.setdefault(tuple(row_edges), []).append(row)
-    for group_edges, rows in groups.items():
-        known = [row for row, ok in zip(rows, buckets[rows].is_not_null(), strict=True) if ok]
-        if not known:
-            continue
-        counts = buckets[known].explode(empty_as_null=True).to_numpy().reshape(len(known), -1)
-        if counts.shape[1] == len(group_edges):
-            result[known] = compute(counts.astype(float), np.array(group_edges))
+    sizes = edges.list.len().fill_null(0).to_numpy()
+    counted = buckets.list.len().fill_null(0).to_numpy()
+    usable = (sizes > 0) & (sizes == counted)
+    for size in np.unique(sizes[usable]):
+        rows = np.flatnonzero(usable & (sizes == size))
+        counts, le = _matrix(buckets, rows, size), _matrix(edges, rows, size)
+        for group in _alike(le):
+            result[rows[group]] = compute(counts[group], le[group[0]])
     return result
+
+
+def _matrix(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
+    flat = lists.gather(rows).explode(empty_as_null=True).to_numpy()
+    matrix: Floats = flat.astype(float).reshape(len(rows), size)
+    return matrix
+
+
+def _alike(matrix: Floats) -> Iterator[npt.NDArray[np.intp]]:
+    """Numbers of the rows that are the same, a group at a time; mostly all of them are."""
+    same = (matrix == matrix[0]).all(axis=1)
+    same[0] = True
+    yield np.flatnonzero(same)
+    others = np.flatnonzero(~same)
+    if len(others):
+        _, group = np.unique(matrix[others], axis=0, return_inverse=True)
+        order = np.argsort(group.ravel(), kind="stable")
+        yield from np.split(others[order], np.cumsum(np.bincount(group.ravel()))[:-1])
 
 
 def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:

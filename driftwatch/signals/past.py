@@ -12,7 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME
+from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
 from driftwatch.signals.scrapes_inside import scrape_facts
 from driftwatch.signals.windows import SUMS
@@ -143,11 +143,13 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
     here = scrapes.select(_KEY).filter(scrapes.select(begins).to_series())
     targets = _with_numbers(here, past.targets)
-    new = scrapes.filter("ok").join(targets, on=_KEY, how="left", maintain_order="left")
+    new = only(scrapes, pl.col("ok"))
+    whose = new.select(_KEY).join(targets, on=_KEY, how="left", maintain_order="left")
+    new = new.hstack(whose.drop(_KEY))
     is_base = (pl.col("time") == pl.col("base_time")).fill_null(False)
     based = new.filter(is_base)["target"].unique()
     led = pl.col("target").is_in(based.implode())
-    new = new.filter(~led | (pl.col("time") >= pl.col("base_time")))
+    new = only(new, ~led | (pl.col("time") >= pl.col("base_time")))
     before = new.select("target", "time", "base_time", "base_epoch", "base_serial")
     epochs = with_epochs(new.drop("base_time", "base_epoch", "base_serial"), past.known)
     # several rows of one target and time count once
