@@ -47,7 +47,7 @@ def gpu_columns(
     asked = windows.select("instance", "start", "end")
     distinct = asked.unique(maintain_order=True).with_row_index("window")
     links = None
-    if gpus is not None and len(gpus) and len(known):
+    if gpus is not None and len(gpus) and len(known) and len(distinct):
         # whose a lost GPU of the own host was, only older readings tell
         since = (pl.col("time") >= _earliest(distinct)) | pl.col("own_host")
         links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), known)

@@ -372,6 +372,13 @@ def test_windows_keep_their_order_and_do_not_depend_on_the_rows_order() -> None:
         assert row["gpu_power_watts"] == (None if expected is None else pytest.approx(expected))
 
 
+def test_no_window_and_an_exporter_without_a_name() -> None:
+    known = targets(target())
+    nameless = gpu_frame([reading(exporter=None, uuid=None, pod=p) for p in ("rag-0", "rag-1")])
+    assert gpu_columns(windows(known).clear(), nameless, known).is_empty()
+    assert gpu_columns(windows(known), nameless, known)["gpu_count"].to_list() == [0.5]
+
+
 def test_a_long_window_is_the_mean_of_its_minutes() -> None:
     readings = [reading(60.0 * m + 30, power_watts=100.0 * m) for m in range(10)]
     row = one(readings, length=600.0)
