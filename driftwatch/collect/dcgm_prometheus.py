@@ -123,7 +123,7 @@ class DcgmPrometheusSource:
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         fleet = self._fleet
-        few = sum(len(answer.heads) for _, answer in found) * 4 < len(fleet.numbers)
+        few = max((len(answer.heads) for _, answer in found), default=0) * 4 < len(fleet.numbers)
         if few or self._unsure:  # most of it is gone, or to be looked at again
             fleet, self._unsure = Fleet(), False
             self._fleet = fleet
