@@ -100,6 +100,7 @@ class PrometheusSession(requests.Session):
         self._post_refused = False
         self._socket: socket.socket | None = None
         self._overdue = False
+        self._closed = False
         self._adapter = EndableAdapter(self._hold)
 
     def get_adapter(self, url: str) -> EndableAdapter:
@@ -135,13 +136,17 @@ class PrometheusSession(requests.Session):
         return self._checked(answer, url)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """End the request that is under way, refuse further ones, give back the connection."""
+        self._closed = True
+        self._abort()
         super().close()
         self._adapter.close()
         self._hold(None)
 
     def _bounded(self, deadline: float, method: str, url: str, **kwargs: Any) -> Answer:
         """A request and its body, ended from outside when its time is over."""
+        if self._closed:
+            raise Unavailable("closed")
         self._overdue = False
         # a socket's own time-out starts again with every byte that drips in
         watch = threading.Timer(max(0.0, deadline - time.monotonic()), self._abort)
@@ -242,7 +247,7 @@ class PrometheusSession(requests.Session):
         before, self._socket = self._socket, held
         if before is not None:
             before.close()
-        if held is not None and self._overdue:
+        if held is not None and (self._overdue or self._closed):
             self._abort()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
@@ -47,17 +47,25 @@ class Attempt(NamedTuple):
     rule: str
 
 
-def deliver_due(outbox: Outbox, senders: Mapping[str, Sender], now: datetime) -> list[Attempt]:
+def deliver_due(
+    outbox: Outbox,
+    senders: Mapping[str, Sender],
+    now: datetime,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[Attempt]:
     """Send everything that is due, each receiver on its own.
 
     A delivery is marked only after the receiver took it: after a crash in between it is sent
-    again, never lost.
+    again, never lost. Once ``stopping`` says so, nothing more is begun: each may take its whole
+    time-out.
 
     Returns:
         what became of each attempt.
     """
     results = []
     for delivery in outbox.due_deliveries(now):
+        if stopping():
+            break
         page = delivery.payload
         about = (delivery.incident_id, str(page["event"]), str(page["rule"]))
         sender = senders.get(delivery.receiver)

@@ -55,6 +55,29 @@ class OwnMetrics:
         self.scrapes = Counter(
             "driftwatch_scrapes", "Scrapes by result: ok, failed.", ["result"], registry=registry
         )
+        self.source_seconds = Gauge(
+            "driftwatch_source_answer_seconds",
+            "How long a source's last answer took.",
+            ["source"],
+            registry=registry,
+        )
+        self.source_until = Gauge(
+            "driftwatch_source_collected_until_timestamp_seconds",
+            "Up to where a source has answered.",
+            ["source"],
+            registry=registry,
+        )
+        self.source_failures = Counter(
+            "driftwatch_source_failures",
+            "Questions to a source that it could not answer.",
+            ["source"],
+            registry=registry,
+        )
+        self.retired = Counter(
+            "driftwatch_targets_retired",
+            "Targets that were let go: scaled down, renamed, taken out, not seen for a day.",
+            registry=registry,
+        )
         self.problems = Counter(
             "driftwatch_source_problems", "What sources could not read.", registry=registry
         )

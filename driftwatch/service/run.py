@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+import polars as pl
 import structlog
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -20,13 +21,14 @@ from driftwatch.collect.serving import from_server_info
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
+from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import Outcome
 from driftwatch.service.stored import memory_of, state_from
-from driftwatch.service.tick import tick
+from driftwatch.service.tick import evaluate, sources_told
 from driftwatch.store.store import Store
 
 _DELIVER_SECONDS = 2.0
@@ -89,6 +91,8 @@ class Service:
         self._log = structlog.get_logger()
         self._failing = Failing()
         self._state = state_from(store, clock.now())
+        self._collecting = Collecting(sources)
+        self._restarted: set[str] = set()
         self._ask_servers()
         self._attempted = time.monotonic()
         self._completed: float | None = None
@@ -101,7 +105,15 @@ class Service:
         self._attempted = began = time.monotonic()
         now = self._clock.now()
         before = self._state
-        state, outcome = tick(self._sources, before, now, self._plan)
+        wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
+        gathered = self._collecting.gather(before.collected_until, now, wait)
+        state, outcome = evaluate(
+            replace(before, collected_until=gathered.collected_until),
+            gathered.collected,
+            gathered.complete,
+            self._plan,
+            sources_told(self._sources, gathered.names, gathered.late),
+        )
         planned = plan_deliveries(
             outcome.transitions,
             [(r.name, r.severities) for r in self._receivers],
@@ -125,6 +137,7 @@ class Service:
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
+        self._note_sources(gathered)
         self._note(outcome, self._completed - began, now)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
@@ -132,7 +145,7 @@ class Service:
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
-        attempts = deliver_due(self._store, self._senders, self._clock.now())
+        attempts = deliver_due(self._store, self._senders, self._clock.now(), self._stopping.is_set)
         for attempt in attempts:
             self.metrics.deliveries.labels(attempt.receiver, attempt.result).inc()
             log = self._log.info if attempt.result == "sent" else self._log.warning
@@ -176,8 +189,10 @@ class Service:
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Finish the tick under way, then stop."""
+        """Finish the tick under way with what has come, then stop."""
         self._stopping.set()
+        # before the scheduler waits for the tick: a source may take its whole budget to answer
+        self._collecting.end()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
         for source in self._sources:
@@ -212,13 +227,15 @@ class Service:
 
     def _ask_restarted(self, outcome: Outcome) -> None:
         """A restarted server may have other settings."""
-        if not len(outcome.rows):
-            return
-        restarted = outcome.rows.filter("restarted")["instance"].unique().to_list()
-        if restarted:
-            for source in self._sources:
-                if isinstance(source, PagesSource):
-                    source.forget(restarted)
+        if len(outcome.rows):
+            self._restarted |= set(outcome.rows.filter("restarted")["instance"])
+        self._restarted |= {key.instance for key in outcome.reborn}
+        pages = [source for source in self._sources if isinstance(source, PagesSource)]
+        # a source is used by one thread at a time: one that is under way is asked later
+        if self._restarted and all(self._collecting.free(source.name) for source in pages):
+            for source in pages:
+                source.forget(sorted(self._restarted))
+            self._restarted = set()
             self._ask_servers()
 
     def _failed(self, event: JobExecutionEvent) -> None:
@@ -242,6 +259,17 @@ class Service:
                         for one in self._scheduler.get_jobs():
                             one.modify(next_run_time=datetime.now(UTC))
 
+    def _note_sources(self, gathered: Gathered) -> None:
+        """Metrics of what was asked."""
+        metrics = self.metrics
+        for name, seconds in gathered.seconds.items():
+            metrics.source_seconds.labels(name).set(seconds)
+        for source in self._sources:
+            metrics.source_failures.labels(source.name).inc(source.name in gathered.failed)
+            until = gathered.collected_until.get(source.name)
+            if until is not None:
+                metrics.source_until.labels(source.name).set(until.timestamp())
+
     def _note(self, outcome: Outcome, seconds: float, now: datetime) -> None:
         """Metrics and log lines of one complete tick."""
         metrics, state = self.metrics, self._state
@@ -264,7 +292,11 @@ class Service:
             for rule in outcome.verdicts.columns:
                 unknown = outcome.verdicts[rule].filter(latest).null_count()
                 metrics.unknown.labels(rule).set(unknown)
-        for change in self._failing.changes(outcome.scrapes):
+        metrics.retired.inc(len(outcome.retired))
+        for key, why in sorted(outcome.retired.items()):
+            self._log.info("target retired", target=key.text, reason=why)
+        told = pl.concat([outcome.scrapes, outcome.unseen])
+        for change in self._failing.changes(told):
             if change.reason is None:
                 self._log.info("answers again", target=change.instance)
             else:

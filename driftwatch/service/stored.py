@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import orjson
@@ -11,11 +12,13 @@ import polars as pl
 
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
+from driftwatch.service.departures import Departures
 from driftwatch.service.state import HISTORY, State
 from driftwatch.store.store import Store
 
 _STATE = "tick"
 _SILENT = "tick.silent"
+_DEPARTED = ("traffic", "last")
 _FRAMES = ("plateau", "alive", "seen")
 
 
@@ -27,11 +30,18 @@ def memory_of(state: State) -> dict[str, bytes]:
         "carried_until": _text(carried.until),
         "collected_until": {name: _text(at) for name, at in state.collected_until.items()},
         "targets": [
-            {"instance": t.key.instance, "engine": t.key.engine, "labels": dict(t.labels)}
+            {
+                "instance": t.key.instance,
+                "engine": t.key.engine,
+                "labels": dict(t.labels),
+                "source": state.departures.origins.get(t.key),
+            }
             for _, t in sorted(state.targets.items())
         ],
     }
     frames = {f"tick.{name}": _packed(getattr(carried, name)) for name in _FRAMES}
+    departures = state.departures
+    frames |= {f"tick.{name}": _packed(getattr(departures, name)) for name in _DEPARTED}
     frames[_SILENT] = _packed(_older(state))
     return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
 
@@ -70,6 +80,24 @@ def state_from(store: Store, now: datetime) -> State:
         carried=Carried(until=_time(document["carried_until"]), **frames),
         incidents=incidents,
         targets=_targets(document),
+        departures=_departures(document, memory),
+    )
+
+
+def _departures(
+    document: Mapping[str, list[dict[str, object]]], memory: Mapping[str, bytes]
+) -> Departures:
+    """Who came from where; a database of an earlier release does not know."""
+    origins = {
+        TargetKey(str(row["instance"]), str(row["engine"])): str(row["source"])
+        for row in document["targets"]
+        if row.get("source") is not None
+    }
+    found = Departures(origins=origins)
+    if any(f"tick.{name}" not in memory for name in _DEPARTED):
+        return found
+    return replace(
+        found, traffic=_unpacked(memory["tick.traffic"]), last=_unpacked(memory["tick.last"])
     )
 
 

@@ -1,0 +1,194 @@
+"""Asking sources: all at once, none waited for too long.
+
+Each source has a thread of its own, so that it is used by one at a time. A tick waits for answers a
+bounded time; what is not there by then is taken by a later tick. A source that falls behind holds
+nobody up: its targets' minutes are evaluated without it, with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from queue import SimpleQueue
+
+from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.errors import DriftwatchError
+from driftwatch.service.state import HISTORY
+
+# A source this far behind what it should have is late.
+LATE = timedelta(seconds=90)
+# A tick waits for its sources as long as its interval, but at least this long.
+SHORTEST_WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What came until a tick went on.
+
+    Attributes:
+        names: sources that brought something, in their order.
+        collected: what each of them brought, problems of those that raised included.
+        collected_until: per source name, up to where it was asked and answered.
+        complete: everything before it has been collected, but for late sources.
+        late: name → why nothing came.
+        seconds: name → how long the answer took, of those that answered or raised.
+        failed: names of those that raised, or could say nothing.
+    """
+
+    names: tuple[str, ...]
+    collected: tuple[Collected, ...]
+    collected_until: Mapping[str, datetime]
+    complete: datetime
+    late: Mapping[str, str]
+    seconds: Mapping[str, float]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What became of one question: ``until`` is None where it has to be asked again."""
+
+    collected: Collected
+    until: datetime | None
+    seconds: float
+    failed: bool
+
+
+class Collecting:
+    """The threads that ask the sources.
+
+    Args:
+        sources: with names of their own.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = tuple(sources)
+        self._changed = threading.Condition()
+        self._busy: set[str] = set()
+        self._answers: dict[str, _Answer] = {}
+        self._first_asked: dict[str, datetime] = {}
+        self._ended = False
+        self._asks: dict[str, SimpleQueue[Callable[[], None] | None]] = {}
+        for source in self._sources:
+            asks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+            self._asks[source.name] = asks
+            # daemons: one that cannot be ended must not keep the process
+            threading.Thread(
+                target=_work, args=(asks,), name=f"driftwatch {source.name}", daemon=True
+            ).start()
+
+    def gather(
+        self, collected_until: Mapping[str, datetime], now: datetime, wait_seconds: float
+    ) -> Gathered:
+        """Ask every source that is free, and take what comes in time.
+
+        Args:
+            collected_until: per source name, up to where it was asked before.
+            now: aware, UTC.
+            wait_seconds: how long to wait for them.
+        """
+        deadline = time.monotonic() + wait_seconds
+        asked: set[str] = set()
+        with self._changed:
+            for source in self._sources:
+                since = collected_until.get(source.name, now - HISTORY)
+                edge = now - timedelta(seconds=source.settle_seconds)
+                self._first_asked.setdefault(source.name, now)
+                if source.name in self._busy or source.name in self._answers:
+                    asked.add(source.name)
+                elif edge > since and not self._ended:
+                    self._ask(source, since, edge)
+                    asked.add(source.name)
+            self._changed.wait_for(
+                lambda: self._ended or not (asked & self._busy),
+                timeout=max(0.0, deadline - time.monotonic()),
+            )
+            came, self._answers = self._answers, {}
+        until = dict(collected_until)
+        for name, answer in came.items():
+            if answer.until is not None:
+                until[name] = answer.until
+        return self._gathered(came, until, now)
+
+    def free(self, name: str) -> bool:
+        """Nothing is under way at this source: another question may be put to it."""
+        with self._changed:
+            return name not in self._busy
+
+    def end(self) -> None:
+        """Wait for nobody any more; sources that are under way are closed, so that they end."""
+        with self._changed:
+            self._ended = True
+            busy = set(self._busy)
+            self._changed.notify_all()
+        for source in self._sources:
+            if source.name in busy:
+                source.close()
+        for asks in self._asks.values():
+            asks.put(None)
+
+    def _ask(self, source: Source, since: datetime, edge: datetime) -> None:
+        """Put the question to the source's thread; the lock is held."""
+        name = source.name
+        self._busy.add(name)
+
+        def ask() -> None:
+            answer = _answer(source, since, edge)
+            with self._changed:
+                self._busy.discard(name)
+                self._answers[name] = answer
+                self._changed.notify_all()
+
+        self._asks[name].put(ask)
+
+    def _gathered(
+        self, came: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
+    ) -> Gathered:
+        late: dict[str, str] = {}
+        edges: list[datetime] = []
+        for source in self._sources:
+            name = source.name
+            # one that never answered is late when it was asked long enough ago
+            reached = until.get(name, self._first_asked[name])
+            behind = now - timedelta(seconds=source.settle_seconds) - reached
+            if behind > LATE:
+                late[name] = f"{name}: no answer for {behind.total_seconds():.0f} s"
+            elif name in until:
+                edges.append(until[name])
+            else:
+                edges.append(now - HISTORY)
+        names = tuple(source.name for source in self._sources if source.name in came)
+        return Gathered(
+            names=names,
+            collected=tuple(came[name].collected for name in names),
+            collected_until=until,
+            complete=min(edges, default=now),
+            late=late,
+            seconds={name: came[name].seconds for name in names},
+            failed=tuple(name for name in names if came[name].failed),
+        )
+
+
+def _work(asks: SimpleQueue[Callable[[], None] | None]) -> None:
+    """One source's thread: question after question."""
+    while (ask := asks.get()) is not None:
+        ask()
+
+
+def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
+    """The source's answer; an error of it is a problem with its name, and is asked again."""
+    began = time.monotonic()
+    try:
+        collected = source.collect(since, edge)
+    except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
+        said = (
+            str(error) if isinstance(error, DriftwatchError) else f"{type(error).__name__}: {error}"
+        )
+        problem = SourceProblem(source.name, said[:300], edge)
+        nothing = Collected(empty_scrapes(), {}, (problem,), silent=said[:300])
+        return _Answer(nothing, None, time.monotonic() - began, failed=True)
+    failed = collected.silent is not None
+    return _Answer(collected, edge, time.monotonic() - began, failed)
