@@ -16,6 +16,7 @@ from driftwatch.cli.main import main
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.exposition_server import Page, ReplayedExposition
+from driftwatch.testing.prometheus_api import PrometheusApi, Series, refused
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 Run = Callable[..., tuple[int, str, str]]
@@ -216,7 +217,7 @@ def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path:
     assert code == 1
     said = " ".join(out.split())
     assert re.search(
-        r"MISSING rag-8b 1 of 2 \(old:8000\): no scrape for 13\d s, though there is one every 15 s",
+        r"MISSING rag-8b 1 of 2 \(old:8000\): no scrape for \d+ s, though there is one every 15 s",
         said,
     )
     assert "NOT READY: 0 of" in said
@@ -237,3 +238,29 @@ def test_dcgm_pages_are_looked_at(run: Run, shared_data: Path) -> None:
     assert code == 1
     assert "WARNING dcgm 1" in out
     assert "no GPU readings" in " ".join(out.split())
+
+
+def test_what_an_api_does_not_answer_is_a_finding(run: Run) -> None:
+    now = time.time()
+    labels = {"job": "vllm", "instance": "a:8000"}
+    names = {"up": {}, "vllm:num_requests_running": {"engine": "0", "model_name": "m"}}
+    series = [
+        Series({"__name__": name, **labels, **more}, [(now - 15 * n, "1") for n in (3, 2, 1)])
+        for name, more in names.items()
+    ]
+    with PrometheusApi(series) as api:
+        api.faults.append(("vllm:num_preemptions_total", refused("shard 3", 503, "unavailable")))
+        api.warnings.append("shard 4 is down")
+        Path("driftwatch.yaml").write_text(f"sources: [{{prometheus: '{api.address}'}}]\n")
+        code, out, _ = run("doctor", "--json")
+        assert code == 1
+        document = json.loads(out)
+        source = next(s for s in document["sources"] if s["name"] == "prometheus 0")
+        assert any("shard 3" in p and "num_preemptions" in p for p in source["problems"])
+        assert any(p.startswith("Partial: shard 4 is down") for p in source["problems"])
+        # this API answers range queries only
+        assert any(p.startswith("scrape intervals: ") for p in source["problems"])
+        code, out, _ = run("doctor")
+    assert code == 1
+    assert "WARNING prometheus 0" in out
+    assert max(len(line) for line in out.splitlines() if " " in line.strip()) <= 80
