@@ -60,6 +60,8 @@ def _pace(source: SourceSeen, interval_seconds: float) -> Iterator[Check]:
     what = (
         f"a tick's questions took {seconds:.2f} s of the {interval_seconds:g} s between two ticks"
     )
+    if source.budget_seconds is not None:
+        what += f", budget {source.budget_seconds:g} s"
     if share > 0.5:
         yield Check(
             "WRONG" if share > 1 else "WARNING",

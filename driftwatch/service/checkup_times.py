@@ -33,6 +33,7 @@ class SourceSeen:
         intervals: instance → true time between two scrapes, where the source can tell.
         clock_seconds: its clock ahead of ours (instance → seconds for pages); None = not known.
         asked_seconds: how long the questions of one tick took; None = not measured.
+        budget_seconds: what they may take; None = no such bound.
         problems: what it could not read, in words.
         gpus: GPU readings it brought.
     """
@@ -47,6 +48,7 @@ class SourceSeen:
     intervals: Mapping[str, float] = field(default_factory=dict)
     clock_seconds: float | Mapping[str, float] | None = None
     asked_seconds: float | None = None
+    budget_seconds: float | None = None
     problems: tuple[str, ...] = ()
     gpus: int = 0
 

@@ -135,6 +135,7 @@ def _known(
     """With its own name, and what can be known of its clock and of how often it is scraped."""
     name = f"{_KINDS[type(said)]} {number}"
     if isinstance(said, PrometheusSource):
+        seen = replace(seen, budget_seconds=said.budget)
         if seen.kind == "dcgm":
             return replace(seen, name=f"{name} dcgm")
         seen = replace(seen, name=name, kind="prometheus", step_seconds=said.step)
