@@ -20,6 +20,7 @@ from driftwatch.collect.prometheus_table import Answers, Numbered, answers, numb
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
+    ConfigError,
     Partial,
     SourceError,
     TooExpensive,
@@ -177,7 +178,10 @@ class PrometheusAsker:
         return f"{max(1, round(self._timeout_seconds * 1000))}ms"
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
+        try:
+            token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
+        except ConfigError as error:  # its file was there when the service started
+            raise AuthFailed(f"no bearer token: {error.message}") from error
         if token is not None:
             self._api.headers["Authorization"] = f"Bearer {token}"
         try:

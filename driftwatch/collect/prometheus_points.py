@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -236,16 +237,17 @@ class _Read:
     raw: bool
 
 
-def points(result: Sequence[Any]) -> Points:
+def points(result: Sequence[Any], known: Known | None = None) -> Points:
     """The samples of an answer that was parsed.
 
     Args:
         result: a list of ``{"metric": …, "values": …}``.
+        known: series whose labels need not be kept.
 
     Raises:
         BadPage: a series is not as the API promises.
     """
-    scan = Scan()
+    scan = Scan(known)
     scan._take(_parsed(result))
     return scan._points()
 
@@ -320,7 +322,7 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
     heads: list[bytes] = []
     counts: list[int] = []
     times: list[float] = []
-    values: list[float] = []
+    values: list[str] = []
     try:
         for one in result:
             metric, samples = one["metric"], one.get("values") or ()
@@ -328,12 +330,25 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
                 raise TypeError
             heads.append(head or orjson.dumps(metric, option=orjson.OPT_SORT_KEYS))
             counts.append(len(samples))
-            times += [sample[0] for sample in samples]
-            values += [float(sample[1]) for sample in samples]
+            if set(map(len, samples)) <= {2}:
+                pairs = list(chain.from_iterable(samples))
+                times += pairs[0::2]
+                values += pairs[1::2]
+            else:
+                times += [sample[0] for sample in samples]
+                values += [sample[1] for sample in samples]
         at = _milliseconds(np.array(times, dtype=np.float64))
+        value = _floats(values)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    return _Read(heads, np.array(counts, np.int64), at, np.array(values, np.float64), raw=False)
+    return _Read(heads, np.array(counts, np.int64), at, value, raw=False)
+
+
+def _floats(texts: list[str]) -> npt.NDArray[np.float64]:
+    try:
+        return pl.Series(texts, dtype=pl.String).cast(pl.Float64).to_numpy()
+    except (TypeError, pl.exceptions.PolarsError):  # no text, or one that Python alone reads
+        return np.array([float(text) for text in texts], np.float64)
 
 
 def _milliseconds(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -53,6 +53,7 @@ class Roster:
         text = orjson.dumps(labels, option=orjson.OPT_SORT_KEYS)
         origin = self._origin_of.get(text)
         if origin is None:
+            text = bytes(memoryview(text))  # orjson's own is cut out of a block of kilobytes
             origin = self._origin_of[text] = len(self.texts)
             name = (str(labels["instance"]), str(labels.get("engine") or "0"))
             engine = self._engine_of.get(name)

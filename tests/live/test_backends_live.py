@@ -1,0 +1,75 @@
+"""Two backends with the same data: the same scrape table, and the same evidence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.state import State
+from driftwatch.service.tick import evaluate
+from driftwatch.testing import victoria_metrics_server
+from driftwatch.testing.exposition_server import Page, read_pages
+from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+from driftwatch.testing.victoria_metrics_server import VictoriaMetricsServer
+
+pytestmark = pytest.mark.usefixtures("real_prometheus")
+
+JOB = {"job": "vllm"}
+LABELS = {**JOB, "instance": "host:8000", "pod": 'a "quoted"\npod'}
+# the servers that the issue of staleness is about: the same look back for both
+LOOK_BACK = ("-search.maxStalenessInterval=5m", "-search.minStalenessInterval=5m")
+
+
+@pytest.fixture(scope="module")
+def pages(shared_data: Path) -> list[Page]:
+    if not victoria_metrics_server.installed():
+        pytest.skip(victoria_metrics_server.NOT_INSTALLED)
+    # ten minutes, with a failed scrape among them
+    found = read_pages(shared_data / "vllm-0.32/run_main/scrapes.jsonl.gz")
+    found = [page for page in found if page[0] < found[0][0] + 600]
+    return [*found[:30], (found[30][0], None), *found[31:]]
+
+
+def collected(url: str, pages: list[Page]) -> list[Collected]:
+    """The same minutes of either, in two intervals."""
+    since = datetime.fromtimestamp(pages[0][0] // 60 * 60, UTC)
+    source = PrometheusSource(url, selector=JOB, step_seconds=1)
+    middle = since + timedelta(minutes=4)
+    found = [source.collect(since, middle), source.collect(middle, since + timedelta(minutes=9))]
+    source.close()
+    return found
+
+
+def test_two_backends_one_table_and_one_evidence(pages: list[Page], tmp_path: Path) -> None:
+    backfill(pages, LABELS, tmp_path / "blocks")
+    with PrometheusServer(blocks=tmp_path / "blocks") as prometheus:
+        one = collected(prometheus.url, pages)
+    with VictoriaMetricsServer(LOOK_BACK) as victoria:
+        victoria.hold(pages, LABELS)
+        other = collected(victoria.url, pages)
+    assert [f.problems for f in (*one, *other)] == [()] * 4
+    assert [f.silent for f in (*one, *other)] == [None] * 4
+    assert [f.targets for f in one] == [f.targets for f in other]
+    ours, theirs = (pl.concat([f.scrapes for f in found]) for found in (one, other))
+    assert ours.height > 80
+    # VictoriaMetrics keeps 15 digits or so of a number
+    assert_frame_equal(ours, theirs, rel_tol=1e-12, abs_tol=0)
+    exact = [c for c in SCRAPE_SCHEMA if c.endswith(("_total", "_requests", "_buckets", "_count"))]
+    assert ours.select(exact).equals(theirs.select(exact))
+    rows = [_evidence(found) for found in (one, other)]
+    assert rows[0].height >= 8
+    assert_frame_equal(rows[0], rows[1], rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _evidence(found: list[Collected]) -> pl.DataFrame:
+    until = found[-1].scrapes["time"].max()
+    assert isinstance(until, datetime)
+    _, outcome = evaluate(State(), found, until, plan_of_rules(()))
+    return outcome.rows
