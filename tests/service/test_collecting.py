@@ -1,0 +1,264 @@
+"""Slow, hanging, dripping and raising sources: none holds the others up, none is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import pytest
+from fleet_cases import BEGIN, FleetSource, Server, one_pool
+from service_cases import shipped_plan
+
+from driftwatch.clock import ManualClock, SystemClock
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.schema import Collected
+from driftwatch.errors import Unavailable
+from driftwatch.model import TargetKey
+from driftwatch.service.collecting import Collecting
+from driftwatch.service.run import Service
+from driftwatch.store.store import Store
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.prometheus_api import PrometheusApi
+
+PLAN = one_pool(shipped_plan())
+
+
+class Gated(FleetSource):
+    """A fleet whose answers can be held back until its gate opens, or it is closed."""
+
+    def __init__(self, name: str, minutes: float = 60) -> None:
+        super().__init__([Server(f"{name}:8000", lambda _: 100.0)], minutes, name)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.asked: list[tuple[datetime, datetime]] = []
+        self.inside = 0
+        self.most_inside = 0
+        self.closed = False
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        self.inside += 1
+        self.most_inside = max(self.inside, self.most_inside)
+        self.asked.append((since, until))
+        self.gate.wait(60)
+        self.inside -= 1
+        if self.error is not None:
+            raise self.error
+        return super().collect(since, until)
+
+    def close(self) -> None:
+        self.closed = True
+        self.gate.set()
+
+
+class Dripping(PrometheusApi):
+    """Says when somebody asks."""
+
+    arrived = threading.Event()
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        self.arrived.set()
+        super()._serve(handler)
+
+
+def after(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def waited(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Gated, Gated, Collecting]]:
+    one, other = Gated("one"), Gated("other")
+    collecting = Collecting([one, other])
+    yield one, other, collecting
+    collecting.end()
+
+
+START = {"one": BEGIN, "other": BEGIN}
+
+
+def test_both_answer(pair: tuple[Gated, Gated, Collecting]) -> None:
+    _, _, collecting = pair
+    found = collecting.gather(START, after(60), 30)
+    assert found.names == ("one", "other")
+    assert found.complete == after(60)
+    assert (found.late, found.failed) == ({}, ())
+    assert set(found.seconds) == {"one", "other"}
+
+
+def test_one_that_hangs_is_waited_for_no_longer_than_said(
+    pair: tuple[Gated, Gated, Collecting],
+) -> None:
+    one, _, collecting = pair
+    one.gate.clear()
+    found = collecting.gather(START, after(60), 0.05)
+    assert found.names == ("other",)
+    # not late yet: what is complete waits for it
+    assert (found.complete, found.late) == (BEGIN, {})
+    assert not collecting.free("one")
+    found = collecting.gather(found.collected_until, after(91), 0.05)
+    assert found.late == {"one": "one: no answer for 91 s"}
+    assert found.complete == after(91)
+    assert len(one.asked) == 1
+    one.gate.set()
+    waited(lambda: collecting.free("one"))
+    found = collecting.gather(found.collected_until, after(100), 30)
+    # the answer of then is taken; what is missing since is asked for next
+    assert found.names == ("one", "other")
+    assert found.collected_until == {"one": after(60), "other": after(100)}
+    found = collecting.gather(found.collected_until, after(120), 30)
+    assert one.asked == [(BEGIN, after(60)), (after(60), after(120))]
+    assert found.complete == after(120)
+    assert one.most_inside == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (Unavailable("answers 503"), "answers 503"),
+    ],
+)
+def test_one_that_raises_is_a_problem_and_asked_again(
+    pair: tuple[Gated, Gated, Collecting], error: Exception, said: str
+) -> None:
+    one, _, collecting = pair
+    one.error = error
+    found = collecting.gather(START, after(60), 30)
+    assert found.failed == ("one",)
+    assert found.collected_until["one"] == BEGIN
+    (problem,) = found.collected[0].problems
+    assert (problem.where, problem.reason) == ("one", said)
+    assert found.collected[0].silent == said
+    one.error = None
+    found = collecting.gather(found.collected_until, after(75), 30)
+    assert one.asked[-1] == (BEGIN, after(75))
+    assert found.complete == after(75)
+
+
+def test_end_waits_for_nobody(pair: tuple[Gated, Gated, Collecting]) -> None:
+    one, other, collecting = pair
+    one.gate.clear()
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(collecting.gather(START, after(60), 600)))
+    thread.start()
+    waited(lambda: bool(one.asked) and collecting.free("other"))
+    collecting.end()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(found) == 1
+    assert one.closed and not other.closed
+
+
+def rows_of(outcomes: list[pl.DataFrame], name: str) -> pl.DataFrame:
+    return pl.concat(outcomes).filter(pl.col("instance") == f"{name}:8000")
+
+
+def test_a_source_that_lags_has_minutes_without_verdict_and_is_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftwatch.service.run.SHORTEST_WAIT_SECONDS", 0.02)
+    one, other = Gated("one"), Gated("other")
+    clock = ManualClock(BEGIN)
+    rows: list[pl.DataFrame] = []
+    unseen: list[pl.DataFrame] = []
+    with Store.open(tmp_path / "d.db") as store:
+        service = Service([one, other], PLAN, store, [], clock, interval_seconds=0.02)
+
+        def run(begin: int, end: int) -> None:
+            for minute in range(begin, end):
+                clock.set(BEGIN + timedelta(minutes=minute))
+                if one.gate.is_set():
+                    service._interval_seconds = 30.0  # nothing hangs: it is waited for
+                outcome = service.tick_once()
+                service._interval_seconds = 0.02
+                if len(outcome.rows):
+                    rows.append(outcome.rows)
+                    unseen.append(outcome.unseen)
+
+        run(1, 10)
+        one.gate.clear()
+        run(10, 20)
+        assert rows_of(rows, "other")["end"].max() == BEGIN + timedelta(minutes=19)
+        said = pl.concat(unseen)
+        assert set(said["instance"]) == {"one:8000"}
+        assert set(said["reason"]) >= {"one: no answer for 120 s", "one: no answer for 600 s"}
+        one.gate.set()
+        waited(lambda: service._collecting.free("one"))
+        run(20, 40)
+        registry = service.metrics.registry
+        until = registry.get_sample_value(
+            "driftwatch_source_collected_until_timestamp_seconds", {"source": "one"}
+        )
+        assert until == (BEGIN + timedelta(minutes=39)).timestamp()
+        state = service._state
+        service.stop()
+    mine = rows_of(rows, "one")
+    # every minute once
+    assert mine["end"].to_list() == sorted(set(mine["end"]))
+    silent = mine.filter(pl.col("generation_tokens_per_second").is_null())
+    assert silent["end"].min() > BEGIN + timedelta(minutes=9)
+    assert silent["end"].max() <= BEGIN + timedelta(minutes=21)
+    # nothing counts twice: each minute generates what it did
+    known = mine["generation_tokens_per_second"].drop_nulls()
+    assert known.round(6).unique().to_list() == [100.0]
+    # scrapes that came late are there for the windows after
+    times = state.scrapes.filter(pl.col("instance") == "one:8000")["time"]
+    assert times.is_unique().all()
+    assert TargetKey("one:8000", "0") in state.targets
+
+
+@pytest.mark.parametrize("drip", ["headers", "body"])
+def test_a_stop_does_not_wait_for_a_prometheus_that_drips(
+    tmp_path: Path, drip: Literal["headers", "body"]
+) -> None:
+    with Dripping([]) as api, Store.open(tmp_path / "d.db") as store:
+        api.drip = drip
+        api.arrived.clear()
+        # without an end from outside it would drip for ten minutes
+        source = PrometheusSource(
+            api.address, selector={}, timeout_seconds=600, budget_seconds=600, name="slow"
+        )
+        service = Service([source], PLAN, store, [], SystemClock(), interval_seconds=60)
+        service.start()
+        assert api.arrived.wait(60)
+        stopping = threading.Thread(target=service.stop)
+        stopping.start()
+        stopping.join(60)
+        assert not stopping.is_alive()
+        waited(lambda: service._collecting.free("slow"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Answer(503, "try later"), "answers 503"),
+        (Answer(200, "<html>login</html>"), "no JSON from Prometheus"),
+        (Answer(200, '{"status":"succ'), "no JSON from Prometheus"),
+    ],
+)
+def test_what_prometheus_says_instead_of_an_answer_reaches_the_tick(
+    fault: Answer, said: str
+) -> None:
+    with PrometheusApi([]) as api:
+        api.faults.append(("", fault))
+        source = PrometheusSource(api.address, selector={}, name="p")
+        collecting = Collecting([source])
+        found = collecting.gather({"p": BEGIN}, after(60), 60)
+        collecting.end()
+        source.close()
+    assert said in " ".join(problem.reason for problem in found.collected[0].problems)
+    assert found.failed == ("p",)
+    assert found.collected[0].silent is not None
