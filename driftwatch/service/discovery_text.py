@@ -96,8 +96,13 @@ def written(found: Found, discovery: Discovery, origin: Api | Mapping[str, str])
     else:
         lines += _pages(found, discovery, origin)
     lines += [*_generation(found), "", "pools:"]
+    of_pools: dict[str, list[str]] = {}
     for pool in discovery.pools:
-        lines += _pool(pool, missing, labelled=pages)
+        own: list[str] = []
+        lines += _pool(pool, own, labelled=pages)
+        for sentence in own:
+            of_pools.setdefault(sentence, []).append(pool.name)
+    missing += [f"{_first(names)}: {sentence}" for sentence, names in of_pools.items()]
     lines += ["", *_comment("Who is told. Without a receiver nobody is.")]
     lines += ["# receivers:", "#   - name: oncall", "#     slack: {webhook_url_file: slack.url}"]
     missing += _seen(found, discovery)
@@ -228,18 +233,17 @@ def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
         lines.append("    # gpus_per_replica: N")
         why = pool.gpus_source or "no GPU readings join its servers"
         missing.append(
-            f"{pool.name}: gpus_per_replica ({why}): tokens per second and GPU are unknown "
-            "without it"
+            f"gpus_per_replica ({why}): tokens per second and GPU are unknown without it"
         )
     lines += _serving(pool, missing)
     lines += [
         "    # slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
         "    # tuned_for: {prompt_tokens: N, generation_tokens: N}",
     ]
-    missing += [f"{pool.name}: {doubt}" for doubt in pool.doubts]
+    missing += pool.doubts
     missing += [
-        f"{pool.name}: slo: no metric says which latency is wanted",
-        f"{pool.name}: tuned_for: the mean lengths its settings were chosen for; without them (or "
+        "slo: no metric says which latency is wanted",
+        "tuned_for: the mean lengths its settings were chosen for; without them (or "
         "--baseline FROM..TO) no length drift is seen",
     ]
     return lines
@@ -261,7 +265,7 @@ def _serving(pool: FoundPool, missing: list[str]) -> list[str]:
             known.append(f"      {name}: {setting.value:.0f}")
     if unknown:
         missing.append(
-            f"{pool.name}: {' and '.join(unknown)}: no metric shows them; give serving."
+            f"{' and '.join(unknown)}: no metric shows them; give serving."
             f"{unknown[0]}, serving.startup_log, or serving.arguments (vLLM's command line)"
         )
     head = "    serving:" if known else "    # serving:"
@@ -293,10 +297,8 @@ def _seen(found: Found, discovery: Discovery) -> list[str]:
     for silent in found.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
-        shown = ", ".join(_shown(instance) for instance in instances[:3])
-        more = f" and {len(instances) - 3} more" if len(instances) > 3 else ""
         hint = ": vLLM with --disable-log-stats, or not vLLM" if reason == "no vllm: series" else ""
-        said.append(f"not in any pool: {shown}{more}: {reason}{hint}")
+        said.append(f"not in any pool: {_first(instances)}: {reason}{hint}")
     if discovery.unjoined:
         one = discovery.unjoined[0]
         said.append(
@@ -305,6 +307,12 @@ def _seen(found: Found, discovery: Discovery) -> list[str]:
         )
     said += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
     return said
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first three, the rest counted."""
+    shown = ", ".join(_shown(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _labels(labels: Mapping[str, str], indent: int, key: str) -> list[str]:
