@@ -192,3 +192,11 @@ def test_what_is_written_always_loads(
             )
             assert first.name == pool.name
     assert Path(path).stat().st_size < 1 << 20
+
+
+def test_what_many_pools_lack_is_said_once() -> None:
+    servers = tuple(_server(f"h{n}:8000", model_name=f"m{n}") for n in range(9))
+    found = Found(servers)
+    made = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
+    slo = [sentence for sentence in made.missing if ": slo: " in sentence]
+    assert slo == ["m0, m1, m2 and 6 more: slo: no metric says which latency is wanted"]
