@@ -142,7 +142,7 @@ def main() -> int:
     print(
         "              targets times      MB                                       (orjson alone)"
     )
-    few = max(10, targets // 20)
+    few = max(10, targets // 10)
     found = [
         measure("steady", targets, 1, targets),
         measure("steady", targets, 4, targets),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ _NEXT = b']},{"metric":'
 _VALUES = b',"values":['
 _NUMBER = b"0123456789.eE+-NaInf"
 _ROW = {"at": pl.Float64, "value": pl.Float64}
+_AT, _VALUE = itemgetter(0), itemgetter(1)
 _START_BYTES = 60
 
 Keys = npt.NDArray[np.int64]
@@ -321,7 +322,9 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
     """Series that a JSON parser has read; ``head``: how the first one's labels are written."""
     heads: list[bytes] = []
     counts: list[int] = []
-    times: list[float] = []
+    last: list[float] = []
+    read = np.empty(0, np.int64)
+    times: list[npt.NDArray[np.int64]] = []
     values: list[str] = []
     try:
         for one in result:
@@ -330,14 +333,13 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
                 raise TypeError
             heads.append(head or orjson.dumps(metric, option=orjson.OPT_SORT_KEYS))
             counts.append(len(samples))
-            if set(map(len, samples)) <= {2}:
-                pairs = list(chain.from_iterable(samples))
-                times += pairs[0::2]
-                values += pairs[1::2]
-            else:
-                times += [sample[0] for sample in samples]
-                values += [sample[1] for sample in samples]
-        at = _milliseconds(np.array(times, dtype=np.float64))
+            moments = list(map(_AT, samples))
+            if moments != last:  # nearly all series have the times of the one before
+                last = moments
+                read = _milliseconds(np.array(moments, dtype=np.float64))
+            times.append(read)
+            values.extend(map(_VALUE, samples))
+        at = np.concatenate(times) if times else read
         value = _floats(values)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None

@@ -1,0 +1,59 @@
+"""Whole engines as arrays, and the long way in which a choice is made: one table."""
+
+from __future__ import annotations
+
+from functools import partial
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect import prometheus
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus_rows import scrape_rows
+from driftwatch.collect.schema import Collected
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+from tests.collect.test_prometheus_departures import JOB, MINUTE, T0, server
+
+ODD = st.sampled_from(["", "NaN", "-1", "+Inf", "7"])
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[Series]:
+    """Servers that are mostly whole, some that begin late, are told twice or have odd numbers."""
+    held: list[Series] = []
+    for number in range(draw(st.integers(1, 4))):
+        first = draw(st.sampled_from([0, 0, 0, 3]))
+        instance = f"b-{number}:1"
+        held += server(instance, first=first, scrapes=6 - first)
+        if draw(st.integers(0, 4)) == 0:  # of another scrape, at the same time
+            held += server(instance, pod="other")[1:]
+        for reason in draw(st.lists(st.sampled_from(["stop", "length", "abort"]), unique=True)):
+            name = "vllm:request_success_total"
+            labels = {"__name__": name, "instance": instance, "engine": "0", **JOB}
+            points = [(T0.timestamp() + 10 * i, str(i)) for i in range(6)]
+            held.append(Series({**labels, "finished_reason": reason}, points, 10))
+    odd, which = draw(ODD), draw(st.integers(0, len(held) - 1))
+    if odd and held[which].labels["__name__"] != "up":
+        points = [(at, odd if i == 1 else v) for i, (at, v) in enumerate(held[which].points)]
+        held[which] = Series(held[which].labels, points, 10)
+    if draw(st.booleans()):
+        del held[draw(st.integers(0, len(held) - 1))]
+    return held
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(fleets())
+def test_both_ways_give_one_table(held: list[Series]) -> None:
+    found: list[Collected] = []
+    with PrometheusApi(held) as api:
+        for at_once in (True, False):
+            source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+            with patch.object(prometheus, "scrape_rows", partial(scrape_rows, at_once=at_once)):
+                found.append(source.collect(T0, T0 + MINUTE))
+            source.close()
+    one, other = found
+    assert_frame_equal(one.scrapes, other.scrapes, check_exact=True)
+    assert one.targets == other.targets
+    assert one.problems == other.problems
