@@ -88,11 +88,15 @@ def _body(page: Page) -> Iterator[Line]:
     if page["event"] == "resolved":
         ended = instant(page, "resolved_at")
         yield Line("Until", "", ended, weight=9)
+        if page.get("resolved_reason"):
+            yield Line("Why", clean(page["resolved_reason"]), weight=8)
         if page["severity"] == "notice":
             return
         if (text := _limit(page)) is not None:
             yield Line("Was", text, weight=5)
         return
+    if (text := _concerned(page)) is not None:
+        yield Line("Targets", text, weight=8)
     if page["severity"] == "notice":
         # it tells what moved and asks for nothing; the walk and its limits stay in the JSON
         if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
@@ -120,6 +124,17 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
     if advised["wrong_if"]:
         yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+
+
+def _concerned(page: Page) -> str | None:
+    """Of a pool's page, how many of how many targets, and the first of them."""
+    concerned = page.get("concerned")
+    if concerned is None:
+        return None
+    names = [clean(name) for name in concerned["first"]]
+    rest = concerned["targets"] - len(names)
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"{concerned['targets']} of {concerned['of_targets']}: {', '.join(names)}{more}"
 
 
 def _meaning(page: Page) -> Iterator[Line]:

@@ -88,11 +88,17 @@ def marked(page: Page, text: str) -> str:
 
 
 def target_name(page: Page) -> str:
-    """How a person calls the target: ``host:8000``, ``host:8000/1``, or the pool's name."""
+    """How a person calls the target: ``host:8000``, ``host:8000/1``, ``pool 4/8``, or the pool."""
     target = page["target"]
     instance, engine = target.get("instance"), target.get("engine", "0")
     if not instance:
-        return clean(target.get("pool") or page["incident"]["key"])
+        name = clean(target.get("pool") or page["incident"]["key"])
+        concerned = page.get("concerned")
+        if concerned is None:
+            return name
+        if concerned["of_targets"] == 1:
+            return clean(concerned["first"][0])
+        return f"{name} {concerned['targets']}/{concerned['of_targets']}"
     return clean(instance if engine == "0" else f"{instance}/{engine}")
 
 
@@ -116,7 +122,7 @@ def headline(page: Page) -> str:
     """
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
-    if pool and pool != name:
+    if pool and not name.startswith(pool):
         wheres.insert(0, f"{squeeze(pool, WHERE_LIMIT)} {wheres[0]}")
     wheres.append(squeeze(name, SHORT_WHERE_LIMIT))
     word = state_word(page)
@@ -149,6 +155,10 @@ def lead(page: Page) -> str:
 
 def _resolved(page: Page, start: str, bads: list[str]) -> list[str]:
     began, ended = instant(page, "started_at"), instant(page, "resolved_at")
+    if page.get("resolved_reason"):
+        # why nobody watches it any more says more than what was true of it
+        said = clean(page["resolved_reason"])
+        bads = [said, said.split(" (")[0]]
     if began is None or ended is None:
         return [f"{start}: {bad}" for bad in bads]
     lasted = f"after {duration(clock_seconds(began, ended))} ({span(began, ended)})"
@@ -368,7 +378,10 @@ def full_advice(page: Page) -> str | None:
         said = advised["reason"]
         if not said.lower().startswith("do not"):
             said = "Do not change a knob"
-    said = said or DEFAULT_ADVICE.get(page["alert"])
+    many = (page.get("concerned") or {}).get("targets", 1) > 1
+    said = (
+        said or (many and _ADVICE_OF_MANY.get(page["alert"])) or DEFAULT_ADVICE.get(page["alert"])
+    )
     return None if not said else clean(said[:1].upper() + said[1:]).rstrip(".")
 
 
@@ -387,6 +400,9 @@ DEFAULT_ADVICE: Mapping[str, str] = {
     "GpuLost": "Do not change a knob; drain the server, reset or replace the GPU",
     "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "CoverageLost": "Check the server and its scrape",
+}
+_ADVICE_OF_MANY: Mapping[str, str] = {
+    "CoverageLost": "Check service discovery and the servers",
 }
 
 _BY_ALERT: Mapping[str, Callable[[Page, bool], list[str]]] = {

@@ -13,6 +13,7 @@ from driftwatch.notify.incidents import (
     Observation,
     RuleTiming,
     advance,
+    close,
     identity,
     incident_id,
 )
@@ -266,3 +267,22 @@ def test_id_is_twelve_hex_digits_and_the_zone_does_not_matter() -> None:
     assert incident_id(KEY, START) == incident_id(KEY, there)
     assert len(incident_id(KEY, START)) == 12
     int(incident_id(KEY, START), 16)
+
+
+def test_who_is_gone_is_closed_with_the_reason() -> None:
+    firing, _ = run([T, T])
+    after, happened = close(firing, minute(5), {KEY: "it is gone", "other": "never open"})
+    assert after == {}
+    (told,) = happened
+    assert (told.event, told.at, told.reason) == ("resolved", minute(5), "it is gone")
+    assert (told.incident.state, told.incident.resolved_at) == ("resolved", minute(5))
+
+
+def test_what_was_pending_is_dropped_without_a_word() -> None:
+    pending, _ = run([T])
+    assert close(pending, minute(5), {KEY: "it is gone"}) == ({}, ())
+
+
+def test_closing_leaves_the_others_alone() -> None:
+    firing, _ = run([T, T])
+    assert close(firing, minute(5), {"other": "gone"}) == (firing, ())

@@ -37,6 +37,7 @@ class Case:
     slo: Slo | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     external_url: str | None = None
+    resolved_reason: str | None = None
 
     def page(self) -> dict[str, Any]:
         return build_page(
@@ -61,6 +62,7 @@ class Case:
             end,
             rule_annotations=self.annotations,
             external_url=self.external_url,
+            resolved_reason=self.resolved_reason,
         )
 
 
@@ -507,7 +509,33 @@ RATE_DROP = case(
     diagnosis=Diagnosis(tree="batch-size-drift", leaf="request_rate_drop", path=()),
 )
 
+COVERAGE_POOL = replace(
+    COVERAGE,
+    finding=replace(
+        COVERAGE.finding,
+        concerned=tuple(TargetKey(f"rag-8b-{i}:8000", "0") for i in range(7)),
+        of_targets=8,
+    ),
+    incident=replace(
+        COVERAGE.incident, key='CoverageLost{pool="rag-8b"}', target={"pool": "rag-8b"}
+    ),
+)
+COVERAGE_ONE = replace(
+    COVERAGE_POOL,
+    finding=replace(COVERAGE.finding, concerned=(TargetKey("chat:8000", "1"),), of_targets=1),
+    incident=replace(
+        COVERAGE_POOL.incident, key='CoverageLost{pool="default"}', target={"pool": "default"}
+    ),
+)
+RETIRED = replace(
+    CAP,
+    resolved_reason=("the target is gone (scaled down; its traffic moved to the rest of the pool)"),
+)
+
 CASES: dict[str, Case] = {
+    "coverage_pool": COVERAGE_POOL,
+    "coverage_one": COVERAGE_ONE,
+    "retired": RETIRED,
     "cap": CAP,
     "budget": BUDGET,
     "kv": KV,

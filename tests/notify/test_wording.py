@@ -61,6 +61,12 @@ EXACT = {
     "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "coverage": "TICKET host:8000: inputs gone for 16 min: queue_seconds and 2 more. "
     "Check the server and its scrape",
+    "coverage_pool": "TICKET rag-8b 7/8: inputs gone for 16 min: queue_seconds and 2 more. "
+    "Check service discovery and the servers",
+    "coverage_one": "TICKET chat:8000/1: inputs gone for 16 min: queue_seconds and 2 more. "
+    "Check the server and its scrape",
+    "retired": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "Set max_num_seqs 8 (inferred) → 40",
     "drift": "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before",
     "slow": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
     "slow_gpu": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
@@ -105,6 +111,8 @@ def test_a_notice_says_what_it_will_not_do() -> None:
         ("budget", "RESOLVED rag-8b host:8000 after 71 min (02:45–03:56 UTC): 99 % of requests"),
         ("stuck", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): no token had come for"),
         ("coverage", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): inputs were gone:"),
+        ("coverage_pool", "RESOLVED rag-8b 7/8 after 71 min (02:45–03:56 UTC): inputs were"),
+        ("retired", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): the target is gone"),
         ("drift", "RESOLVED rag-8b after 75 min (02:41–03:56 UTC): traffic had changed:"),
     ],
 )

@@ -13,7 +13,9 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_table import evidence_only
 from driftwatch.model import TargetKey
-from driftwatch.service.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL
+from driftwatch.service.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL, UNCONFIGURED
+from driftwatch.service.roster import Sources
+from driftwatch.service.tick import evaluate, tick
 
 PLAN = one_pool(shipped_plan())
 # an example takes seconds: what fails is told as it was found
@@ -294,3 +296,85 @@ def test_the_state_is_empty_of_who_was_let_go() -> None:
         assert "a:8000" not in frame["instance"].to_list()
     assert set(state.departures.origins) == {TargetKey("b:8000", "0")}
     assert state.departures.retired == frozenset()
+
+
+def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
+    """Stuck until it is taken away: nobody ever saw the condition false."""
+    stuck = Server("a:8000", step(600, 100, 0), until=1500)
+    rest = Server("b:8000", step(600, 100, 200))
+    source = FleetSource([stuck, rest], 40)
+    present = pl.when(pl.col("instance") == "a:8000").then(3.0).otherwise(1.0)
+    source.frame = source.frame.with_columns(running_requests=present)
+    state, outcomes = watched([source], 40, PLAN)
+    assert events(outcomes) == [("firing", "EngineStuck"), ("resolved", "EngineStuck")]
+    assert retired(outcomes) == {"a:8000": IDLE}
+    resolved = [t for o in outcomes for t in o.transitions][1]
+    assert resolved.reason == IDLE
+    page = resolved.incident.page
+    assert page is not None
+    assert page["resolved_reason"] == IDLE
+    assert page["times"]["resolved_at"] is not None
+    assert state.incidents == {}
+
+
+def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
+    servers = [
+        Server(f"s{i}:8000", steady(100), until=2400 + 60 * i, fails=(900, 1800)) for i in range(2)
+    ]
+    servers = [replace(s, rate=step(2000, 100, 0), fails=(900, 9e9)) for s in servers]
+    source = FleetSource(servers, 80)
+    state, outcomes = watched([source], 80, PLAN)
+    # they failed while they carried traffic, and then were taken away: lost, as far as is known
+    assert events(outcomes) == [TICKET]
+    assert len(state.targets) == 2
+
+
+def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
+    from driftwatch.service.stored import memory_of, state_from
+    from driftwatch.store.store import Store
+
+    gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]
+    rest = [Server(f"s{i}:8000", step(1080, 100, 160)) for i in range(3, 8)]
+    source = FleetSource([*gone, *rest], 40)
+    _, straight = watched([source], 40, PLAN)
+    for cut in (16, 18, 20):
+        path = tmp_path / f"{cut}.db"
+        before, first = watched([source], cut, PLAN)
+        with Store.open(path) as store:
+            store.commit_tick(
+                incidents=before.incidents.values(),
+                transitions=(),
+                deliveries=(),
+                scrapes=pl.concat([o.scrapes for o in first]),
+                since=BEGIN,
+                until=BEGIN + timedelta(minutes=cut),
+                memory=memory_of(before),
+            )
+        with Store.open(path) as store:
+            again = state_from(store, BEGIN + timedelta(minutes=cut))
+        assert again.departures.origins == before.departures.origins
+        assert again.departures.traffic.equals(before.departures.traffic)
+        assert again.departures.last.equals(before.departures.last)
+        outcomes = list(first)
+        state, now = again, float(cut)
+        while now < 40:
+            now += 1
+            state, outcome = tick([source], state, BEGIN + timedelta(minutes=now), PLAN)
+            outcomes.append(outcome)
+        assert told(outcomes) == told(straight)
+        assert retired(outcomes) == retired(straight) == {f"s{i}:8000": MOVED for i in range(3)}
+
+
+def test_a_page_that_is_taken_out_of_the_configuration_is_let_go() -> None:
+    """Its source tells of its targets itself: nobody waits for their traffic."""
+    servers = [Server(f"s{i}:8000", steady(100)) for i in range(2)]
+    state, _ = watched([FleetSource(servers, 30)], 10, PLAN)
+    left = FleetSource(servers[1:], 30)
+    collected = left.collect(BEGIN + timedelta(minutes=10), BEGIN + timedelta(minutes=11))
+    for told_of in (
+        Sources(names=("fleet",), known=frozenset({"fleet"}), fixed=frozenset({"fleet"})),
+        Sources(names=("other",), known=frozenset({"other"})),
+    ):
+        after, outcome = evaluate(state, [collected], BEGIN + timedelta(minutes=11), PLAN, told_of)
+        assert outcome.retired == {TargetKey("s0:8000", "0"): UNCONFIGURED}
+        assert list(after.targets) == [TargetKey("s1:8000", "0")]
