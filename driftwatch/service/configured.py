@@ -182,7 +182,8 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
         "timeout_seconds": source.query_timeout,
         "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
         "verify": True if source.ca_file is None else str(source.ca_file),
-        "bearer_token": source.read_bearer_token(),
+        # said at the start if it cannot be read; then read anew for each query, as tokens rotate
+        "bearer_token": source.read_bearer_token if source.read_bearer_token() else None,
         "basic_auth": None if auth is None else (auth.username, auth.read_password()),
     }
     name = f"prometheus {number}"
