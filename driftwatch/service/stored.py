@@ -77,7 +77,12 @@ def state_from(store: Store, now: datetime) -> State:
             if (at := _time(text)) is not None
         },
         evaluated_until=evaluated,
-        carried=Carried(until=_time(document["carried_until"]), **frames),
+        carried=Carried(
+            until=_time(document["carried_until"]),
+            plateau=frames["plateau"],
+            alive=frames["alive"],
+            seen=frames["seen"],
+        ),
         incidents=incidents,
         targets=_targets(document),
         departures=_departures(document, memory),

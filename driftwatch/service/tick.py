@@ -18,7 +18,6 @@ from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
-    TIME,
     Collected,
     Source,
     empty_scrapes,
@@ -26,23 +25,21 @@ from driftwatch.collect.schema import (
 )
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.model import Finding, Incident, Slo, TargetKey, Transition
-from driftwatch.notify.page import build_page
+from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.service.departures import (
     absences,
     kept,
-    middle,
     retirements,
     unseen_rows,
     with_traffic,
 )
-from driftwatch.service.findings import findings_at
 from driftwatch.service.history import recent
 from driftwatch.service.judging import let_go, live_through
-from driftwatch.service.plan import Plan, TargetFrames
-from driftwatch.service.pool_findings import pool_findings
+from driftwatch.service.plan import Plan
 from driftwatch.service.roster import Sources, roster
 from driftwatch.service.state import HISTORY, Outcome, State
+from driftwatch.service.telling import findings_of, with_pages
+from driftwatch.service.unseen import late, listing, said
 
 _KEY = list(KEY_COLUMNS)
 # After a long stop only this much is caught up; older minutes stay without a verdict.
@@ -136,7 +133,7 @@ def evaluate(
         state, first = piece.state, piece.until
     if first is not None and first < last and pieces:
         state = replace(state, evaluated_until=last)
-    told = _with_pages(closed, {}, state, plan) + tuple(t for p in pieces for t in p.transitions)
+    told = with_pages(closed, {}, state, plan) + tuple(t for p in pieces for t in p.transitions)
     empty = pl.DataFrame()
     return state, Outcome(
         rows=pl.concat([p.rows for p in pieces]) if pieces else empty,
@@ -188,10 +185,10 @@ def _piece(
     """
     frames = plan.frames(state.targets)
     pools = frames.serving.select(*_KEY, "pool")
-    listing = _listing(state, sources, left)
-    absent = absences(state.scrapes, listing, first, last)
+    listed = listing(state, sources, left)
+    absent = absences(state.scrapes, listed, first, last)
     unseen = unseen_rows(
-        pl.concat([_said(absent, listing), _late(state, listing, sources, first, last)])
+        pl.concat([said(absent, listed), late(state, listed, sources, first, last)])
     )
     scrapes = _together([state.scrapes, unseen]) if len(unseen) else state.scrapes
     reference = combined(state.reference, frames.declared)
@@ -223,8 +220,8 @@ def _piece(
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    found = _found(transitions, state, scrapes, frames, reference, plan, table.rows, verdicts)
-    told = _with_pages([*transitions, *closed], found, state, plan)
+    found = findings_of(transitions, state, scrapes, frames, reference, plan, table.rows, verdicts)
+    told = with_pages([*transitions, *closed], found, state, plan)
     pages = {t.incident.id: t.incident.page for t in told}
     traffic, silent = kept(traffic, silent, last)
     origins = state.departures.origins
@@ -246,51 +243,6 @@ def _piece(
         ),
     )
     return _Piece(_without(after, retired), last, table.rows, verdicts, told, unseen, retired)
-
-
-def _listing(state: State, sources: Sources, left: frozenset[TargetKey]) -> pl.DataFrame:
-    """Per target its ``origin``, the same as ``source`` unless it tells by itself, and ``left``."""
-    origins = state.departures.origins
-    named = [origins.get(key) for key in state.targets]
-    return pl.DataFrame(
-        {
-            "instance": [key.instance for key in state.targets],
-            "engine": [key.engine for key in state.targets],
-            "origin": pl.Series(named, dtype=pl.String),
-            "left": [key in left for key in state.targets] if left else [False] * len(named),
-        }
-    ).with_columns(
-        source=pl.when(~pl.col("origin").is_in(sorted(sources.fixed))).then(pl.col("origin"))
-    )
-
-
-def _said(absent: pl.DataFrame, listing: pl.DataFrame) -> pl.DataFrame:
-    """The minutes without a scrape, each with its reason."""
-    why = pl.when("left").then(pl.lit("not listed by ")).otherwise(pl.lit("not scraped by "))
-    return absent.join(listing, on=_KEY, how="left").select(
-        *_KEY, "end", reason=why + pl.col("source")
-    )
-
-
-def _late(
-    state: State, listing: pl.DataFrame, sources: Sources, first: datetime, last: datetime
-) -> pl.DataFrame:
-    """The minutes that are evaluated without a source that is late, for its targets."""
-    said = pl.DataFrame(
-        [
-            (name, why, state.collected_until.get(name, first))
-            for name, why in sorted((sources.late or {}).items())
-        ],
-        schema={"origin": pl.String, "reason": pl.String, "until": TIME},
-        orient="row",
-    )
-    theirs = listing.join(said, on="origin")
-    return (
-        minute_windows(theirs, first, last)
-        .join(theirs, on=_KEY)
-        .filter(middle(pl.col("start")) >= pl.col("until"))
-        .select(*_KEY, "end", "reason")
-    )
 
 
 def _ever_seen(carried: Carried) -> pl.DataFrame:
@@ -343,60 +295,3 @@ def _first_minute(state: State, until: datetime) -> datetime | None:
         return max(state.evaluated_until, _floor(until - CATCH_UP))
     earliest = state.scrapes["time"].min()
     return _floor(earliest) if isinstance(earliest, datetime) else None
-
-
-def _found(
-    transitions: Sequence[Transition],
-    state: State,
-    scrapes: pl.DataFrame,
-    frames: TargetFrames,
-    reference: pl.DataFrame,
-    plan: Plan,
-    rows: pl.DataFrame,
-    verdicts: pl.DataFrame,
-) -> dict[str, Finding]:
-    """Incident id → finding of every incident that fires."""
-    firing = [t for t in transitions if t.event == "firing" and t.incident.rule in verdicts.columns]
-    of_targets = [t for t in firing if t.incident.target.get("instance")]
-    of_pools = [t for t in firing if not t.incident.target.get("instance")]
-    found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan)
-    return found | pool_findings(of_pools, state.targets, rows, verdicts)
-
-
-def _with_pages(
-    transitions: Sequence[Transition], found: Mapping[str, Finding], state: State, plan: Plan
-) -> tuple[Transition, ...]:
-    """Each transition's incident with its page: diagnosed when it fires, closed when it ends."""
-    rules = {rule.id: rule for rule in plan.rules}
-    pages: dict[str, Mapping[str, Any]] = {}
-    told = []
-    for transition in transitions:
-        incident = transition.incident
-        if transition.event == "resolved" and incident.id in pages:
-            incident = replace(incident, page=pages[incident.id])
-        rule = rules.get(incident.rule)
-        page = build_page(
-            found.get(incident.id) if transition.event == "firing" else None,
-            incident,
-            transition.event,
-            transition.at,
-            rule_annotations=rule.annotations if rule else {},
-            external_url=plan.external_url,
-            slo=_slo_of(incident, state, plan),
-            resolved_reason=transition.reason,
-        )
-        if transition.event == "firing":
-            pages[incident.id] = page
-        told.append(replace(transition, incident=replace(incident, page=page)))
-    return tuple(told)
-
-
-def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
-    """The latency targets of the incident's pool; None where none are configured."""
-    if "instance" not in incident.target:
-        return None
-    target = state.targets.get(TargetKey(incident.target["instance"], incident.target["engine"]))
-    if target is None:
-        return None
-    slo = plan.pool_of(target).slo
-    return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
