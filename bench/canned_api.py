@@ -1,121 +1,169 @@
-"""What a Prometheus API would answer for a synthetic fleet, as bytes, without a server.
+"""A Prometheus API with prepared answers for a synthetic fleet, in a process of its own.
 
-The bodies are prepared before the clock starts; :class:`CannedApi` hands them to the session in
-place of its HTTP adapter, so that everything above the socket (reading, JSON, checks, tables)
-runs as in production.
+    python bench/canned_api.py PAGE FOLDER
+
+It says its port on standard output and serves on the loopback. ``POST /prepare`` (JSON: instances,
+grid, scraped_at, scrape) writes the answers of one interval into FOLDER; ``/api/v1/query_range``
+then sends them from there, over connections that are kept. What a tick pays for is fetching and
+reading, not making the answers.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
-from typing import Any
-from urllib.parse import parse_qs
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
-import requests
 from prometheus_client.parser import text_string_to_metric_families
-from requests.adapters import HTTPAdapter
+from prometheus_client.samples import Sample
 
 from driftwatch.collect.prometheus_query import matchers, queries, select
 
 JOB = {"job": "vllm"}
+_COUNTING = ("_total", "_sum", "_count", "_bucket")
+_INSTANCE = b"@instance@"
+_HEAD = b'{"status":"success","data":{"resultType":"matrix","result":['
 
 
-class CannedApi(HTTPAdapter):
-    """Answers the queries of a source with ``selector=JOB``, one prepared interval at a time.
+def grown(value: float, scrape: int) -> float:
+    """A counter grows by one part in a hundred per scrape."""
+    return value * (1 + scrape / 100)
+
+
+class CannedAnswers:
+    """What the API answers to a source with ``selector=JOB``, one interval at a time.
 
     Args:
         page: a real ``/metrics`` page; the fleet's series are its series.
-        instances: every one of them serves that page.
-        value: (the page's value, scrape number) → the value at that scrape, for counters.
+        folder: where the answers lie.
     """
 
-    def __init__(
-        self, page: str, instances: Sequence[str], value: Callable[[float, int], float]
-    ) -> None:
-        super().__init__()
-        self._value = value
-        self._bodies: dict[str, bytes] = {}
-        self._served: list[str] = []
-        samples = [
-            sample for family in text_string_to_metric_families(page) for sample in family.samples
-        ]
+    def __init__(self, page: str, folder: Path) -> None:
+        self._folder = folder
+        samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
         up = select(("up",), matchers(JOB))
-        self.up, self.timestamp = up, f"timestamp({up})"
-        self._heads: dict[str, list[tuple[list[bytes], float | None, bool]]] = {
-            up: [(_heads({"__name__": "up"}, instances), None, False)],
-            self.timestamp: [(_heads({}, instances), None, False)],
-        }
+        self._up, self._timestamp = up, f"timestamp({up})"
+        self._names: dict[str, list[list[Sample]]] = {}
         for query in queries(JOB):
             ours = [s for s in samples if s.name in query.ranks]
-            # the API sorts series by their labels
-            ours.sort(key=lambda s: (s.name, sorted(s.labels.items())))
-            self._heads[query.text] = [
-                (
-                    _heads({"__name__": s.name, **s.labels}, instances),
-                    float(s.value),
-                    s.name.endswith(("_total", "_sum", "_count", "_bucket")),
-                )
-                for s in ours
+            names = sorted({s.name for s in ours})
+            # the API sorts series by name, then by instance, for engine is the same everywhere
+            self._names[query.text] = [
+                sorted((s for s in ours if s.name == n), key=lambda s: sorted(s.labels.items()))
+                for n in names
             ]
 
-    @property
-    def bodies(self) -> list[bytes]:
-        """The answers of the prepared interval, as they are served."""
-        return list(self._bodies.values())
+    def path(self, query: str) -> Path:
+        """Where the answer to this query lies."""
+        return self._folder / hashlib.sha256(query.encode()).hexdigest()
 
-    @property
-    def series(self) -> int:
-        """How many series all the answers together have."""
-        return sum(len(heads) for found in self._heads.values() for heads, _, _ in found)
+    def prepare(
+        self,
+        instances: Sequence[str],
+        grid: Sequence[float],
+        scraped_at: Sequence[float],
+        scrape: int,
+    ) -> dict[str, int]:
+        """Write the answers of one interval; how many series and bytes they have.
 
-    def prepare(self, grid: Sequence[float], scraped_at: Sequence[float], scrape: int) -> None:
-        """The next interval: grid times, when the scrapes were, number of the first one."""
+        Args:
+            instances: every one of them serves the page.
+            grid: evaluation times, unix seconds.
+            scraped_at: when the scrapes were that these times show.
+            scrape: number of the first of them.
+        """
 
-        def values(texts: Sequence[str]) -> bytes:
-            points = zip(grid, texts, strict=True)
-            listed = ",".join(f'[{at:.3f},"{text}"]' for at, text in points)
-            return f',"values":[{listed}]}}'.encode()
-
-        for text, found in self._heads.items():
-            parts: list[bytes] = []
-            for heads, start, grows in found:
-                if text == self.timestamp:
-                    tail = values([f"{at:.3f}" for at in scraped_at])
-                elif start is None:
-                    tail = values(["1"] * len(grid))
-                else:
-                    at = [self._value(start, scrape + i) if grows else start for i in _n(grid)]
-                    tail = values([repr(v).removesuffix(".0") for v in at])
-                parts.extend(head + tail for head in heads)
-            self._bodies[text] = (
-                b'{"status":"success","data":{"resultType":"matrix","result":['
-                + b",".join(parts)
-                + b"]}}"
+        def series(labels: Mapping[str, str], texts: Sequence[str]) -> bytes:
+            head = orjson.dumps(
+                {**labels, **JOB, "instance": _INSTANCE.decode()}, option=orjson.OPT_SORT_KEYS
             )
-        self._served.clear()
+            points = ",".join(f'[{at:.3f},"{text}"]' for at, text in zip(grid, texts, strict=True))
+            return b'{"metric":' + head + b',"values":[' + points.encode() + b"]}"
 
-    def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
-        """One query's answer; asking twice for the same would not be a steady tick."""
-        (text,) = parse_qs(str(request.body))["query"]
-        assert text not in self._served, text
-        self._served.append(text)
-        response = requests.Response()
-        response.status_code = 200
-        response.headers["Content-Length"] = str(len(self._bodies[text]))
-        response.raw = io.BytesIO(self._bodies[text])
-        response.url = str(request.url)
-        response.request = request
-        return response
+        def value(sample: Sample) -> list[str]:
+            grows = sample.name.endswith(_COUNTING)
+            numbers = range(scrape, scrape + len(grid))
+            at = [grown(sample.value, n) if grows else sample.value for n in numbers]
+            return [repr(float(v)).removesuffix(".0") for v in at]
+
+        answers = {
+            self._up: [series({"__name__": "up"}, ["1"] * len(grid))],
+            self._timestamp: [series({}, [f"{at:.3f}" for at in scraped_at])],
+        }
+        for text, names in self._names.items():
+            answers[text] = [
+                b",".join(series({"__name__": s.name, **s.labels}, value(s)) for s in samples)
+                for samples in names
+            ]
+        ordered = [i.encode() for i in sorted(instances)]
+        size = count = 0
+        for text, units in answers.items():
+            count += sum(unit.count(_INSTANCE) for unit in units) * len(ordered)
+            pieces = (unit.replace(_INSTANCE, i) for unit in units for i in ordered)
+            with self.path(text).open("wb") as out:
+                out.write(_HEAD)
+                for n, piece in enumerate(pieces):
+                    out.write(b"," + piece if n else piece)
+                out.write(b"]}}")
+                size += out.tell()
+        return {"series": count, "bytes": size}
 
 
-def _n(grid: Sequence[float]) -> range:
-    return range(len(grid))
+def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
+    """Serve on a free port of the loopback until the process ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.path == "/prepare":
+                told = answers.prepare(**json.loads(body))
+                self._send(200, orjson.dumps(told))
+            elif urlsplit(self.path).path == "/api/v1/query_range":
+                (query,) = parse_qs(body.decode())["query"]
+                self._send_file(answers.path(query))
+            else:
+                self._send(404, b"{}")
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _send_file(self, path: Path) -> None:
+            with path.open("rb") as body:
+                size = os.fstat(body.fileno()).st_size
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(size))
+                self.end_headers()
+                self.wfile.flush()
+                sent = 0
+                while sent < size:
+                    sent += os.sendfile(self.connection.fileno(), body.fileno(), sent, size - sent)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: standard output says the port and no more."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    announce(server.server_address[1])
+    server.serve_forever()
 
 
-def _heads(labels: dict[str, str], instances: Sequence[str]) -> list[bytes]:
-    return [
-        b'{"metric":' + orjson.dumps({**labels, **JOB, "instance": i}, option=orjson.OPT_SORT_KEYS)
-        for i in sorted(instances)
-    ]
+def main() -> None:
+    page, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    serve(CannedAnswers(page.read_text(), folder), lambda port: print(port, flush=True))
+
+
+if __name__ == "__main__":
+    main()
