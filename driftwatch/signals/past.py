@@ -146,38 +146,38 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     new = only(scrapes, pl.col("ok"))
     whose = new.select(_KEY).join(targets, on=_KEY, how="left", maintain_order="left")
     new = new.hstack(whose.drop(_KEY))
-    is_base = (pl.col("time") == pl.col("base_time")).fill_null(False)
-    based = new.filter(is_base)["target"].unique()
-    led = pl.col("target").is_in(based.implode())
-    new = only(new, ~led | (pl.col("time") >= pl.col("base_time")))
-    before = new.select("target", "time", "base_time", "base_epoch", "base_serial")
-    epochs = with_epochs(new.drop("base_time", "base_epoch", "base_serial"), past.known)
-    # several rows of one target and time count once
-    if len(epochs) != len(before):
-        before = before.unique(["target", "time"], keep="first")
-    before = epochs.select("target", "time").join(
-        before.with_columns(led=led, is_base=is_base),
-        on=["target", "time"],
-        how="left",
-        maintain_order="left",
+    bases = new.filter(pl.col("time") == pl.col("base_time"))
+    led = pl.col("target").is_in(bases["target"].unique().implode())
+    # rows before the last evaluated one stay, so that the table is not copied; they have no serial
+    is_known = led & (pl.col("time") < pl.col("base_time"))
+    is_base = led & (pl.col("time") == pl.col("base_time"))
+    of_base = ["base_time", "base_epoch", "base_serial"]
+    epochs = with_epochs(new.drop(of_base), past.known)
+    told = epochs.select("target", "time", "epoch").join(
+        targets.select("target", *of_base), on="target", how="left", maintain_order="left"
+    )
+    told = told.with_columns(is_known=is_known.fill_null(False), is_base=is_base.fill_null(False))
+    moved = told.filter("is_base").select("target", moved=pl.col("base_epoch") - pl.col("epoch"))
+    told = told.join(moved, on="target", how="left", maintain_order="left").with_columns(
+        is_new=~(pl.col("is_known") | pl.col("is_base"))
     )
     epochs = epochs.with_columns(
-        epoch=pl.col("epoch")
-        + before.select(pl.when("led").then("base_epoch").otherwise(0)).to_series(),
-        serial=before.select(
-            pl.when("is_base")
+        told.select(
+            epoch=pl.col("epoch") + pl.col("moved").fill_null(0),
+            serial=pl.when("is_base")
             .then("base_serial")
-            .otherwise(past.serials + (~pl.col("is_base")).cum_sum() - 1)
-        ).to_series(),
+            .when("is_new")
+            .then(pl.col("is_new").cast(pl.Int64).cum_sum() + (past.serials - 1)),
+        )
     )
     narrow = epochs.select("target", "time", "serial", *_CONTINUITY, *MEAN_GAUGES).hstack(
         scrape_facts(epochs).select(*_FACTS)
     )
     older = past.scrapes
-    if len(older) and len(based) < len(past.targets):
+    if len(moved) < len(past.targets):
         older = older.filter(led)
     if len(older):
-        narrow = pl.concat([older, narrow.filter(~before["is_base"])]).sort("target", "time")
+        narrow = pl.concat([older, narrow.filter(told["is_new"])]).sort("target", "time")
     return Seen(
         targets=targets.select(*_KEY, "target"),
         epochs=epochs,
@@ -207,18 +207,20 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
         until: end of the last evaluated minute.
         since: what is older is let go, except for each target's last scrape.
     """
-    done = seen.epochs.filter(pl.col("time") < until)
-    same_next = (pl.col("target") == pl.col("target").shift(-1)).fill_null(False)
-    last = done.select(~same_next).to_series()
-    bases = done.filter(last)
+    done = pl.col("serial").is_not_null() & (pl.col("time") < until)
+    followed = (
+        (pl.col("target") == pl.col("target").shift(-1)) & (pl.col("time").shift(-1) < until)
+    ).fill_null(False)
+    last = seen.epochs.select(done & ~followed).to_series()
+    bases = seen.epochs.select("target", "time", "epoch", "serial").filter(last)
     minute = pl.col("time").dt.truncate("1m")
-    marked = same_next & (pl.col("epoch_starts") | (minute != minute.shift(-1)))
-    block = done.filter(done.select(marked & (pl.col("time") >= since)).to_series()).select(
-        "serial", "time", *_VALUES
+    marked = followed & (pl.col("epoch_starts") | (minute != minute.shift(-1)))
+    block = seen.epochs.select("serial", "time", *_VALUES).filter(
+        seen.epochs.select(done & marked & (pl.col("time") >= since)).to_series()
     )
     marks = [m for m in seen.past.marks if m.select((pl.col("time") >= since).any()).item()]
     if len(block):
-        marks.append(block.rechunk())
+        marks.append(block)
     is_last = pl.col("serial").is_in(bases["serial"].implode())
     kept = seen.scrapes.filter((pl.col("time") < until) & ((pl.col("time") >= since) | is_last))
     targets = seen.targets.join(
@@ -231,14 +233,14 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
         targets=targets.select(_TARGETS.keys()),
         scrapes=kept,
         marks=tuple(marks),
-        known=_last_known(done, last, seen.past.known),
+        known=_last_known(seen.epochs, last, seen.past.known),
         serials=max(seen.past.serials, newest + 1 if isinstance(newest, int) else 0),
     )
 
 
-def _last_known(done: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> pl.DataFrame:
+def _last_known(epochs: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> pl.DataFrame:
     """The last known values of each target, at its last scrape."""
-    filled = with_known(done, before, _KNOWN)
+    filled = with_known(epochs, before, _KNOWN)
     together = pl.all_horizontal(pl.col(c).is_not_null() for c in _PRESENT)
     filled = filled.select(
         "target",

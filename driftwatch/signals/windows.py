@@ -233,13 +233,17 @@ def _values(
     """Columns of these rows; NULL where the row is NULL."""
     if values is None:
         return numbered.select(pl.col(columns).gather(rows))
-    # a column that the kept values of older scrapes lack is asked of no older scrape
-    every = pl.concat(
-        [v.select("serial", *(c for c in columns if c in v.columns)) for v in values],
-        how="diagonal",
-        rechunk=False,
-    )
     serials = pl.DataFrame({"serial": _at(numbered, rows, "serial")})
+    wanted = pl.col("serial").is_in(serials["serial"].unique().implode())
+    # only their rows are taken out: together the frames are large, and one column is not shared
+    # by all of them; what the kept values of older scrapes lack is asked of no older scrape
+    every = pl.concat(
+        [
+            v.select("serial", *(c for c in columns if c in v.columns)).filter(wanted)
+            for v in values
+        ],
+        how="diagonal",
+    )
     place = serials.join(
         every.select("serial").with_row_index("place"),
         on="serial",
