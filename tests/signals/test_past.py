@@ -1,0 +1,212 @@
+"""What evaluated scrapes leave behind: a tick at a time gives what the whole history gives."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pipeline_cases import KEY, T0, scrapes, serving
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
+from driftwatch.service.history import recent
+
+EDGES = [0.1, 1.0, float("inf")]
+INPUTS = ("running_requests", "generation_tokens_total", "ttft_seconds")
+MINUTE = timedelta(minutes=1)
+
+
+def _minutes(frame: pl.DataFrame) -> tuple[datetime, datetime]:
+    first, last = frame["time"].min(), frame["time"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    return first.replace(second=0, microsecond=0), last.replace(second=0, microsecond=0) + MINUTE
+
+
+def _at_once(frame: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    return evidence_table(
+        frame, asked, kind="chained", cut=False, serving=serving(frame), inputs=INPUTS
+    ).rows
+
+
+def _tick_by_tick(
+    frame: pl.DataFrame, asked: pl.DataFrame, ends: list[datetime]
+) -> tuple[pl.DataFrame, pl.DataFrame, list[int]]:
+    """Evidence of every minute, the last ten minutes at each end, scrapes held in full."""
+    carried, held, done = Carried(), frame.clear(), frame["time"].min()
+    settings_, rows, pages, sizes = serving(frame), [], [], []
+    for end in ends:
+        brought = frame.filter((pl.col("time") >= done) & (pl.col("time") < end))
+        held = pl.concat([held, brought]).sort([*KEY, "time"])
+        windows = asked.filter((pl.col("end") <= end) & (pl.col("start") >= _floor(carried, asked)))
+        page = windows.group_by(KEY, maintain_order=True).last()
+        page = page.with_columns(start=(pl.col("end") - 10 * MINUTE).cast(asked.schema["start"]))
+        table, tenth = (
+            evidence_table(
+                held,
+                of.select(asked.columns),
+                kind="chained",
+                cut=cut,
+                serving=settings_,
+                inputs=INPUTS,
+                carried=carried,
+            )
+            for of, cut in ((windows, False), (page, True))
+        )
+        rows.append(table.rows)
+        pages.append(tenth.rows)
+        carried, done = table.carried, end
+        held = recent(held, end)
+        sizes.append(len(held))
+    return pl.concat(rows).sort([*KEY, "start"]), pl.concat(pages).sort([*KEY, "end"]), sizes
+
+
+def _floor(carried: Carried, asked: pl.DataFrame) -> Any:
+    return carried.until or asked["start"].min()
+
+
+def _ends(frame: pl.DataFrame, strides: list[int]) -> list[datetime]:
+    first, last = _minutes(frame)
+    ends = []
+    for stride in strides * 200:
+        first += stride * MINUTE
+        if first >= last:
+            break
+        ends.append(first)
+    return [*ends, last]
+
+
+@pytest.mark.parametrize("run", ["run_cap", "run_main", "run_slow"])
+@pytest.mark.parametrize("strides", [[1], [3, 1]])
+def test_a_recording_tick_by_tick_is_the_recording_at_once(
+    shared_data: Path, run: str, strides: list[int]
+) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / run)
+    frame = source.collect(*source.span()).scrapes
+    asked = minute_windows(frame.select(KEY), *_minutes(frame))
+    ends = _ends(frame, strides)
+    rows, pages, held = _tick_by_tick(frame, asked, ends)
+    assert rows.equals(_at_once(frame, asked))
+    tenths = asked.filter(pl.col("end").is_in(ends)).with_columns(
+        start=(pl.col("end") - 10 * MINUTE).cast(asked.schema["start"])
+    )
+    whole = evidence_table(
+        frame, tenths, kind="chained", cut=True, serving=serving(frame), inputs=INPUTS
+    ).rows
+    settled = [c for c in pages.columns if c not in _CARRIED]
+    assert pages.select(settled).equals(whole.select(settled))
+    assert max(held) <= 2 * frame.select(KEY).n_unique() + frame.group_by(KEY).len()["len"].max()
+    assert held[-1] <= 3 * frame.select(KEY).n_unique()
+
+
+# what only the minutes teach: a ten-minute window alone starts without it
+_CARRIED = (
+    "max_num_seqs",
+    "max_num_seqs_inferred",
+    "sequence_utilization",
+    "binding_limit",
+    "binding_running_requests",
+    "binding_waiting_requests",
+    "binding_requests",
+    "binding_since",
+    "binding_margin_ratio",
+    "limit_binding_share_10m_ratio",
+    "allows_max_num_seqs",
+    "seconds_since_last_token",
+    "coverage_missing_seconds",
+    "coverage_missing_inputs",
+    "pool_coverage_missing_ratio",
+    "pool_coverage_missing_targets",
+)
+_STEP = st.sampled_from([5.0, 15.0, 15.0, 30.0, 60.0, 120.0, 290.0, 310.0, 1500.0])
+_EVENT = st.sampled_from(["", "", "", "", "", "", "restart", "failed", "edges", "configuration"])
+_MISSING = st.sampled_from(
+    [(), (), (), (), ("generation_tokens_total",), ("running_requests",), ("ttft",), ("config",)]
+)
+
+
+@st.composite
+def _server(draw: st.DrawFn, name: str) -> pl.DataFrame:
+    """A server that counts, restarts, fails, and leaves out this and that."""
+    t, started, tokens, edges, blocks = draw(st.sampled_from([0.0, 59.0])), 1.7e9, 50.0, EDGES, 64
+    rows: list[dict[str, Any]] = []
+    for _ in range(draw(st.integers(1, 25))):
+        event, missing = draw(_EVENT), draw(_MISSING)
+        if event == "restart":
+            started, tokens = started + 60, 0.0
+        if event == "edges":
+            edges = [0.2, *edges[1:]]
+        if event == "configuration":
+            blocks += 1
+        tokens += draw(st.integers(0, 30))
+        row = {
+            "process_start_time_seconds": started,
+            "generation_tokens_total": tokens,
+            "iteration_tokens_sum": 3 * tokens,
+            "iteration_tokens_count": tokens,
+            "queue_seconds_sum": tokens / 7,
+            "queue_seconds_count": tokens,
+            "running_requests": float(draw(st.integers(0, 4))),
+            "waiting_requests": float(draw(st.integers(0, 2))),
+            "kv_cache_usage_ratio": 0.1,
+            "cache_config": f'{{"num_gpu_blocks":"{blocks}"}}',
+            "ttft_seconds_sum": tokens / 3,
+            "ttft_seconds_count": tokens,
+            "ttft_seconds_buckets": [tokens / 4, tokens / 2, tokens],
+            "ttft_seconds_edges": edges,
+        }
+        gone = {"ttft": "ttft", "config": "cache_config"}
+        row = {
+            k: v for k, v in row.items() if not any(k.startswith(gone.get(m, m)) for m in missing)
+        }
+        if event == "failed":
+            row = {"ok": False, "reason": "refused"}
+        rows.append({"t": t, **row})
+        t += draw(_STEP)
+    return scrapes(rows, instance=name)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_any_servers_tick_by_tick_are_the_servers_at_once(
+    data: st.DataObject, strides: list[int]
+) -> None:
+    names = data.draw(st.sampled_from([["a:1"], ["b:1", "a:1"]]))
+    frame = pl.concat([data.draw(_server(n)) for n in names]).sort([*KEY, "time"])
+    asked = minute_windows(frame.select(KEY), *_minutes(frame))
+    rows, _, _ = _tick_by_tick(frame, asked, _ends(frame, strides))
+    once = _at_once(frame, asked)
+    different = [c for c in once.columns if not rows[c].equals(once[c])]
+    assert not different, rows.select(*KEY, "start", *different).hstack(
+        once.select(pl.col(different).name.suffix("_at_once"))
+    )
+
+
+def test_a_target_whose_last_scrape_is_taken_away_begins_anew() -> None:
+    """Behind a reborn name stands another server: what the one before counted is not its own."""
+    page = {"generation_tokens_total": 100.0, "process_start_time_seconds": 1.7e9}
+    old = scrapes([{"t": 15.0 * n, **page} for n in range(8)])
+    new = scrapes(
+        [{"t": 120 + 15.0 * n, **page, "generation_tokens_total": 40.0 + n} for n in range(4)]
+    )
+    asked = minute_windows(old.select(KEY), T0, T0 + 3 * MINUTE)
+
+    def table(frame: pl.DataFrame, minutes: pl.DataFrame, carried: Carried) -> Any:
+        return evidence_table(
+            frame, minutes, kind="chained", cut=False, serving=serving(old), carried=carried
+        )
+
+    before = table(old, asked.head(2), Carried())
+    kept = recent(old, T0 + 2 * MINUTE)
+    anew = table(new, asked.tail(1), before.carried).rows
+    on = table(pl.concat([kept, new]), asked.tail(1), before.carried).rows
+    assert anew["restarted"].to_list() == [False]
+    assert anew["duration_seconds"].to_list() == [45.0]
+    assert on["restarted"].to_list() == [True]
