@@ -12,8 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
+from driftwatch.notify.advice import full_advice, no_verdict
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.gpus import gpus_text
+from driftwatch.notify.limits_text import limit_text, page_window
 from driftwatch.notify.numbers import (
     bare_seconds,
     change,
@@ -30,18 +32,8 @@ from driftwatch.notify.numbers import (
     seconds,
     times,
 )
-from driftwatch.notify.wording import (
-    Page,
-    full_advice,
-    instant,
-    length_words,
-    moved,
-    moved_column,
-    no_verdict,
-    seen_of,
-    value,
-    waiting_requests,
-)
+from driftwatch.notify.page_values import Page, instant, value
+from driftwatch.notify.wording import length_words, moved, moved_column, seen_of
 
 LINE_LIMIT = 300
 
@@ -53,7 +45,6 @@ _EFFECTS = {
 }
 _NOT_FORECAST = "how much TTFT gains is not forecast"
 
-_DEFERRED_IS = "LoRA slots, KV transfer or grammar"
 _MILLISECOND_STEMS = ("itl_", "tpot_")
 
 
@@ -92,7 +83,7 @@ def _body(page: Page) -> Iterator[Line]:
             yield Line("Why", clean(page["resolved_reason"]), weight=8)
         if page["severity"] == "notice":
             return
-        if (text := _limit(page)) is not None:
+        if (text := limit_text(page)) is not None:
             yield Line("Was", text, weight=5)
         return
     if (text := _concerned(page)) is not None:
@@ -102,7 +93,7 @@ def _body(page: Page) -> Iterator[Line]:
         if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
             yield Line("Missing", text, weight=8)
         return
-    if (text := _limit(page)) is not None:
+    if (text := limit_text(page)) is not None:
         yield Line("Limit", text, weight=7)
     if (text := _seen(page)) is not None:
         yield Line("Seen", text, weight=4)
@@ -172,14 +163,9 @@ def since_text(page: Page) -> str:
     if rate is not None and not is_as_before(rate):
         # beside lengths of the last 2 min the rate's own window has to be said
         recent = any(moved_column(page, stem).endswith("_2m_ratio") for stem in stems)
-        window = f" ({_window(page)})" if recent else ""
+        window = f" ({page_window(page)})" if recent else ""
         parts.append(f"requests {change(rate)}{window}")
     return "; ".join(parts)
-
-
-def _window(page: Page) -> str:
-    """The window of the page's row, as far as it was seen."""
-    return seen_of(value(page, "duration_seconds"))
 
 
 def _length(page: Page, stem: str) -> str:
@@ -218,11 +204,6 @@ def reference_values(page: Page) -> Mapping[str, Any]:
     return values if isinstance(values, Mapping) else {}
 
 
-def preemptions(rate: float) -> str:
-    """``0 preemptions``, ``0.83 preemptions/s``."""
-    return "0 preemptions" if rate == 0 else f"{figure(rate, 2)} preemptions/s"
-
-
 def _reference(page: Page, column: str) -> float | None:
     found = reference_values(page).get(column)
     return float(found) if isinstance(found, int | float) else None
@@ -230,78 +211,6 @@ def _reference(page: Page, column: str) -> float | None:
 
 def _tokens(mean: float) -> str:
     return f"{round(mean):,}" if mean >= 100 else figure(mean)
-
-
-def _limit(page: Page) -> str | None:
-    """Which limit binds, its numbers, then the state of the others."""
-    if page["alert"] == "DeferredAdmission":
-        deferred = value(page, "deferred_requests_10m")
-        return None if deferred is None else f"{count(deferred)} deferred: {_DEFERRED_IS}"
-    limits = (page["diagnosis"] or {}).get("limits", [])
-    bound = [x["name"] for x in limits if x["binds"]]
-    if not bound:
-        return None
-    writers = {
-        "max_num_seqs": _sequences,
-        "max_num_batched_tokens": _budget,
-        "kv_cache": _kv,
-    }
-    # "KV 4 %" is short enough beside others; where it binds it is named in full
-    first = " and ".join(
-        f"KV cache: {_kv(page)[3:]} in use" if name == "kv_cache" else writers[name](page)
-        for name in bound
-        if name in writers
-    )
-    if value(page, "binding_running_requests") is not None and bound != ["max_num_seqs"]:
-        first += f" ({_window(page)}); {count(value(page, 'binding_running_requests'))} running"
-    waiting = waiting_requests(page)
-    if waiting is not None:
-        first += f", {count(waiting)} waiting"
-    first += _bound_when(page)
-    others = [write(page) for name, write in writers.items() if name not in bound]
-    preempted = value(page, "preemptions_per_second")
-    if preempted is not None:
-        others.append("no preemption" if preempted == 0 else preemptions(preempted))
-    return "; ".join((first, ", ".join(text for text in others if text)))
-
-
-def _bound_when(page: Page) -> str:
-    """Which scrapes the numbers before it are of: those in which the limit bound, or all."""
-    share = value(page, "limit_binding_share_10m_ratio")
-    if share is None:
-        return ""
-    of = _of_scrapes(share, value(page, "scrapes_10m"))
-    if value(page, "binding_running_requests") is not None:
-        return f" while it bound ({of})"
-    return f" (means of the {seen_of(value(page, 'observed_10m_seconds'))}; bound in {of})"
-
-
-def _of_scrapes(share: float, scrapes: float | None) -> str:
-    return f"{percent(share)} of {'' if scrapes is None else count(scrapes) + ' '}scrapes"
-
-
-def _sequences(page: Page) -> str:
-    cap, running = value(page, "max_num_seqs"), value(page, "binding_running_requests")
-    if running is None:
-        running = value(page, "running_requests")
-    if cap is None or running is None:
-        return "max_num_seqs unknown" if cap is None else f"max_num_seqs {knob(cap)}"
-    inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
-    return f"max_num_seqs: {count(running)} of {knob(cap)}{inferred} running"
-
-
-def _budget(page: Page) -> str:
-    budget, used = value(page, "max_num_batched_tokens"), value(page, "tokens_per_forward_pass")
-    if budget is None:
-        return "token budget unknown"
-    if used is None:
-        return f"token budget {knob(budget)}"
-    return f"token budget: {count(used)} of {knob(budget)} tokens a step"
-
-
-def _kv(page: Page) -> str:
-    used = value(page, "kv_cache_usage_ratio")
-    return "KV unknown" if used is None else f"KV {percent(used)}"
 
 
 def _seen(page: Page) -> str | None:

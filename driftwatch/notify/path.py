@@ -12,9 +12,10 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Diagnosis
-from driftwatch.notify.body import evidence_text, evidence_value, preemptions
+from driftwatch.notify.body import evidence_text, evidence_value
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
+from driftwatch.notify.limits_text import preemptions
 from driftwatch.notify.numbers import change, clean, count, duration, figure, times
 from driftwatch.notify.page import diagnosis_json
 from driftwatch.notify.wording import LIMIT_WORDS

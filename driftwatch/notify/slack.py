@@ -19,8 +19,9 @@ from driftwatch.notify.body import Line, lines
 from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, GuardedHTTPConnection, GuardedHTTPSConnection
 from driftwatch.notify.numbers import clean, moment
+from driftwatch.notify.page_values import Page, evaluated
 from driftwatch.notify.webhook import failed
-from driftwatch.notify.wording import Page, evaluated, lead, marked
+from driftwatch.notify.wording import lead, marked
 
 BODY_LIMIT = 1200
 TIMEOUT_SECONDS = 10

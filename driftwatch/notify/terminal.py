@@ -10,21 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from driftwatch.model import Limit
-from driftwatch.notify.body import Line, lines, preemptions, reference_values
+from driftwatch.notify.advice import setting_change
+from driftwatch.notify.body import Line, lines, reference_values
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
+from driftwatch.notify.limits_text import preemptions
 from driftwatch.notify.numbers import clean, count, moment, percent
 from driftwatch.notify.page import limit_json
+from driftwatch.notify.page_values import instant, value
 from driftwatch.notify.path import render_path
-from driftwatch.notify.wording import (
-    LIMIT_WORDS,
-    given_pool,
-    instant,
-    lead,
-    marked,
-    setting_change,
-    value,
-    waiting_requests,
-)
+from driftwatch.notify.wording import LIMIT_WORDS, given_pool, lead, marked, waiting_requests
 
 _NARROWEST = 48
 _SIDE_BY_SIDE = 64  # narrower than this, what stood beside stands below

@@ -8,9 +8,8 @@ said with its reason below (``body.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any
 
+from driftwatch.notify.advice import imperatives
 from driftwatch.notify.numbers import (
     bare_seconds,
     change,
@@ -20,7 +19,6 @@ from driftwatch.notify.numbers import (
     cut,
     duration,
     is_as_before,
-    knob,
     milliseconds,
     moment,
     percent,
@@ -30,8 +28,7 @@ from driftwatch.notify.numbers import (
     squeeze,
     times,
 )
-
-Page = Mapping[str, Any]
+from driftwatch.notify.page_values import Page, evaluated, instant, leaf, value
 
 # a phone shows 120 characters, and Slack's state mark takes two of them
 HEADLINE_LIMIT = 118
@@ -47,29 +44,6 @@ LIMIT_WORDS: Mapping[str, str] = {
     "max_num_batched_tokens": "token budget",
     "kv_cache": "KV cache",
 }
-
-
-def value(page: Page, column: str) -> Any:
-    """One evidence value of the page, None where it is unknown or not carried."""
-    entry = page["evidence"].get(column)
-    return None if entry is None else entry["value"]
-
-
-def instant(page: Page, name: str) -> datetime | None:
-    """One of the page's times (``started_at``, ``firing_at``, ...)."""
-    text = page["times"].get(name)
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def evaluated(page: Page) -> datetime:
-    """When the page was made: its "today"."""
-    return datetime.fromisoformat(page["times"]["evaluated_at"])
-
-
-def leaf(page: Page) -> str | None:
-    """Where the diagnosis ended, None without one."""
-    diagnosis = page["diagnosis"]
-    return None if diagnosis is None else diagnosis["leaf"]
 
 
 def state_word(page: Page) -> str:
@@ -331,79 +305,6 @@ def _traffic(page: Page, past: bool) -> list[str]:
     start = f"traffic {'had ' if past else ''}changed{when}: "
     return [start + ", ".join(parts + still), start + ", ".join(parts)]
 
-
-def imperatives(page: Page) -> list[str]:
-    """Do what, longest first; empty where there is nothing to do."""
-    advised = page["recommendation"]
-    if page["severity"] == "notice":
-        return []
-    if advised is not None and advised["action"] == "change":
-        return [f"Set {setting_change(advised)}"]
-    if (lacking := no_verdict(page)) is not None:
-        return [f"No verdict: {lacking}", "No verdict"]
-    advice = full_advice(page)
-    if not advice:
-        return []
-    # shorter and shorter: without what stands in brackets, then clause by clause
-    shorter = [advice, advice.split(" (")[0]]
-    shorter += [advice[:at] for at in range(len(advice) - 1, 0, -1) if advice[at] in ",;:"]
-    return [text for text in shorter if text.count("(") == text.count(")")]
-
-
-def no_verdict(page: Page) -> str | None:
-    """What keeps the diagnosis or the advice from an answer, None where nothing does."""
-    diagnosis, advised = page["diagnosis"], page["recommendation"]
-    if diagnosis is not None and diagnosis["leaf"] == "undetermined":
-        if diagnosis["missing"] == ["binding_limit"]:
-            # which limit cannot be told: the settings that would tell are what is missing
-            names = ("max_num_seqs", "max_num_batched_tokens")
-            unknown = [name for name in names if value(page, name) is None]
-            return (
-                f"{' and '.join(unknown)} unknown"
-                if unknown
-                else "the configured limits are not full"
-            )
-        return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
-    if advised is not None and advised["action"] == "none":
-        reason = clean(advised["reason"])
-        return reason if reason.endswith(" unknown") else None
-    return None
-
-
-def full_advice(page: Page) -> str | None:
-    """What to do instead of changing a knob: the leaf's advice, the reason of "none", a default."""
-    diagnosis, advised = page["diagnosis"], page["recommendation"]
-    said = diagnosis["advice"] if diagnosis is not None else None
-    if said is None and advised is not None and advised["action"] == "none":
-        said = advised["reason"]
-        if not said.lower().startswith("do not"):
-            said = "Do not change a knob"
-    many = (page.get("concerned") or {}).get("targets", 1) > 1
-    said = (
-        said or (many and _ADVICE_OF_MANY.get(page["alert"])) or DEFAULT_ADVICE.get(page["alert"])
-    )
-    return None if not said else clean(said[:1].upper() + said[1:]).rstrip(".")
-
-
-def setting_change(advised: Mapping[str, Any]) -> str:
-    """``max_num_seqs 8 (inferred) → 40``; an unknown value of today is said."""
-    today = advised["from"]
-    was = "(now unknown)" if today is None else knob(today)
-    if today is not None and advised["from_provenance"] == "inferred":
-        was += " (inferred)"
-    return f"{advised['knob']} {was} → {knob(advised['to'])}"
-
-
-# what to do where neither a leaf nor a recommendation says it
-DEFAULT_ADVICE: Mapping[str, str] = {
-    "EngineStuck": "Do not change a knob; restart the engine",
-    "GpuLost": "Do not change a knob; drain the server, reset or replace the GPU",
-    "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
-    "CoverageLost": "Check the server and its scrape",
-}
-_ADVICE_OF_MANY: Mapping[str, str] = {
-    "CoverageLost": "Check service discovery and the servers",
-}
 
 _BY_ALERT: Mapping[str, Callable[[Page, bool], list[str]]] = {
     "BatchLimitBinding": _cost,
