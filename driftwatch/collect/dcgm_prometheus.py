@@ -21,9 +21,9 @@ from driftwatch.collect.dcgm_series import (
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.gpu_schema import GPU_FIELDS
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus_numbers import Answers
 from driftwatch.collect.prometheus_query import Grid, matchers, select
-from driftwatch.collect.prometheus_series import Labels, labels_of, shown
-from driftwatch.collect.prometheus_table import Answers
+from driftwatch.collect.prometheus_roster import Labels, labels_of, shown
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import AuthFailed, SourceError, Unavailable
 

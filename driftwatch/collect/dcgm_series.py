@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.collect.dcgm import READ_NAMES, Roster, gpu_of
-from driftwatch.collect.prometheus_series import Labels
+from driftwatch.collect.prometheus_roster import Labels
 
 NONE = -1  # a series that is of no GPU
 _NAMES = {name.encode(): index for name, index in READ_NAMES.items()}

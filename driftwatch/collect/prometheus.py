@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus_numbers import Answers
 from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
-from driftwatch.collect.prometheus_table import Answers
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey

@@ -13,10 +13,10 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
+from driftwatch.collect.prometheus_numbers import Answers, Numbered, answers, numbered
 from driftwatch.collect.prometheus_points import Heads, Known, Points
 from driftwatch.collect.prometheus_query import Grid
 from driftwatch.collect.prometheus_session import PrometheusSession
-from driftwatch.collect.prometheus_table import Answers, Numbered, answers, numbered
 from driftwatch.errors import (
     AuthFailed,
     BadPage,

@@ -10,9 +10,12 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.exposition import STATS_DISABLED
+from driftwatch.collect.prometheus_gathered import KEYS, Gathered, says_engine
+from driftwatch.collect.prometheus_numbers import Answers, Numbered
 from driftwatch.collect.prometheus_query import Query
-from driftwatch.collect.prometheus_series import Labels, Placement, shown
-from driftwatch.collect.prometheus_table import KEYS, Answers, Gathered, Numbered, gather
+from driftwatch.collect.prometheus_roster import Labels, shown
+from driftwatch.collect.prometheus_series import Placement
+from driftwatch.collect.prometheus_table import gather
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
@@ -172,11 +175,7 @@ def _labels_text(labels: Mapping[str, str]) -> bytes:
 
 
 def _vllm(query: Query) -> bool:
-    return _says_engine(query.metrics[0])
-
-
-def _says_engine(metric: Metric) -> bool:
-    return metric.per_engine and metric.wire_name.startswith("vllm:")
+    return says_engine(query.metrics[0])
 
 
 def _present(into: Gathered) -> pl.DataFrame:

@@ -1,186 +1,25 @@
 """Answers of range queries → the columns of the scrape table.
 
 The numbers of a query are one array, series by grid times. Engines whose series are whole and one
-of each kind, nearly all of them, become columns as arrays; the others are a long frame, a row per
-(series, grid time), in which a choice can be made.
+of each kind, nearly all of them, become columns as arrays; for the others a choice is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.prometheus_points import Keys, Known, Points
-from driftwatch.collect.prometheus_query import Query
-from driftwatch.collect.prometheus_series import (
-    Block,
-    Column,
-    Labels,
-    Numbers,
-    Placement,
-    Roster,
-    engine_labels,
-    labels_of,
-    place,
-    shown,
-)
+from driftwatch.collect.prometheus_blocks import Block
+from driftwatch.collect.prometheus_choice import chosen
+from driftwatch.collect.prometheus_gathered import Gathered, says_engine
+from driftwatch.collect.prometheus_numbers import Numbered
+from driftwatch.collect.prometheus_roster import Labels, Numbers, shown
+from driftwatch.collect.prometheus_series import Placement
 from driftwatch.collect.registry import Metric
-from driftwatch.collect.schema import BUCKETS, SourceProblem
-
-KEYS = ("instance", "engine", "at")  # at: the grid time, unix ms
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """All series that one query brought, over every chunk of the grid.
-
-    Attributes:
-        heads: labels of each series as JSON.
-        long: ``series`` (index into ``heads``), ``at``, ``value``; in order of time per series.
-    """
-
-    heads: Sequence[bytes]
-    long: pl.DataFrame
-
-    @property
-    def labels(self) -> list[Labels]:
-        """Labels of each series."""
-        return [labels_of(head) for head in self.heads]
-
-
-@dataclass(frozen=True, slots=True)
-class Numbered:
-    """What one query brought, over every chunk of the grid, as arrays.
-
-    Attributes:
-        keys: of each series, once.
-        times: (times,), unix ms: those that any series has a sample at.
-        value: (series, times), NaN where there is none.
-        there: (series, times), whether there is one; None where there is everywhere.
-        twice: indexes of series that were told twice at one time, with different numbers; these
-            are NaN.
-    """
-
-    keys: Keys
-    times: npt.NDArray[np.int64]
-    value: npt.NDArray[np.float64]
-    there: npt.NDArray[np.bool_] | None
-    twice: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Gathered:
-    """What the queries brought, column by column.
-
-    Attributes:
-        frames: registry column → frame with ``instance``, ``engine``, ``at`` and its columns.
-        models: frames with ``instance``, ``engine``, ``at``, ``model_name``.
-        present: frames with ``instance``, ``engine``, ``at`` of ``vllm:`` series of an engine.
-        texts: registry column → the placement of its info metric.
-        columns: every column that was read.
-        clashed: (instance, engine) that two series at the same time were told of.
-        problems: what could not be read.
-    """
-
-    frames: dict[str, pl.DataFrame] = field(default_factory=dict)
-    models: list[pl.DataFrame] = field(default_factory=list)
-    present: list[pl.DataFrame] = field(default_factory=list)
-    texts: dict[str, Placement] = field(default_factory=dict)
-    columns: list[Column] = field(default_factory=list)
-    clashed: set[tuple[str, str]] = field(default_factory=set)
-    problems: list[SourceProblem] = field(default_factory=list)
-    _seen: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
-
-    def labels(self, roster: Roster) -> dict[tuple[str, str], Labels]:
-        """(instance, engine) → labels that all of the engine's series share."""
-        return engine_labels(self.columns, roster)
-
-    def unseen(self, what: str, times: npt.NDArray[np.int64], engines: Numbers) -> Numbers:
-        """Which of the engines nothing was said of yet at these times; now it is."""
-        seen = self._seen.get((what, times.tobytes()))
-        size = int(engines.max(initial=-1)) + 1
-        if seen is None or len(seen) < size:
-            grown = np.zeros(2 * size, np.bool_)
-            if seen is not None:
-                grown[: len(seen)] = seen
-            seen = self._seen[what, times.tobytes()] = grown
-        new = np.nonzero(~seen[engines])[0]
-        seen[engines] = True
-        return new
-
-
-_LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}
-
-
-def answers(chunks: Sequence[Points]) -> Answers:
-    """The samples of each chunk of the grid → one table; all of them read with nothing known."""
-    if not chunks:
-        return Answers((), pl.DataFrame(schema=_LONG))
-    keys, which = _merged(chunks)
-    heads = {key: head for one in chunks for key, head in one.heads.named().items()}
-    long = pl.DataFrame(
-        {
-            "series": np.concatenate(
-                [np.repeat(s, one.counts) for s, one in zip(which, chunks, strict=True)]
-            ),
-            "at": np.concatenate([one.at for one in chunks]),
-            "value": np.concatenate([one.value for one in chunks]),
-        },
-        schema=_LONG,
-        strict=False,
-    )
-    return Answers([heads[key] for key in keys.tolist()], long)
-
-
-def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys, list[Numbers]]:
-    """Every key once, in order of first appearance, and the index of each chunk's series."""
-    keys = chunks[0].keys
-    if known is not None and np.array_equal(known.keys, keys):
-        keys, distinct = known.keys, True
-    else:
-        distinct = len(np.unique(keys)) == len(keys)
-    if distinct and all(np.array_equal(keys, c.keys) for c in chunks):
-        return keys, [np.arange(len(keys))] * len(chunks)
-    every = np.concatenate([one.keys for one in chunks])
-    _, first, which = np.unique(every, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    ends = np.cumsum([len(one.keys) for one in chunks])[:-1]
-    return every[first[order]], np.split(number[which.reshape(-1)], ends)
-
-
-def numbered(chunks: Sequence[Points], known: Known | None = None) -> Numbered:
-    """The samples of each chunk of the grid → one array; ``known``: as they were asked with."""
-    if not chunks:
-        none = np.empty(0, np.int64)
-        return Numbered(none, none, np.empty((0, 0)), None)
-    keys, which = _merged(chunks, known)
-    one = chunks[0]
-    if len(chunks) == 1 and len(keys) == len(one.keys) and (one.counts == one.counts[:1]).all():
-        count = int(one.counts[0]) if len(keys) else 0
-        times = one.at[:count].copy()  # a view would hold all of them
-        if (one.at.reshape(len(keys), count) == times).all() and (np.diff(times) > 0).all():
-            return Numbered(keys, times, one.value.reshape(len(keys), count), None)
-    at = np.concatenate([c.at for c in chunks])
-    value = np.concatenate([c.value for c in chunks])
-    row = np.concatenate([np.repeat(w, c.counts) for w, c in zip(which, chunks, strict=True)])
-    times, column = np.unique(at, return_inverse=True)
-    cell = row * len(times) + column.reshape(-1)
-    table = np.full((len(keys), len(times)), np.nan)
-    # of several the first is kept, to compare the others with
-    table.reshape(-1)[cell[::-1]] = value[::-1]
-    there = np.zeros(table.shape, np.bool_)
-    there.reshape(-1)[cell] = True
-    kept = table.reshape(-1)[cell]
-    other = (kept != value) & ~(np.isnan(kept) & np.isnan(value))
-    table.reshape(-1)[cell[other]] = np.nan
-    twice = tuple(np.unique(row[other]).tolist())
-    return Numbered(keys, times, table, None if there.all() else there, twice)
+from driftwatch.collect.schema import SourceProblem
 
 
 def gather(
@@ -224,7 +63,7 @@ def gather(
         _tell_twice(metric, placement, answered, into)
         engines = np.unique(np.concatenate(rest))
         if len(engines):
-            frames.append(_chosen(column, placement, engines, answered, scraped_as, into))
+            frames.append(chosen(column, placement, engines, answered, scraped_as, into))
         into.frames[metric.column] = pl.concat(frames)
         if metric.type == "info":
             into.texts[metric.column] = placement
@@ -237,10 +76,6 @@ def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: 
             labels = shown(placement.labels(metric, index))
             reason = f"{labels} is in the answer twice, with different numbers: not read"
             into.problems.append(SourceProblem(placement.query.text, reason))
-
-
-def _says_engine(metric: Metric) -> bool:
-    return metric.per_engine and metric.wire_name.startswith("vllm:")
 
 
 def _sound(block: Block, metric: Metric, answered: Numbered) -> npt.NDArray[np.bool_]:
@@ -266,7 +101,7 @@ def _at_once(
     """Rows by engine and time."""
     roster, times = placement.roster, answered.times
     keys = [*roster.named(block.engines, len(times)), _tiled("at", times, len(block.engines))]
-    if _says_engine(metric):
+    if says_engine(metric):
         new = into.unseen("engine", times, block.engines)
         if len(new):
             into.present.append(_keys(block.engines[new], times, placement))
@@ -312,175 +147,3 @@ def _keys(engines: Numbers, times: npt.NDArray[np.int64], placement: Placement) 
     return pl.DataFrame(
         [*placement.roster.named(engines, len(times)), _tiled("at", times, len(engines))]
     )
-
-
-def _chosen(
-    column: Column,
-    placement: Placement,
-    engines: Numbers,
-    answered: Numbered,
-    scraped_as: Mapping[str, Labels],
-    into: Gathered,
-) -> pl.DataFrame:
-    """The same of engines that a choice must be made for, or that something is wrong with."""
-    metric, query = column.metric, placement.query
-    where, contested = place(column, placement, engines, scraped_as)
-    long = _long(answered, where["series"].to_numpy()).join(
-        where, on="series", how="inner", maintain_order="left"
-    )
-    # the API should name no series twice; labels may be written in two ways
-    long = long.unique(["origin", "variant", "at"], keep="first", maintain_order=True)
-    if contested:
-        long = _winners(placement, metric, long, into)
-    if _says_engine(metric):
-        into.present.append(long.select(KEYS))
-    if metric.type == "info":
-        return long.select(*KEYS, "series")
-    if metric.type == "histogram":
-        return _histogram(metric, long, query, into)
-    if metric.per_engine:
-        into.models.append(long.select(*KEYS, "model_name").drop_nulls().unique(KEYS))
-    return _scalar(metric, long, query, into)
-
-
-def _long(answered: Numbered, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
-    """``series``, ``at``, ``value`` of some series, in their order and that of time."""
-    series = np.sort(series)
-    value = answered.value[series]
-    there = np.ones(value.shape, np.bool_) if answered.there is None else answered.there[series]
-    row, column = np.nonzero(there)
-    return pl.DataFrame(
-        {"series": series[row], "at": answered.times[column], "value": value[row, column]},
-        schema=_LONG,
-        strict=False,
-    )
-
-
-def _winners(
-    placement: Placement, metric: Metric, long: pl.DataFrame, into: Gathered
-) -> pl.DataFrame:
-    """One origin per (instance, engine, grid time).
-
-    That of the scrape whose ``up`` is read; the current name before an old one; then the origin
-    with the newest sample, for a restart with other flags or a new pod begins a new series while
-    the old one may linger. Two that live at the same time are told, once per engine; not so for
-    the labels of an info metric, which change with a restart.
-    """
-    by = ["instance", "engine", "foreign", "rank", "origin", "text"]
-    origins = long.group_by(by).agg(
-        pl.col("at").max().alias("newest"), pl.col("at").min().alias("oldest")
-    )
-    if not origins.select("instance", "engine").is_duplicated().any():
-        return long
-    order = origins.sort(
-        "foreign",
-        "rank",
-        "newest",
-        "oldest",
-        "text",
-        descending=[False, False, True, True, False],
-    ).with_row_index("place")
-    long = long.join(
-        order.select(*by, "place"), on=by, how="left", maintain_order="left"
-    ).with_columns(pl.col("place").min().over(KEYS).alias("best"))
-    best = long.filter(pl.col("place") == pl.col("best"))
-    if metric.type != "info":
-        taken = best.unique(KEYS, keep="first", maintain_order=True)
-        clash = (
-            long.filter(pl.col("place") != pl.col("best"))
-            .join(taken.select(*KEYS, "rank", pl.col("series").alias("taken")), on=[*KEYS, "rank"])
-            .unique(["instance", "engine"], keep="first", maintain_order=True)
-            .sort("instance", "engine")
-        )
-        for instance, engine, read, other in clash.select(
-            "instance", "engine", "taken", "series"
-        ).iter_rows():
-            if (instance, engine) in into.clashed:
-                continue
-            into.clashed.add((instance, engine))
-            reason = (
-                f"engine {engine} of {instance} has two series at the same time: read "
-                f"{shown(placement.labels(metric, read))}, not "
-                f"{shown(placement.labels(metric, other))}"
-            )
-            into.problems.append(SourceProblem(placement.query.text, reason))
-    return best.drop("place", "best")
-
-
-_BAD = ~pl.col("value").is_finite() | (pl.col("value") < 0)
-
-
-def _scalar(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) -> pl.DataFrame:
-    # one series is the sum of one; a bad summand makes the sum unknown
-    summed = long.group_by(KEYS, maintain_order=True).agg(
-        pl.col("value").sum(), _BAD.any().alias("bad")
-    )
-    _tell(metric.column, summed, query, into, "NaN, infinite or negative")
-    return summed.select(*KEYS, pl.when(~pl.col("bad")).then("value").alias(metric.column))
-
-
-def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) -> pl.DataFrame:
-    """Buckets sorted by edge, with sum and count; all NULL where one of them is not sound."""
-    name = metric.column
-    buckets = (
-        long.filter(pl.col("suffix") == "_bucket")
-        .unique([*KEYS, "edge"], keep="first", maintain_order=True)
-        .sort(*KEYS, "edge", nulls_last=True)
-        .group_by(KEYS, maintain_order=True)
-        .agg(
-            pl.col("value").alias(f"{name}_buckets"),
-            pl.col("edge").alias(f"{name}_edges"),
-            _BAD.any().alias("bad"),
-            pl.col("edge").is_nan().any().alias("nan_edge"),
-            (pl.col("value").diff() < 0).any().alias("falls"),
-            pl.col("edge").last().is_infinite().alias("whole"),
-            pl.col("value").last().alias("all"),
-        )
-    )
-    parts = [
-        long.filter(pl.col("suffix") == f"_{part}")
-        .select(*KEYS, pl.col("value").alias(f"{name}_{part}"))
-        .unique(KEYS, keep="first", maintain_order=True)
-        for part in ("sum", "count")
-    ]
-    both = buckets
-    for part in parts:
-        both = both.join(part, on=KEYS, how="full", coalesce=True)
-    total, count = pl.col(f"{name}_sum"), pl.col(f"{name}_count")
-    all_known = total.is_not_null() & count.is_not_null()
-    # relabelling may drop the buckets and keep what means and rates are made of
-    bare = pl.col("all").is_null() & all_known
-    odd = ~total.is_finite() | (total < 0) | ~count.is_finite() | (count < 0)
-    checks = (
-        (pl.col("bad") | odd, "NaN, infinite or negative"),
-        (pl.col("nan_edge"), "an le is not a number"),
-        (~(all_known & (bare | pl.col("whole"))), 'incomplete: no le="+Inf", _sum or _count'),
-        (pl.col("falls"), "a bucket is below the one before"),
-        (pl.col("all") != count, "the +Inf bucket is not the count"),
-    )
-    _tell(name, both.with_columns(bare.alias("bad")), query, into, "_sum and _count, no _bucket")
-    wrong = pl.lit(False)
-    for check, why in checks:
-        flagged = both.with_columns((check.fill_null(False) & ~wrong).alias("bad"))
-        _tell(name, flagged, query, into, why)
-        wrong = wrong | check.fill_null(False)
-    columns = (f"{name}_sum", f"{name}_count", f"{name}_buckets", f"{name}_edges")
-    return both.select(
-        *KEYS, *(pl.when(~wrong).then(pl.col(column)).alias(column) for column in columns)
-    ).with_columns(pl.col(f"{name}_buckets", f"{name}_edges").cast(BUCKETS))
-
-
-def _tell(column: str, checked: pl.DataFrame, query: Query, into: Gathered, why: str) -> None:
-    """A problem per (instance, engine) with rows marked ``bad``."""
-    bad = checked.filter("bad")
-    if bad.is_empty():
-        return
-    for instance, engine, n, scrapes in (
-        checked.group_by("instance", "engine")
-        .agg(pl.col("bad").sum().alias("n"), pl.len().alias("scrapes"))
-        .filter(pl.col("n") > 0)
-        .sort("instance", "engine")
-        .iter_rows()
-    ):
-        reason = f"{column} of engine {engine} of {instance}: {why} ({n} of {scrapes} grid times)"
-        into.problems.append(SourceProblem(query.text, reason))

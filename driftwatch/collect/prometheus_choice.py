@@ -1,0 +1,193 @@
+"""Engines that a choice must be made for: several origins or names, or numbers that are not sound.
+
+Their samples are a long frame, a row per (series, grid time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.prometheus_blocks import Column
+from driftwatch.collect.prometheus_gathered import KEYS, Gathered, says_engine
+from driftwatch.collect.prometheus_numbers import LONG, Numbered
+from driftwatch.collect.prometheus_query import Query
+from driftwatch.collect.prometheus_roster import Labels, Numbers, shown
+from driftwatch.collect.prometheus_series import Placement, place
+from driftwatch.collect.registry import Metric
+from driftwatch.collect.schema import BUCKETS, SourceProblem
+
+
+def chosen(
+    column: Column,
+    placement: Placement,
+    engines: Numbers,
+    answered: Numbered,
+    scraped_as: Mapping[str, Labels],
+    into: Gathered,
+) -> pl.DataFrame:
+    """The same of engines that a choice must be made for, or that something is wrong with."""
+    metric, query = column.metric, placement.query
+    where, contested = place(column, placement, engines, scraped_as)
+    long = _long(answered, where["series"].to_numpy()).join(
+        where, on="series", how="inner", maintain_order="left"
+    )
+    # the API should name no series twice; labels may be written in two ways
+    long = long.unique(["origin", "variant", "at"], keep="first", maintain_order=True)
+    if contested:
+        long = _winners(placement, metric, long, into)
+    if says_engine(metric):
+        into.present.append(long.select(KEYS))
+    if metric.type == "info":
+        return long.select(*KEYS, "series")
+    if metric.type == "histogram":
+        return _histogram(metric, long, query, into)
+    if metric.per_engine:
+        into.models.append(long.select(*KEYS, "model_name").drop_nulls().unique(KEYS))
+    return _scalar(metric, long, query, into)
+
+
+def _long(answered: Numbered, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
+    """``series``, ``at``, ``value`` of some series, in their order and that of time."""
+    series = np.sort(series)
+    value = answered.value[series]
+    there = np.ones(value.shape, np.bool_) if answered.there is None else answered.there[series]
+    row, column = np.nonzero(there)
+    return pl.DataFrame(
+        {"series": series[row], "at": answered.times[column], "value": value[row, column]},
+        schema=LONG,
+        strict=False,
+    )
+
+
+def _winners(
+    placement: Placement, metric: Metric, long: pl.DataFrame, into: Gathered
+) -> pl.DataFrame:
+    """One origin per (instance, engine, grid time).
+
+    That of the scrape whose ``up`` is read; the current name before an old one; then the origin
+    with the newest sample, for a restart with other flags or a new pod begins a new series while
+    the old one may linger. Two that live at the same time are told, once per engine; not so for
+    the labels of an info metric, which change with a restart.
+    """
+    by = ["instance", "engine", "foreign", "rank", "origin", "text"]
+    origins = long.group_by(by).agg(
+        pl.col("at").max().alias("newest"), pl.col("at").min().alias("oldest")
+    )
+    if not origins.select("instance", "engine").is_duplicated().any():
+        return long
+    order = origins.sort(
+        "foreign",
+        "rank",
+        "newest",
+        "oldest",
+        "text",
+        descending=[False, False, True, True, False],
+    ).with_row_index("place")
+    long = long.join(
+        order.select(*by, "place"), on=by, how="left", maintain_order="left"
+    ).with_columns(pl.col("place").min().over(KEYS).alias("best"))
+    best = long.filter(pl.col("place") == pl.col("best"))
+    if metric.type != "info":
+        taken = best.unique(KEYS, keep="first", maintain_order=True)
+        clash = (
+            long.filter(pl.col("place") != pl.col("best"))
+            .join(taken.select(*KEYS, "rank", pl.col("series").alias("taken")), on=[*KEYS, "rank"])
+            .unique(["instance", "engine"], keep="first", maintain_order=True)
+            .sort("instance", "engine")
+        )
+        for instance, engine, read, other in clash.select(
+            "instance", "engine", "taken", "series"
+        ).iter_rows():
+            if (instance, engine) in into.clashed:
+                continue
+            into.clashed.add((instance, engine))
+            reason = (
+                f"engine {engine} of {instance} has two series at the same time: read "
+                f"{shown(placement.labels(metric, read))}, not "
+                f"{shown(placement.labels(metric, other))}"
+            )
+            into.problems.append(SourceProblem(placement.query.text, reason))
+    return best.drop("place", "best")
+
+
+_BAD = ~pl.col("value").is_finite() | (pl.col("value") < 0)
+
+
+def _scalar(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) -> pl.DataFrame:
+    # one series is the sum of one; a bad summand makes the sum unknown
+    summed = long.group_by(KEYS, maintain_order=True).agg(
+        pl.col("value").sum(), _BAD.any().alias("bad")
+    )
+    _tell(metric.column, summed, query, into, "NaN, infinite or negative")
+    return summed.select(*KEYS, pl.when(~pl.col("bad")).then("value").alias(metric.column))
+
+
+def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) -> pl.DataFrame:
+    """Buckets sorted by edge, with sum and count; all NULL where one of them is not sound."""
+    name = metric.column
+    buckets = (
+        long.filter(pl.col("suffix") == "_bucket")
+        .unique([*KEYS, "edge"], keep="first", maintain_order=True)
+        .sort(*KEYS, "edge", nulls_last=True)
+        .group_by(KEYS, maintain_order=True)
+        .agg(
+            pl.col("value").alias(f"{name}_buckets"),
+            pl.col("edge").alias(f"{name}_edges"),
+            _BAD.any().alias("bad"),
+            pl.col("edge").is_nan().any().alias("nan_edge"),
+            (pl.col("value").diff() < 0).any().alias("falls"),
+            pl.col("edge").last().is_infinite().alias("whole"),
+            pl.col("value").last().alias("all"),
+        )
+    )
+    parts = [
+        long.filter(pl.col("suffix") == f"_{part}")
+        .select(*KEYS, pl.col("value").alias(f"{name}_{part}"))
+        .unique(KEYS, keep="first", maintain_order=True)
+        for part in ("sum", "count")
+    ]
+    both = buckets
+    for part in parts:
+        both = both.join(part, on=KEYS, how="full", coalesce=True)
+    total, count = pl.col(f"{name}_sum"), pl.col(f"{name}_count")
+    all_known = total.is_not_null() & count.is_not_null()
+    # relabelling may drop the buckets and keep what means and rates are made of
+    bare = pl.col("all").is_null() & all_known
+    odd = ~total.is_finite() | (total < 0) | ~count.is_finite() | (count < 0)
+    checks = (
+        (pl.col("bad") | odd, "NaN, infinite or negative"),
+        (pl.col("nan_edge"), "an le is not a number"),
+        (~(all_known & (bare | pl.col("whole"))), 'incomplete: no le="+Inf", _sum or _count'),
+        (pl.col("falls"), "a bucket is below the one before"),
+        (pl.col("all") != count, "the +Inf bucket is not the count"),
+    )
+    _tell(name, both.with_columns(bare.alias("bad")), query, into, "_sum and _count, no _bucket")
+    wrong = pl.lit(False)
+    for check, why in checks:
+        flagged = both.with_columns((check.fill_null(False) & ~wrong).alias("bad"))
+        _tell(name, flagged, query, into, why)
+        wrong = wrong | check.fill_null(False)
+    columns = (f"{name}_sum", f"{name}_count", f"{name}_buckets", f"{name}_edges")
+    return both.select(
+        *KEYS, *(pl.when(~wrong).then(pl.col(column)).alias(column) for column in columns)
+    ).with_columns(pl.col(f"{name}_buckets", f"{name}_edges").cast(BUCKETS))
+
+
+def _tell(column: str, checked: pl.DataFrame, query: Query, into: Gathered, why: str) -> None:
+    """A problem per (instance, engine) with rows marked ``bad``."""
+    bad = checked.filter("bad")
+    if bad.is_empty():
+        return
+    for instance, engine, n, scrapes in (
+        checked.group_by("instance", "engine")
+        .agg(pl.col("bad").sum().alias("n"), pl.len().alias("scrapes"))
+        .filter(pl.col("n") > 0)
+        .sort("instance", "engine")
+        .iter_rows()
+    ):
+        reason = f"{column} of engine {engine} of {instance}: {why} ({n} of {scrapes} grid times)"
+        into.problems.append(SourceProblem(query.text, reason))
