@@ -91,7 +91,7 @@ class DcgmPrometheusSource:
         """
         times = aligned(since, until, self._step_ms)
         if times is None:
-            return Collected(empty_scrapes(), {})
+            return Collected(empty_scrapes(), {}, asked=False)
         at = _moment(times.last)
         problems: list[SourceProblem] = []
         unread: dict[str, str] = {}

@@ -92,7 +92,8 @@ class PrometheusSource:
         """
         times = grid(since, until, self._step_seconds)
         if times is None:
-            return Collected(empty_scrapes(), dict(self._targets), silent="nothing was asked")
+            nothing = "nothing was asked"
+            return Collected(empty_scrapes(), dict(self._targets), silent=nothing, asked=False)
         self._ranges.begin()
         at = _EPOCH + timedelta(milliseconds=times.last)
         problems: list[SourceProblem] = []

@@ -123,6 +123,7 @@ class Collected:
         gpus: rows in :data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`.
         silent: why nothing can be said of which targets exist; None where the source answered,
             so that a target it does not list has left.
+        asked: a question was put; False where none was due, so that the answer took no time.
     """
 
     scrapes: pl.DataFrame
@@ -130,6 +131,7 @@ class Collected:
     problems: tuple[SourceProblem, ...] = field(default=())
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
     silent: str | None = None
+    asked: bool = True
 
 
 class Source(Protocol):

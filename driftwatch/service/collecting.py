@@ -34,7 +34,8 @@ class Gathered:
         collected_until: per source name, up to where it was asked and answered.
         complete: everything before it has been collected, but for late sources.
         late: name → why nothing came.
-        seconds: name → how long the answer took, of those that answered or raised.
+        seconds: name → how long the answer took, of those that answered or raised; not of one
+            that had nothing to ask.
         failed: names of those that raised, or could say nothing.
     """
 
@@ -49,11 +50,14 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What became of one question: ``until`` is None where it has to be asked again."""
+    """What became of one question.
+
+    ``until`` is None where it has to be asked again, ``seconds`` where nothing was asked.
+    """
 
     collected: Collected
     until: datetime | None
-    seconds: float
+    seconds: float | None
     failed: bool
 
 
@@ -167,7 +171,7 @@ class Collecting:
             collected_until=until,
             complete=min(edges, default=now),
             late=late,
-            seconds={name: came[name].seconds for name in names},
+            seconds={n: took for n in names if (took := came[n].seconds) is not None},
             failed=tuple(name for name in names if came[name].failed),
         )
 
@@ -190,5 +194,7 @@ def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
         problem = SourceProblem(source.name, said[:300], edge)
         nothing = Collected(empty_scrapes(), {}, (problem,), silent=said[:300])
         return _Answer(nothing, None, time.monotonic() - began, failed=True)
-    failed = collected.silent is not None
-    return _Answer(collected, edge, time.monotonic() - began, failed)
+    # a grid coarser than the tick has nothing to ask for in most ticks
+    seconds = time.monotonic() - began if collected.asked else None
+    failed = collected.asked and collected.silent is not None
+    return _Answer(collected, edge, seconds, failed)

@@ -10,6 +10,7 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.clock import Clock
+from driftwatch.collect.dcgm_prometheus import STEP_SECONDS
 from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.discover import scraped
 from driftwatch.collect.fetch import Bounds, Endpoint
@@ -102,8 +103,11 @@ def _asked(source: Source, settings: Settings, clock: Clock) -> tuple[SourceSeen
     collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
     seconds: float | None = time.monotonic() - began
     if isinstance(source, ServersOfApi | GpusOfApi):
+        span_seconds = settings.interval
+        if isinstance(source, GpusOfApi):  # or, in most ticks, there is nothing to ask for
+            span_seconds = max(span_seconds, STEP_SECONDS)
         began = time.monotonic()
-        source.collect(until - timedelta(seconds=settings.interval), until)
+        source.collect(until - timedelta(seconds=span_seconds), until)
         seconds = time.monotonic() - began
     elif span is not None:
         seconds = None  # a file is not asked again and again

@@ -16,7 +16,9 @@ from fleet_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock, SystemClock
+from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
 from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus_ask import PrometheusAsker
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.model import TargetKey
@@ -262,3 +264,29 @@ def test_what_prometheus_says_instead_of_an_answer_reaches_the_tick(
     assert said in " ".join(problem.reason for problem in found.collected[0].problems)
     assert found.failed == ("p",)
     assert found.collected[0].silent is not None
+
+
+def test_a_tick_without_a_question_says_no_time_and_leaves_the_gauge(tmp_path: Path) -> None:
+    """GPUs are asked for at full and half minutes; most ticks of 15 s meet none."""
+    with PrometheusApi([]) as api, Store.open(tmp_path / "d.db") as store:
+        source = DcgmPrometheusSource(
+            PrometheusAsker(api.address), settle_seconds=0.0, name="gpus of the api"
+        )
+        clock = ManualClock(BEGIN.replace(minute=0, second=0, microsecond=0))
+        service = Service([source], PLAN, store, [], clock)
+        labels = {"source": source.name}
+        read = service.metrics.registry.get_sample_value
+        told, asked = [], []
+        for _ in range(4):
+            clock.advance(timedelta(seconds=10))
+            service.tick_once()
+            told.append(read("driftwatch_source_answer_seconds", labels))
+            asked.append(len(api.asked))
+            assert read("driftwatch_source_failures_total", labels) == 0
+        until = read("driftwatch_source_collected_until_timestamp_seconds", labels)
+        assert until == clock.now().timestamp()
+        service.stop()
+    # since six hours ago; then :10 to :30 without a question; then :30
+    assert 0 < asked[0] == asked[1] == asked[2] < asked[3]
+    assert told[0] == told[1] == told[2] != told[3]
+    assert all(seconds for seconds in told)
