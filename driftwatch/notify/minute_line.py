@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from driftwatch.notify.gpus import gpu_count_text, gpus_text
-from driftwatch.notify.layout import columns, wrap
+from driftwatch.notify.layout import columns
 from driftwatch.notify.numbers import (
     clean,
     count,
@@ -27,7 +27,7 @@ def minute_line(row: Mapping[str, Any]) -> str:
     """``09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
     Unknown values are said, never 0. One scrape alone gives no rate, so a minute that has no more
-    says it. At most 80 columns: words are shortened before a line is broken.
+    says it. At most 80 columns: a longer line is wrapped, each number beside its unit.
     """
     clock = f"{row['end']:%H:%M} UTC"
     if not row["scrapes"]:
@@ -35,15 +35,21 @@ def minute_line(row: Mapping[str, Any]) -> str:
     few = f", {count(row['scrapes'])} scrape" if row["scrapes"] < 2 else ""
     if row["running_requests"] == 0 and row["generation_tokens_per_second"] == 0:
         return f"{clock}  idle{few}"
-    full, short = (
-        f"{clock}  {', '.join(_said(row, unit))}{few}" for unit in ("requests a pass", "a pass")
-    )
-    if columns(full) <= WIDTH:
-        return full
-    return "\n".join(wrap(short, WIDTH, _INDENT))
+    first, *rest = [*_said(row), *([few.removeprefix(", ")] if few else [])]
+    lines = [f"{clock}  {first}"]
+    for fact in rest:
+        longer = f"{lines[-1]}, {fact}"
+        # the comma behind it must fit as well
+        if columns(longer) < WIDTH or (fact == rest[-1] and columns(longer) == WIDTH):
+            lines[-1] = longer
+        else:
+            lines[-1] += ","
+            lines.append(_INDENT + fact)
+    return "\n".join(lines)
 
 
-def _said(row: Mapping[str, Any], batch: str) -> Iterator[str]:
+def _said(row: Mapping[str, Any]) -> Iterator[str]:
+    batch = "requests a pass"
     bound = "≥" if row["forward_passes_overcounted"] else ""
 
     def told(column: str, name: str, say: Callable[[float], str]) -> str:

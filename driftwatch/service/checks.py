@@ -20,7 +20,7 @@ class Check:
     Attributes:
         status: MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number
             that is not what it says), WARNING (it can fire, but less well), off (a rule that is
-            switched off), ok.
+            switched off, a reading that does not exist), ok.
         where: target, pool or source.
         what: what was found.
         disables: rules or answers that this costs.
@@ -108,7 +108,7 @@ def _told(pool: str, size: int, group: Sequence[Seen]) -> Check:
     where = pool
     if size == 1:
         where = worst.key.text
-    elif worst.status == "ok":
+    elif worst.status in ("ok", "off"):
         what = f"{len(group)} of {size}: {what}"
     else:
         named = ", ".join(sorted(one.key.text for one in group)[:_NAMED])

@@ -52,8 +52,10 @@ def checkup(
         )
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
-    seen: list[Seen] = []
-    for key in sorted(targets):
+    last = times.newest_times(scrapes)
+    left = {} if now is None else times.departed(last, sources, now)
+    seen: list[Seen] = [one for key, one in left.items() if key in targets]
+    for key in sorted(targets.keys() - left.keys()):
         row = rows.get(key)
         found = shown.page(key, row)
         seen.append(found)
@@ -64,19 +66,20 @@ def checkup(
         count = plan.serving_of(targets[key]).api_server_count
         seen += shown.counting(key, row, None if count is None else count.value)
         seen += shown.units(key, row)
-    seen += [one for one in shown.counters(scrapes) if one.key in targets]
+    seen += [one for one in shown.counters(scrapes) if one.key in targets.keys() - left.keys()]
     checks += times.clocks(sources)
     if now is not None:
         of = {instance: source for source in sources for instance in source.instances}
-        for key, at in sorted(times.newest_times(scrapes).items()):
+        for key, at in sorted(last.items()):
             source = of.get(key.instance)
-            if key in targets and source is not None:
+            if key in targets and key not in left and source is not None:
                 seen += times.fresh(key, at, source, now)
                 seen += times.often(key, source)
         checks += times.alike(sources, targets)
     end = now or scrapes["time"].max()
     if gpus is not None and targets and isinstance(end, datetime):
-        for one in gpu_inputs(gpus, targets, plan, end, can):
+        here = {key: target for key, target in targets.items() if key not in left}
+        for one in gpu_inputs(gpus, here, plan, end, can):
             if isinstance(one, Seen):
                 seen.append(one)
             else:

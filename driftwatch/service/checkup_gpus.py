@@ -125,8 +125,10 @@ def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[Seen]:
         )
     if row["gpus_found"]:
         for column, why in sorted(reasons_of(_text(row["gpu_reasons"])).items()):
-            if column not in _COUNTED and "s before the window" not in why:
-                yield Seen(key, "ok", f"{column} {why}", f"{column}: {why}")
+            # what is not exported is told of the exporter, with the line that mends it
+            told = "s before the window" in why or " not exported" in why
+            if column not in _COUNTED and not told:
+                yield Seen(key, "off", f"{column} {why}", f"{column}: {why}")
 
 
 def _unread(gpus: pl.DataFrame) -> Iterator[Check]:

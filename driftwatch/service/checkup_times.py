@@ -35,6 +35,7 @@ class SourceSeen:
         asked_seconds: how long the questions of one tick took; None = not measured.
         budget_seconds: what they may take; None = no such bound.
         problems: what it could not read, in words.
+        listed: instances that it lists now, well or not; None = it does not say.
         gpus: GPU readings it brought.
     """
 
@@ -50,13 +51,41 @@ class SourceSeen:
     asked_seconds: float | None = None
     budget_seconds: float | None = None
     problems: tuple[str, ...] = ()
+    listed: frozenset[str] | None = None
     gpus: int = 0
+
+
+def departed(
+    newest: Mapping[TargetKey, datetime], sources: Iterable[SourceSeen], now: datetime
+) -> dict[TargetKey, Seen]:
+    """Stale targets whose source lists them no more, while it lists others that it brought.
+
+    Nobody can tell a scale-down from lost service discovery here, so it is a warning. Where a
+    source lists none of its servers, it is no scale-down that may pass: they stay stale.
+    """
+    of = {instance: source for source in sources for instance in source.instances}
+    found: dict[TargetKey, Seen] = {}
+    for key, at in sorted(newest.items()):
+        source = of.get(key.instance)
+        if source is None or source.listed is None or key.instance in source.listed:
+            continue
+        age = (now - at).total_seconds()
+        if source.listed & source.instances and _is_stale(age, _spacing(key, source), source):
+            found[key] = Seen(
+                key,
+                "WARNING",
+                "left",
+                f"not listed by {source.name} for {age:,.0f} s",
+                (),
+                "scaled down: nothing to do; else service discovery",
+                age,
+            )
+    return found
 
 
 def fresh(key: TargetKey, newest: datetime, source: SourceSeen, now: datetime) -> Iterator[Seen]:
     """Age of the newest scrape against how often there should be one."""
     true = _every(key, source)
-    every = true or source.step_seconds or _BLIND_SECONDS
     age = (now - newest).total_seconds()
     if age < -_FUTURE_SECONDS:
         yield Seen(
@@ -68,19 +97,23 @@ def fresh(key: TargetKey, newest: datetime, source: SourceSeen, now: datetime) -
             "set the clocks (NTP) of this machine and of the one that scrapes",
             -age,
         )
-    elif age > source.settle_seconds + 3 * every:
-        usual = f"there is one every {every:g} s" if true else "its scrape interval is not known"
+    elif _is_stale(age, _spacing(key, source), source):
+        listed = source.listed is None or key.instance in source.listed
+        usual = f", though there is one every {true:g} s" if true else ""
         yield Seen(
             key,
             "MISSING",
             "stale",
-            f"no scrape for {age:,.0f} s, though {usual}",
+            f"no scrape for {age:,.0f} s{usual}"
+            + ("" if listed else f"; {source.name} lists none of its servers now"),
             ("every rule",),
-            "does the scraper still reach it? see its targets page",
+            "look at the scraper's targets page: it lists the server but no scrape arrives"
+            if listed
+            else "look at the scraper and its service discovery",
             age,
         )
     else:
-        what = "newest scrape is fresh" + (f", one every {every:g} s" if true else "")
+        what = "newest scrape is fresh" + (f", one every {true:g} s" if true else "")
         yield Seen(key, "ok", what, what)
 
 
@@ -177,6 +210,15 @@ def newest_times(scrapes: pl.DataFrame) -> dict[TargetKey, datetime]:
     """When each target was last scraped, well or not."""
     last = scrapes.group_by("instance", "engine").agg(pl.col("time").max())
     return {TargetKey(i, e): at for i, e, at in last.iter_rows()}
+
+
+def _spacing(key: TargetKey, source: SourceSeen) -> float:
+    """Seconds between two of its scrapes, guessed where nobody says."""
+    return _every(key, source) or source.step_seconds or _BLIND_SECONDS
+
+
+def _is_stale(age: float, every: float, source: SourceSeen) -> bool:
+    return age > source.settle_seconds + 3 * every
 
 
 def _every(key: TargetKey, source: SourceSeen) -> float | None:

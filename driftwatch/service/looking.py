@@ -145,9 +145,13 @@ def _known(
         seen = replace(seen, name=name, kind="prometheus", step_seconds=said.step)
         verify: bool | str = True if said.ca_file is None else str(said.ca_file)
         ahead = clock_offset(said.prometheus, clock, verify=verify)
-        intervals, problem = _intervals(said, clock)
+        intervals, listed, problem = _intervals(said, clock)
         problems = seen.problems if problem is None else (*seen.problems, problem)
-        return replace(seen, clock_seconds=ahead, intervals=intervals, problems=problems)
+        if problems:
+            listed = None  # an answer of which some is missing does not say who left
+        return replace(
+            seen, clock_seconds=ahead, intervals=intervals, problems=problems, listed=listed
+        )
     if isinstance(said, PagesSource):
         urls = {}
         for url in said.pages[:_PAGES]:
@@ -160,17 +164,21 @@ def _known(
     return replace(seen, name=name, kind=_KINDS[type(said)])
 
 
-def _intervals(said: PrometheusSource, clock: Clock) -> tuple[dict[str, float], str | None]:
-    """Instance → true scrape interval, and why it is not known."""
+def _intervals(
+    said: PrometheusSource, clock: Clock
+) -> tuple[dict[str, float], frozenset[str] | None, str | None]:
+    """Instance → true scrape interval, the instances listed now, and why they are not known."""
     asker = asker_of(said)
     try:
         found = scraped(asker, said.match, clock.now())
     except SourceError as error:
-        return {}, f"scrape intervals: {error.message}"
+        return {}, None, f"scrape intervals: {error.message}"
     finally:
         asker.close()
-    return {
+    intervals = {
         target.labels["instance"]: target.interval_seconds
         for target in found
         if target.interval_seconds is not None and target.labels.get("instance")
-    }, None
+    }
+    listed = frozenset(target.labels.get("instance", "") for target in found)
+    return intervals, listed, None

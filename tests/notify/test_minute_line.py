@@ -56,6 +56,16 @@ def test_what_is_special_is_said(change: dict[str, Any], said: str) -> None:
     assert said in " ".join(minute_line({**ROW, **change}).split())
 
 
+def test_a_long_line_is_wrapped_and_keeps_its_units() -> None:
+    slow = ROW | {"requests_per_forward_pass": 3.88, "waiting_requests": 1234.0, "restarted": True}
+    assert minute_line(slow).splitlines() == [
+        "09:52 UTC  3.88 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %,",
+        "           1,234 waiting, restarted",
+    ]
+    unknown = slow | {"requests_per_forward_pass": None}
+    assert minute_line(unknown).startswith("09:52 UTC  requests a pass unknown, 1,300 tokens/s,")
+
+
 def test_idle_is_known_never_guessed() -> None:
     quiet = ROW | {"running_requests": 0.0, "generation_tokens_per_second": 0.0}
     assert minute_line(quiet) == "09:52 UTC  idle"

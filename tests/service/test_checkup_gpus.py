@@ -98,6 +98,21 @@ def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: 
     assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, " in check.fix
 
 
+def test_what_is_not_exported_is_said_once_and_nothing_unread_is_ok(shared_data: Path) -> None:
+    names = tuple(n for n in FAMILIES if "EVENT_REASONS" not in n and "THROTTLE_REASONS" not in n)
+    found = _checked(shared_data, dcgm_page(_gpus(2), families=names), namespace="ml", pod="p")
+    (check,) = [c for c in found.checks if "_REASONS" in c.what]
+    assert check.status == "WARNING"
+    assert "not exported" in check.what
+
+
+def test_what_a_gpu_cannot_measure_is_off_and_not_ok(shared_data: Path) -> None:
+    gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
+    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
+    assert [c.status for c in found.checks if c.what.startswith("gpu_power_watts: ")] == ["off"]
+    assert not [c for c in found.checks if c.status == "ok" and "not supported" in c.what]
+
+
 def test_a_sentinel_is_told_with_its_reason(shared_data: Path) -> None:
     gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
     found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")

@@ -66,6 +66,45 @@ def test_the_worst_of_several_is_quoted(shared_data: Path) -> None:
     )
 
 
+def _scaled(shared_data: Path, listed: frozenset[str] | None) -> Checkup:
+    """b:1 was last scraped 167 s ago, and no interval of it is known."""
+    plan = plan_with()
+    page = page_text(shared_data)
+    scrapes = pl.concat([scrapes_of({"a:1": page}, ago(10)), scrapes_of({"b:1": page}, ago(167))])
+    source = _source(intervals={"a:1": 15.0}, listed=listed)
+    targets = targets_of(plan, "a:1", "b:1")
+    return checkup(scrapes, targets, plan, False, now=NOW, sources=[source])
+
+
+def test_a_target_that_its_source_does_not_list_is_a_warning(shared_data: Path) -> None:
+    found = _scaled(shared_data, frozenset({"a:1", "node:9100"}))
+    check = _only(found)
+    assert (check.status, check.disables) == ("WARNING", ())
+    assert check.what == "1 of 2 (b:1): not listed by prometheus 0 for 167 s"
+    assert check.fix == "scaled down: nothing to do; else service discovery"
+    assert all(found.rules.values())
+    assert found.ready
+
+
+@pytest.mark.parametrize("listed", [None, frozenset({"a:1", "b:1"})])
+def test_a_target_that_is_listed_and_not_scraped_disables_every_rule(
+    shared_data: Path, listed: frozenset[str] | None
+) -> None:
+    found = _scaled(shared_data, listed)
+    check = _only(found)
+    assert (check.status, check.what) == ("MISSING", "1 of 2 (b:1): no scrape for 167 s")
+    assert not any(found.rules.values())
+
+
+def test_a_source_that_lists_none_of_its_servers_is_no_scale_down(shared_data: Path) -> None:
+    found = _checked(shared_data, _source(listed=frozenset({"node:9100"})), 100.0)
+    check = _only(found)
+    assert check.status == "MISSING"
+    assert check.what.endswith("; prometheus 0 lists none of its servers now")
+    assert check.fix == "look at the scraper and its service discovery"
+    assert not found.ready
+
+
 def test_scrapes_of_the_future(shared_data: Path) -> None:
     check = _only(_checked(shared_data, _source(), -30.0))
     assert check.status == "WRONG"
