@@ -15,6 +15,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
 from driftwatch.signals.scrapes_inside import scrape_facts
+from driftwatch.signals.stuck import waiting
 from driftwatch.signals.windows import SUMS
 
 _KEY = list(KEY_COLUMNS)
@@ -127,8 +128,7 @@ class Seen:
 
     def alive(self) -> pl.DataFrame:
         """``epochs`` with what was known before of requests and tokens."""
-        both = pl.all_horizontal(pl.col(c).is_not_null() for c in _PRESENT)
-        told = self.epochs.with_columns(pl.when(both).then(pl.col(c)).alias(c) for c in _PRESENT)
+        told = self.epochs.with_columns(waiting_requests=_waiting())
         return with_known(told, self.past.known, ALIVE)
 
 
@@ -199,6 +199,11 @@ def _with_numbers(here: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([known, numbered], how="diagonal")
 
 
+def _waiting() -> pl.Expr:
+    """Waiting requests beside running ones: unknown together, or beside none running alone."""
+    return pl.when(pl.col("running_requests").is_not_null()).then(waiting())
+
+
 def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
     """What these scrapes leave behind once everything before ``until`` is evaluated.
 
@@ -240,14 +245,11 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
 
 def _last_known(epochs: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> pl.DataFrame:
     """The last known values of each target, at its last scrape."""
-    filled = with_known(epochs, before, _KNOWN)
-    together = pl.all_horizontal(pl.col(c).is_not_null() for c in _PRESENT)
-    filled = filled.select(
-        "target",
-        "time",
-        *(c for c in _KNOWN if c not in _PRESENT),
-        *(pl.when(together).then(pl.col(c)).alias(c) for c in _PRESENT),
+    # whether anybody waited beside none is unknown, and counts as nobody for what comes next
+    present = epochs.with_columns(
+        waiting_requests=pl.coalesce(_waiting(), pl.col("running_requests") * 0.0)
     )
+    filled = with_known(present, before, _KNOWN).select("target", "time", *_KNOWN)
     partly = [c for c in _KNOWN if 0 < filled[c].null_count() < len(filled)]
     return (
         filled.with_columns(pl.col(c).forward_fill().over("target") for c in partly)

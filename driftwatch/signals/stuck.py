@@ -17,6 +17,17 @@ ALIVE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
+def waiting() -> pl.Expr:
+    """Waiting requests as far as somebody's presence asks for them.
+
+    The gauge, else its parts by reason. Where neither is on the page 0 beside running requests:
+    those alone are somebody; beside none NULL: whether anybody waits is unknown.
+    """
+    reasons = pl.col("waiting_capacity_requests") + pl.col("waiting_deferred_requests")
+    alone = pl.when(pl.col("running_requests") > 0).then(pl.lit(0.0))
+    return pl.coalesce("waiting_requests", reasons, alone)
+
+
 def seconds_since_last_token(
     epochs: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame
 ) -> pl.DataFrame:
@@ -24,7 +35,8 @@ def seconds_since_last_token(
 
     The clock starts at the last scrape that showed a new token, no request at all, a restart, or
     the first requests after none: an idle engine is not stuck, and neither is one whose first
-    request came while nobody looked.
+    request came while nobody looked. Where only running requests are known, none of them is taken
+    for none at all by the clock, so that the first after an idle hour is not stuck.
 
     Args:
         epochs: from ``with_epochs``.
@@ -33,14 +45,16 @@ def seconds_since_last_token(
 
     Returns:
         The windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape in
-        the window, or gauges or token counter missing) and ``alive_at``.
+        the window, or running requests, token counter or whether anybody waits unknown) and
+        ``alive_at``.
     """
     by = keys(epochs)
     tokens = pl.col("generation_tokens_total")
     grew = tokens > tokens.forward_fill().shift(1).over(by)
-    requests = pl.col("running_requests") + pl.col("waiting_requests")
-    idle = requests == 0
-    was_idle = requests.forward_fill().shift(1).over(by) == 0
+    requests = pl.col("running_requests") + waiting()
+    told = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
+    idle = told == 0
+    was_idle = told.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
         *(known.fill_null(False) for known in (grew, idle, was_idle)), "restarted"
     )

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_cases import KEY, at, grid, scrapes, windows
+from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
 
 from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.past import Past, joined, left_behind
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
 
 NOTHING = pl.DataFrame(schema=ALIVE_SCHEMA)
@@ -85,9 +86,44 @@ def test_without_its_inputs_it_is_unknown(missing: str) -> None:
     assert seconds(rows, (240, 300)) == [None]
 
 
-def test_the_waiting_gauge_missing_is_unknown() -> None:
+def test_without_the_waiting_gauge_running_requests_are_somebody() -> None:
     rows = [page(t, 100.0, 3.0, None) for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [290.0]
+
+
+def test_without_the_waiting_gauge_nobody_running_is_unknown() -> None:
+    rows = [page(t, 100.0, 0.0, None) for t in range(0, 300, 10)]
     assert seconds(rows, (240, 300)) == [None]
+
+
+def test_waiting_by_reason_stands_in_for_the_gauge() -> None:
+    reasons = {"waiting_capacity_requests": 1.0, "waiting_deferred_requests": 0.0}
+    rows = [page(t, 100.0, 0.0, None) | reasons for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [290.0]
+    nobody = dict.fromkeys(reasons, 0.0)
+    rows = [page(t, 100.0, 0.0, None) | nobody for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [0.0]
+
+
+@pytest.mark.parametrize("split", [None, 3500, 3590, 3600])
+def test_without_the_waiting_gauge_the_first_request_after_a_long_idle_is_not_stuck(
+    split: int | None,
+) -> None:
+    rows = [page(t, 100.0, 2.0, None) for t in (0, 15)]
+    rows += [page(t, 101.0, 0.0, None) for t in range(30, 3600, 10)]
+    rows += [page(t, 101.0, 1.0, None) for t in (3600, 3610)]
+    table = scrapes(rows)
+    seen = joined(table, Past())
+    if split is not None:  # evaluated up to there, and the rest with what that left behind
+        before = joined(table.filter(pl.col("time") < at(split)), Past())
+        past = left_behind(before, at(split), at(0))
+        seen = joined(table.filter(pl.col("time") >= at(split - 10)), past)
+    asked = seen.numbered(windows((3600, 3660)))
+    carried = pl.DataFrame([(HOST, "0", at(3490))], schema=ALIVE_SCHEMA, orient="row")
+    found = seconds_since_last_token(
+        seen.alive(), asked, seen.numbered(NOTHING if split is None else carried)
+    )
+    assert found["seconds_since_last_token"].to_list() == [10.0]
 
 
 def test_a_window_without_a_scrape_is_unknown() -> None:
