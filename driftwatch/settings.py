@@ -29,6 +29,7 @@ from driftwatch.settings_values import (
     SECRET,
     Count,
     File,
+    HeaderText,
     Labels,
     Name,
     Number,
@@ -77,7 +78,7 @@ class PrometheusSource(Part):
     step: Seconds = Field(15.0, description="distance of the points asked for, as scraped")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
-    tenant: str | None = Field(
+    tenant: HeaderText | None = Field(
         None, min_length=1, description="sent as X-Scope-OrgID (Mimir, Cortex, Thanos, Loki)"
     )
     ca_file: File | None = Field(None, description="authorities that its certificate is checked by")

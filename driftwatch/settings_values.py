@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -56,6 +58,15 @@ def _secret_http(secret: Secret) -> Secret:
     return secret
 
 
+def _header(text: str) -> str:
+    """What a header can hold; with a line end in it one request would become two."""
+    if not all(" " <= one <= "~" or "\xa0" <= one <= "\xff" for one in text):
+        raise ValueError("a header cannot hold control characters, nor any outside of Latin-1")
+    if text != text.strip():
+        raise ValueError("a header cannot begin or end with a space")
+    return text
+
+
 def _below(path: Path, info: ValidationInfo) -> Path:
     base = (info.context or {}).get("base")
     expanded = path.expanduser()
@@ -65,6 +76,7 @@ def _below(path: Path, info: ValidationInfo) -> Path:
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Url = Annotated[str, AfterValidator(_http)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
+HeaderText = Annotated[str, AfterValidator(_header)]
 File = Annotated[Path, AfterValidator(_below)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63)]
 Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
@@ -91,7 +103,8 @@ def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
     """A secret, from its file at this moment; None where neither is given.
 
     Raises:
-        ConfigError: the file cannot be read or is empty.
+        ConfigError: the file cannot be read, is empty, or holds more than one line or another
+            control character, which no header, URL or password can.
     """
     if inline is not None:
         return inline.get_secret_value()
@@ -104,6 +117,10 @@ def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
         raise _unusable(file, "unreadable", f"it cannot be read: {reason.lower()}") from None
     if not secret:
         raise _unusable(file, "empty", "it is empty")
+    if len(secret.splitlines()) > 1:
+        raise _unusable(file, "value", "it has several lines")
+    if any(unicodedata.category(character) == "Cc" for character in secret):
+        raise _unusable(file, "value", "it holds a control character")
     return secret
 
 
@@ -118,6 +135,13 @@ def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
         return _http(url)
     except ValueError as error:
         raise _unusable(file or Path(), "value", str(error)) from None
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret replaced, longest first."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, SECRET)
+    return text
 
 
 def _unusable(file: Path, code: str, reason: str) -> ConfigError:

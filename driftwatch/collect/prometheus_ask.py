@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
@@ -16,7 +17,7 @@ from urllib3.util.retry import Retry
 from driftwatch.collect.prometheus_numbers import Answers, Numbered, answers, numbered
 from driftwatch.collect.prometheus_points import Heads, Known, Points
 from driftwatch.collect.prometheus_query import Grid
-from driftwatch.collect.prometheus_session import PrometheusSession
+from driftwatch.collect.prometheus_session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -27,6 +28,9 @@ from driftwatch.errors import (
     Unavailable,
     UsageError,
 )
+from driftwatch.settings_values import SECRET, redact
+
+_START = 16  # characters of a secret that give it away
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,6 +72,8 @@ class PrometheusAsker:
         if bearer_token is not None and basic_auth is not None:
             raise UsageError("give a bearer token or a user with a password, not both")
         self._bearer_token = bearer_token
+        self._secrets = _secrets(url, basic_auth)
+        self._token: str | None = None
         self._timeout_seconds = timeout_seconds
         self._session = PrometheusSession(total_seconds=timeout_seconds, verify=verify)
         self._api = PrometheusConnect(
@@ -82,7 +88,7 @@ class PrometheusAsker:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the last answer warned of."""
-        return self._session.warnings
+        return tuple(self._redacted(warning) for warning in self._session.warnings)
 
     def instant(self, text: str, at: datetime) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each series at one time, in the API's order.
@@ -182,12 +188,26 @@ class PrometheusAsker:
             token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
         except ConfigError as error:  # its file was there when the service started
             raise AuthFailed(f"no bearer token: {error.message}") from error
+        self._token = token
         if token is not None:
             self._api.headers["Authorization"] = f"Bearer {token}"
         try:
             return ask()
-        except requests.RequestException as error:  # an address or header that cannot be sent
-            raise Unavailable(str(error)[:200]) from error
+        except SourceError as error:  # a server may say what it was sent
+            told = self._redacted(error.message)
+            if told == error.message:
+                raise
+            raise type(error)(told, help_text=error.help_text) from None
+        except requests.RequestException:  # its text may hold a header or the address
+            raise Unavailable(UNSENDABLE) from None
+
+    def _redacted(self, text: str) -> str:
+        secrets = [*self._secrets, self._token or ""]
+        text = redact(text, secrets)
+        for start in (secret[:_START] for secret in secrets if len(secret) > _START):
+            if start in text:  # a long one at the end of what was cut short
+                text = text.partition(start)[0] + SECRET
+        return text
 
 
 @dataclass(slots=True)
@@ -276,17 +296,34 @@ class RangeAsker:
 
 def _host(url: str) -> str:
     """host:port of an address, without a user and password in it."""
+    # with a slash in a password the parts are not what they seem: nothing before the last @
+    told = repr(url if "@" not in url else f"{SECRET}@{url.rpartition('@')[2]}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{url!r} is not an address: {error}") from None
+        why = f": {error}" if "@" not in url else ""
+        raise UsageError(f"{told} is not an address{why}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(
-            f"{url!r} is not an http or https address", help_text="give http://host:9090"
+            f"{told} is not an http or https address", help_text="give http://host:9090"
         )
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{port}" if port else host
+
+
+def _secrets(url: str, basic_auth: tuple[str, str] | None) -> tuple[str, ...]:
+    """Texts that no message may hold: passwords, and what is sent of them."""
+    pairs = [] if basic_auth is None else [basic_auth]
+    said = urlsplit(url)
+    found = []
+    if said.password:
+        found.append(said.password)
+        pairs.append((unquote(said.username or ""), unquote(said.password)))
+    for user, password in pairs:
+        both = f"{user}:{password}".encode("latin-1", "replace")
+        found += [password, base64.b64encode(both).decode()]
+    return tuple(found)
 
 
 def _seconds(milliseconds: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import requests
+from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.endable import EndableAdapter
@@ -35,6 +36,10 @@ MAX_BODY_BYTES = 256 * 2**20
 _CHUNK_BYTES = 2**20
 _ERROR_BODY_BYTES = 64 * 1024  # of an error answer: enough for its message
 _TOLD_CHARACTERS = 300
+
+UNSENDABLE = "the address, the credentials or a header cannot be sent as they are"
+
+_NOT_SENT = (InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, UnicodeError)
 
 # endpoint → what its answer must be; the others answer with ``data`` of their own
 _RANGE = "query_range"
@@ -160,6 +165,8 @@ class PrometheusSession(requests.Session):
                 answer.scan = Scan(self.known) if ok and _endpoint(url) == _RANGE else None
                 limit = self._body_bytes if ok else None
                 answer._content = self._body(response, limit, answer.scan)
+        except _NOT_SENT:  # their texts hold the header or the address, secrets and all
+            raise Unavailable(UNSENDABLE) from None
         except (requests.RequestException, HTTPError, OSError) as error:
             raise Unavailable(self._why(error)) from error
         finally:

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import clean, cut
-
-SECRET = "<secret>"  # noqa: S105 - what is printed in its place
+from driftwatch.settings_values import redact
 
 # a receiver that asks for longer is tried again after this long
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
@@ -74,13 +73,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except (ValueError, TypeError):
         return None
     return min(max(0.0, wait.total_seconds()), LONGEST_RETRY_AFTER_SECONDS)
-
-
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret replaced, longest first."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, SECRET)
-    return text
 
 
 def url_secrets(url: str) -> tuple[str, ...]:

@@ -410,3 +410,33 @@ def test_settings_do_not_change(tmp_path: Path) -> None:
     settings = load(tmp_path, SMALLEST)
     with pytest.raises(ValueError, match="frozen"):
         settings.interval = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("content", ["CANARY\nCANARY", "CANARY\x00", "CAN\x1bARY", "CAN\x85ARY"])
+def test_a_secret_of_several_lines_is_refused_by_its_file(tmp_path: Path, content: str) -> None:
+    settings = load(tmp_path, FULL)
+    api, hook = settings.sources[0], settings.receivers[1].webhook
+    assert isinstance(api, PrometheusSource) and api.basic_auth is not None and hook is not None
+    token = PrometheusSource.model_validate(
+        {"prometheus": "http://p:9090", "bearer_token_file": tmp_path / "token"}
+    )
+    reads = {
+        "password": api.basic_auth.read_password,
+        "token": token.read_bearer_token,
+        "hook.key": hook.read_secret,
+    }
+    for name, read in reads.items():
+        (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")
+        with pytest.raises(ConfigError) as caught:
+            read()
+        (problem,) = caught.value.problems
+        assert (problem.path, problem.code) == (str(tmp_path / name), "value")
+        assert "several lines" in problem.message or "a control character" in problem.message
+        assert "CAN" not in str(caught.value) + render_problems(caught.value.problems)
+
+
+@pytest.mark.parametrize("tenant", [r"CANARY\nHost: x", r"CANARY\0", "CANARY\u20ac", " CANARY"])
+def test_a_tenant_is_what_a_header_can_hold(tmp_path: Path, tenant: str) -> None:
+    found = problems(tmp_path, f'sources: [{{prometheus: "http://p:9090", tenant: "{tenant}"}}]\n')
+    assert "a header cannot" in repr(found)
+    assert "CANARY" not in repr(found)

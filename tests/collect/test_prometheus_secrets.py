@@ -1,0 +1,154 @@
+"""Whatever goes wrong: no message holds a token, a password or an address with one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.errors import AuthFailed, SourceError, Unavailable, UsageError
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.prometheus_api import PrometheusApi, refused
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+CANARY = "canary-4711"
+SENT = base64.b64encode(f"user:{CANARY}".encode()).decode()
+
+CREDENTIALS: list[dict[str, Any]] = [
+    {"bearer_token": CANARY},
+    {"bearer_token": lambda: CANARY},
+    {"basic_auth": ("user", CANARY)},
+    {"headers": {"X-Scope-OrgID": "team"}, "bearer_token": CANARY},
+]
+UNSENDABLE: list[dict[str, Any]] = [
+    {"bearer_token": f"{CANARY}\n{CANARY}"},
+    {"bearer_token": f" \t{CANARY}\r\nHost: x"},
+    {"bearer_token": f"{CANARY}\u20ac"},
+    {"basic_auth": ("user", f"{CANARY}\u20ac")},
+    {"headers": {"X-Scope-OrgID": f"{CANARY}\n"}},
+    {"headers": {"X-Scope-OrgID": f" {CANARY}"}},
+]
+SAYS = f"bad credentials 'Bearer {CANARY}', 'Basic {SENT}'"
+ANSWERS = [
+    Answer(401, json.dumps({"status": "error", "errorType": "auth", "error": SAYS})),
+    Answer(503, json.dumps({"status": "error", "errorType": "auth", "error": SAYS})),
+    refused(SAYS),
+    refused(f"query timed out: {SAYS}", 422),
+    Answer(302, "", {"Location": f"http://user:{CANARY}@elsewhere.invalid/"}),
+    Answer(200, f"{CANARY} is not JSON"),
+    Answer(200, '{"status":"success","data":{"resultType":"' + CANARY + '","result":[]}}'),
+    Answer(0, hang=True),
+]
+
+
+def _told(error: BaseException) -> str:
+    """All that a log shows of an error."""
+    return "".join(traceback.format_exception(error)) + repr(error) + str(error)
+
+
+def _refusal(address: str, options: Mapping[str, Any]) -> SourceError:
+    asker = PrometheusAsker(address, timeout_seconds=0.5, **options)
+    with pytest.raises(SourceError) as caught:
+        asker.instant("up", T0)
+    asker.close()
+    return caught.value
+
+
+@pytest.mark.parametrize("options", UNSENDABLE, ids=repr)
+def test_what_cannot_be_sent_is_named_and_not_shown(options: dict[str, Any]) -> None:
+    with PrometheusApi([]) as api:
+        error = _refusal(api.address, options)
+        assert api.requests == []
+    assert type(error) is Unavailable
+    assert "credentials or a header cannot be sent" in error.message
+    assert CANARY not in _told(error)
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda one: f"{one.status} {one.body[:20]!r}")
+@pytest.mark.parametrize("options", CREDENTIALS, ids=lambda one: " ".join(one))
+def test_what_a_server_says_of_them_is_not_told(options: dict[str, Any], answer: Answer) -> None:
+    with PrometheusApi([]) as api:
+        api.faults = [("up", answer)]
+        error = _refusal(api.address, options)
+        assert api.asked
+    assert CANARY not in _told(error)
+    assert "basic_auth" not in options or SENT not in _told(error)
+
+
+def test_a_long_token_that_was_cut_short_is_not_told_either() -> None:
+    token = "".join(f"{number:04d}" for number in range(250))
+    with PrometheusApi([]) as api:
+        api.faults = [("up", refused(f"no such token: {token}"))]
+        error = _refusal(api.address, {"bearer_token": token})
+    assert error.message == "answers 400: bad_data: no such token: <secret>"
+
+
+@pytest.mark.parametrize("answer", ANSWERS[:4], ids=lambda one: str(one.status))
+def test_nor_of_those_in_an_address(answer: Answer) -> None:
+    with PrometheusApi([]) as api:
+        api.faults = [("up", answer)]
+        address = api.address.replace("//", f"//user:{CANARY}@")
+        error = _refusal(address, {})
+        (request, *_) = api.requests
+    assert request.headers["authorization"] == f"Basic {SENT}"
+    assert CANARY not in _told(error)
+    assert SENT not in _told(error)
+
+
+def test_nobody_listens_at_an_address_with_a_password() -> None:
+    with PrometheusApi([]) as api:
+        address = api.address.replace("//", f"//user:{CANARY}@")
+    error = _refusal(address, {})
+    assert error.message == "connection refused"
+    assert CANARY not in _told(error)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://user:{CANARY}@host:99999",
+        f"http://user:{CANARY}/x@host:9090",
+        f"ftp://user:{CANARY}@host",
+        f"user:{CANARY}@host:9090",
+        f"http://user:{CANARY}@",
+        f"http://user:{CANARY}@[::1",
+    ],
+)
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        PrometheusAsker(address)
+    assert CANARY not in _told(caught.value)
+
+
+def test_neither_rows_nor_problems_nor_logs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with PrometheusApi([]) as api:
+        for options in (*UNSENDABLE, *CREDENTIALS):
+            api.faults = [("up{", ANSWERS[0])]
+            source = PrometheusSource(api.address, selector={"job": "vllm"}, **options)
+            found = source.collect(T0, T0 + timedelta(minutes=1))
+            source.close()
+            assert found.silent is not None
+            assert CANARY not in str(found) + repr(found)
+        api.faults, api.warnings = [], [SAYS]
+        source = PrometheusSource(api.address, selector={}, bearer_token=CANARY)
+        found = source.collect(T0, T0 + timedelta(minutes=1))
+        source.close()
+    assert "Partial: bad credentials 'Bearer <secret>'" in str(found.problems)
+    assert CANARY not in str(found) + caplog.text
+
+
+def test_a_refusal_keeps_its_kind_and_says_what_it_may() -> None:
+    with PrometheusApi([]) as api:
+        api.faults = [("up", ANSWERS[0])]
+        error = _refusal(api.address, {"bearer_token": CANARY})
+    assert type(error) is AuthFailed
+    assert error.message.startswith("answers 401: auth: bad credentials 'Bearer <secret>'")
