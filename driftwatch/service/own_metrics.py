@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from driftwatch import __version__
 from driftwatch.clock import SystemClock
+from driftwatch.service.incident_metrics import IncidentMetrics
 from driftwatch.service.target_metrics import TargetMetrics
 
 
@@ -21,6 +22,7 @@ class OwnMetrics:
     Attributes:
         registry: what ``/metrics`` serves.
         per_target: the newest minute of evidence.
+        incidents: those that are open.
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
@@ -81,12 +83,6 @@ class OwnMetrics:
         self.problems = Counter(
             "driftwatch_source_problems", "What sources could not read.", registry=registry
         )
-        self.incidents = Gauge(
-            "driftwatch_incidents_open",
-            "Open incidents.",
-            ["severity", "state"],
-            registry=registry,
-        )
         self.unknown = Gauge(
             "driftwatch_rule_unknown_targets",
             "Targets for which a rule has no verdict in the last minute.",
@@ -106,3 +102,5 @@ class OwnMetrics:
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         registry.register(self.per_target)
+        self.incidents = IncidentMetrics()
+        registry.register(self.incidents)

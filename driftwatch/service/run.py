@@ -284,9 +284,7 @@ class Service:
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
         metrics.problems.inc(len(outcome.problems))
-        metrics.incidents.clear()
-        for incident in state.incidents.values():
-            metrics.incidents.labels(incident.severity, incident.state).inc()
+        metrics.incidents.note(state.incidents.values())
         if len(outcome.rows):
             latest = outcome.rows["end"] == outcome.rows["end"].max()
             for rule in outcome.verdicts.columns:

@@ -196,6 +196,7 @@ def test_own_metrics_and_probes(
     assert "driftwatch_targets 1.0" in page
     assert 'driftwatch_ticks_total{result="complete"} 36.0' in page
     assert 'driftwatch_scrapes_total{result="ok"} 36.0' in page
+    assert 'driftwatch_incidents_open{severity="page",state="firing"} 0.0' in page
 
 
 def test_the_key_names_the_engine_not_the_model() -> None:
