@@ -26,6 +26,8 @@ _OTHER: Mapping[str, str] = {
     "gpu_clock_event_reasons": "clock_event_reasons",
     "gpus_lost": "lost",
 }
+# what a person finds a GPU by
+_IDENTITY = ("gpu", "hostname", "uuid", "mig_instance")
 READ = {**_MEANS, **_OTHER}
 
 
@@ -58,6 +60,7 @@ _SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(_MEANS, pl.Float64),
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
+    "gpus_lost_names": pl.String,
     **{f"known_{name}": pl.Int64 for name in READ},
     **{f"why_{name}": pl.String for name in READ},
 }
@@ -122,6 +125,7 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
         .bitwise_or(),
         pl.col("lost").drop_nulls().last(),
         pl.col("mig_profile").drop_nulls().last(),
+        pl.col(*_IDENTITY).drop_nulls().last(),
         pl.col("late_seconds").first(),
         *(pl.col(f"origin_{c}").drop_nulls().last() for c in dict.fromkeys(READ.values())),
         readings=pl.len(),
@@ -131,7 +135,7 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
         [*key, "full", "readings", "exporter"], descending=[False, False, True, True, False]
     )
     return told.group_by(key, maintain_order=True).agg(
-        pl.col([*read, "mig_profile"]).drop_nulls().first(),
+        pl.col([*read, "mig_profile", *_IDENTITY]).drop_nulls().first(),
         pl.col("lost").max(),
         pl.col("late_seconds").first(),
         *(pl.col(f"origin_{c}").drop_nulls().first() for c in dict.fromkeys(READ.values())),
@@ -147,10 +151,12 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         .first()
         for name, column in READ.items()
     }
+    lost = _named().filter(pl.col("lost") > 0)
     found = devices.group_by("window", maintain_order=True).agg(
         **{name: pl.col(column).mean() for name, column in _MEANS.items()},
         mask=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
         gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
+        gpus_lost_names=pl.when(lost.len() > 0).then(lost.sort().str.join("; ")),
         gpus=pl.len(),
         late_seconds=pl.col("late_seconds").first(),
         profiles=pl.col("mig_profile").drop_nulls().unique().sort().str.join(", "),
@@ -163,6 +169,14 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
             pl.col("mask").replace_strict(words, return_dtype=pl.String)
         )
     )
+
+
+def _named() -> pl.Expr:
+    """``2 on node-1, GPU-...``: which GPU it is, as far as it is told."""
+    index, host = pl.col("gpu").cast(pl.String), pl.col("hostname")
+    at = pl.when(host.is_null()).then(index).otherwise(pl.format("{} on {}", index, host))
+    mig = pl.format("MIG {}", pl.col("mig_instance"))
+    return pl.concat_str(pl.coalesce(at, host), "uuid", mig, separator=", ", ignore_nulls=True)
 
 
 def _counted(inside: pl.DataFrame) -> pl.DataFrame:

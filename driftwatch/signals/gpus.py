@@ -40,8 +40,9 @@ def gpu_columns(
     Returns:
         ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
         ``gpu_clock_event_reasons``, ``gpus_lost``; NULL where nothing is known. Besides these
-        ``gpus_found`` (of the server, as read), ``gpus_found_origin``, and ``gpu_reasons``: a JSON
-        object, column → why it is unknown or what is special about it.
+        ``gpus_found`` (of the server, as read), ``gpus_found_origin``, ``gpus_lost_names`` (index,
+        host and UUID of each), ``gpus_of_server`` (declared, else found), and ``gpu_reasons``: a
+        JSON object, column → why it is unknown or what is special about it.
     """
     known = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
     asked = windows.select("instance", "start", "end")
@@ -57,6 +58,7 @@ def gpu_columns(
     )
     rows = rows.with_columns(
         gpu_count=pl.coalesce("gpus_declared", "gpus_found") / pl.col("engines"),
+        gpus_of_server=pl.coalesce("gpus_declared", "gpus_found"),
         gpu_count_source=source_text(),
         gpu_reasons=reasons_json(READ, _unread(links, gpus)),
     )
@@ -69,7 +71,7 @@ def gpu_columns(
     ).select(wanted)
 
 
-_EXTRA = ("gpus_found", "gpus_found_origin", "gpu_reasons")
+_EXTRA = ("gpus_found", "gpus_found_origin", "gpus_lost_names", "gpus_of_server", "gpu_reasons")
 
 
 def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:

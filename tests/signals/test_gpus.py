@@ -340,12 +340,26 @@ def test_lost_is_what_the_newest_reading_says() -> None:
     assert one([reading(lost=None)])["gpus_lost"] is None
 
 
+def test_a_lost_gpu_is_named_as_far_as_it_is_told() -> None:
+    told = [
+        reading(uuid="GPU-b", gpu="1", hostname="node-1", lost=True),
+        reading(uuid="GPU-c", gpu="2", hostname="node-1", lost=True, mig_instance="3"),
+        reading(uuid="GPU-a", gpu="0", hostname="node-1"),
+    ]
+    row = one(told)
+    assert row["gpus_lost_names"] == "1 on node-1, GPU-b; 2 on node-1, GPU-c, MIG 3"
+    assert row["gpus_of_server"] == 3
+    bare = reading(uuid=None, gpu="5", hostname=None, lost=True)
+    assert one([bare])["gpus_lost_names"] == "5"
+    assert one([reading()])["gpus_lost_names"] is None
+
+
 def test_unknown_is_never_zero() -> None:
     row = one([reading(**dict.fromkeys(READ))])
     assert counted(row) == (1.0, "DCGM by pod")
-    columns = [c for c in row if c.startswith(("gpu_", "gpus_lost")) and "count" not in c]
-    assert {row[c] for c in columns if c != "gpu_reasons"} == {None}
-    assert set(reasons_of(row["gpu_reasons"])) >= {c for c in columns if c != "gpu_reasons"}
+    columns = {c for c in row if c.startswith(("gpu_", "gpus_lost")) and "count" not in c}
+    assert {row[c] for c in columns - {"gpu_reasons"}} == {None}
+    assert set(reasons_of(row["gpu_reasons"])) >= columns - {"gpu_reasons", "gpus_lost_names"}
 
 
 # the whole
