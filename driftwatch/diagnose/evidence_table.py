@@ -347,6 +347,8 @@ def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 _EXTRA = (
     "gpu_reasons",
+    "gpus_lost_names",
+    "gpus_of_server",
     "model_name",
     "cache_config",
     "first_time",
