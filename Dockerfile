@@ -1,4 +1,4 @@
-# docker build -t driftwatch:0.1.0 .
+# docker build -t driftwatch:0.2.0 .
 # What is installed is what requirements.lock names, each file checked against its hash.
 
 FROM python:3.11.13-slim-bookworm AS build
@@ -22,6 +22,8 @@ FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="driftwatch" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/driftwatch /opt/driftwatch
+# the shipped rules at a place to name: rules: [/opt/driftwatch/rules, own rules]
+COPY --from=build /src/rules /opt/driftwatch/rules
 # threads of Polars and of numpy: else as many as the node has processors, whatever the pod may use
 ENV PATH=/opt/driftwatch/bin:$PATH \
     POLARS_MAX_THREADS=4 \

@@ -44,7 +44,9 @@ class IncidentMetrics(Collector):
     def note(self, incidents: Iterable[Incident]) -> None:
         """Take the incidents of a complete tick; resolved ones are left out."""
         still = sorted((i for i in incidents if i.state != "resolved"), key=_urgency)
-        count = Counter((incident.severity, incident.state) for incident in still)
+        count: Counter[tuple[str, str]] = Counter(
+            (incident.severity, incident.state) for incident in still
+        )
         # a rule's own labels may make two alike; a page with a series twice is refused as a whole
         shown = dict.fromkeys(_values(incident) for incident in still[:MOST_INCIDENTS])
         # one assignment: a scrape sees the tick before or this one

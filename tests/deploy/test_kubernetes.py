@@ -16,6 +16,9 @@ from click.testing import CliRunner
 from deploy_cases import DEPLOY, ROOT, documents, known_options, kustomizations, kustomized, merged
 from ruamel.yaml import YAML
 
+from driftwatch import __version__
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.configured import plan_of_settings
 from driftwatch.settings import ENVIRONMENT, load_settings
 
 FOLDER = DEPLOY / "kubernetes"
@@ -298,7 +301,7 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
     mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
 
     def moved(text: str) -> str:
-        return re.sub(r"(?<![\w.-])(/(?:etc|var)/[\w-]+)", rf"{tmp_path}\1", text)
+        return re.sub(r"(?<![\w.-])(/(?:etc|var|opt)/[\w-]+)", rf"{tmp_path}\1", text)
 
     for path, volume in mounts.items():
         inside = tmp_path / path.lstrip("/")
@@ -308,13 +311,56 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
                 (inside / name).write_text(moved(text))
         if "secret" in volume:
             (inside / "slack.url").write_text("https://hooks.slack.example/services/T/B/x")
+    # the image has the shipped rules there
+    assert (
+        "COPY --from=build /src/rules /opt/driftwatch/rules\n" in (ROOT / "Dockerfile").read_text()
+    )
+    shutil.copytree(ROOT / "rules", tmp_path / "opt/driftwatch/rules")
     config = tmp_path / container["args"][-1].lstrip("/")
     settings = load_settings(config, environ={})
     assert [receiver.name for receiver in settings.receivers] == ["oncall"]
+    # no shipped rule is lost to rules of one's own, and none of those comes without being asked for
+    used = {rule.id: rule for rule in plan_of_settings(settings).rules}
+    ours = load_rulebook().rules
+    assert {rule.id: rule.enabled for rule in ours}.items() <= {
+        name: rule.enabled for name, rule in used.items()
+    }.items()
+    more = set(used) - {rule.id for rule in ours}
+    assert more == ({"QueueLong"} if folder == FULL else set())
+    assert not any(used[name].enabled for name in more)
     ran = CliRunner().invoke(command, ["-c", str(config)], standalone_mode=False)
     assert (ran.exception, ran.return_value or 0) == (None, 0), ran.output
     environment = {v["name"]: v["value"] for v in container["env"]}
     assert str(Path(environment["DRIFTWATCH_DATABASE"]).parent) in mounts
+
+
+def test_images_carry_this_version() -> None:
+    files = [ROOT / "Dockerfile", ROOT / "docs/deploy.md", *FOLDER.rglob("*.yaml")]
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    tags = [
+        tag
+        for text in texts
+        for tag in re.findall(r"(?:driftwatch:|newTag: )([0-9]+\.[\w.-]*)", text)
+    ]
+    assert set(tags) == {__version__}
+    assert len(tags) >= 6
+
+
+def test_what_the_docs_apply_is_an_overlay_with_an_image_of_ones_own() -> None:
+    """The base's image is a placeholder that nobody can pull."""
+    docs = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    applied = re.findall(r"kubectl apply -k (\S+)", docs)
+    assert applied == ["deploy/kubernetes/overlays/YOURS"]
+    assert docs.index(f"cp -r deploy/kubernetes/overlays/full {applied[0]}") < docs.index(
+        f"kubectl apply -k {applied[0]}"
+    )
+    (block,) = re.findall(r"^images:\n(?:  .*\n)+", docs, flags=re.M)
+    (image,) = YAML(typ="safe").load(block)["images"]
+    (text,) = documents(FULL / "kustomization.yaml")
+    (shipped,) = text["images"]
+    assert (image["name"], image["newTag"]) == (shipped["name"], shipped["newTag"])
+    for _, container in _containers(kustomized(FULL)):
+        assert container["image"].split(":")[0] == image["name"]
 
 
 def _kubectl_kustomize(folder: Path) -> list[Any] | None:
