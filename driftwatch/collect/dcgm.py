@@ -40,8 +40,10 @@ READ_NAMES: Mapping[str, int] = {**DCGM_NAME_INDEX, LOST_NAME: LOST_INDEX}
 
 _UUID = ("UUID", "uuid")  # the second with --use-old-namespace
 _HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by relabelling
-_POD = ("pod", "pod_name")
-_NAMESPACE = ("namespace", "pod_namespace")
+# the last ones by relabelling, as Prometheus' own example of Kubernetes does
+_POD_OF_SCRAPE = ("kubernetes_pod_name", "kubernetes_pod")
+_POD = ("pod", "pod_name", *_POD_OF_SCRAPE)
+_NAMESPACE = ("namespace", "pod_namespace", "kubernetes_namespace")
 _CONTAINER = ("container", "container_name")
 _EXPORTED = ("exported_pod", "exported_namespace", "exported_container")
 
@@ -60,6 +62,7 @@ class Gpu(NamedTuple):
     namespace: str | None
     pod: str | None
     container: str | None
+    cluster: str | None = None
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -120,6 +123,7 @@ def gpu_of(
         namespace=namespace,
         pod=pod,
         container=container,
+        cluster=labels.get("cluster") or None,
     )
 
 
@@ -140,17 +144,29 @@ def own_pods(
         series: labels of the exporter's series.
         up: labels of its ``up`` series, None where there is none.
     """
-    told = {pod for one in up or () if (pod := one.get("pod"))}
+    scrape = ("pod", *_POD_OF_SCRAPE)
+    told = {pod for one in up or () if (pod := _first(one, scrape))}
     for one in series:
-        pod = one.get("pod")
+        relabelled = _first(one, _POD_OF_SCRAPE)
+        pod = relabelled or one.get("pod")
         if not pod:
             continue
-        beside = any(one.get(name) for name in _EXPORTED)
+        # a relabelled name takes nothing from the workload's: they stand beside each other
+        beside = any(one.get(name) for name in (*_EXPORTED, *(("pod",) if relabelled else ())))
         named = "dcgm-exporter" in f"{pod} {one.get('container', '')}"
         hosts = (one.get("Hostname"), one.get("hostname"))
         if beside or (up is None and (named or pod in hosts)):
             told.add(pod)
     return frozenset(told)
+
+
+def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Namespace and pod of a target, as its scrape labelled it.
+
+    >>> pod_of({"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"})
+    ('ml', 'rag-0')
+    """
+    return _first(labels, _NAMESPACE), _first(labels, _POD)
 
 
 def _workload(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.dcgm import LOST_NAME, names_of, own_pods
+from driftwatch.collect.dcgm import LOST_NAME, names_of, own_pods, pod_of
 from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table
 from driftwatch.collect.dcgm_series import (
     NONE,
@@ -160,10 +160,10 @@ class DcgmPrometheusSource:
         for labels in new:
             of.setdefault(exporter_of(labels), []).append(labels)
         unsure = {
-            (exporter, labels["pod"])
+            (exporter, pod)
             for exporter, all_of_it in of.items()
             for labels in all_of_it
-            if labels.get("pod") and not labels.get("exported_pod")
+            if (pod := pod_of(labels)[1]) and not labels.get("exported_pod")
         }
         if not unsure <= self._sure:
             try:

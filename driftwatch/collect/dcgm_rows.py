@@ -18,12 +18,16 @@ from driftwatch.collect.gpu_schema import (
     GPU_FIELD_BY_COLUMN,
     GPU_FIELDS,
     GPU_SCHEMA,
+    INT32_BLANKS,
+    SHARE_OVER,
     TIME,
+    GpuField,
     empty_gpus,
 )
 
 # dcgm_structs.h: DCGM_FP64_BLANK, and one, two and three above it
 _FLOAT_BLANKS = 2.0**47 + np.arange(4)
+_MARK = "DCGM's mark for no value"
 _GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
 
 # One value for the whole board: under MIG an instance may lack it where the device has it.
@@ -39,7 +43,7 @@ _OF_THE_BOARD = (
 # nvmlDeviceGetUtilizationRates is not supported under MIG; DCGM then writes 0 or nothing
 _ZERO_UNDER_MIG = ("utilization_ratio", "memory_copy_utilization_ratio")
 
-_OK, _MISSING, _BLANK, _FLOAT_BLANK, _MIG_ZERO, _ODD = range(6)
+_OK, _MISSING, _BLANK, _FLOAT_BLANK, _INT32_BLANK, _MIG_ZERO, _ODD = range(7)
 
 _COLUMNS = tuple(field.column for field in GPU_FIELDS)
 _KEYS = ("exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time")
@@ -97,7 +101,7 @@ def gpu_table(
     raw, who, when, told = raw[:, kept], who[kept], when[kept], told[kept]
     codes = _judged(raw, there[:, kept], is_mig[kept])
     values = {
-        field.column: pl.Series(np.where(codes[i] == _OK, raw[i] * field.factor, np.nan))
+        field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
         .fill_nan(None)
         .alias(field.column)
         for i, field in enumerate(GPU_FIELDS)
@@ -115,6 +119,12 @@ def gpu_table(
         pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
     )
     return made.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
+
+
+def _in_base(field: GpuField, raw: _Floats) -> _Floats:
+    """Values in the base unit; a share that rounding put above the whole is the whole."""
+    value = raw * field.factor
+    return np.minimum(value, 1.0) if field.column.endswith("_ratio") else value
 
 
 def _lost(xid: pl.Series, told: pl.Series) -> pl.Series:
@@ -172,8 +182,9 @@ def _judged(raw: _Floats, there: _Bools, is_mig: _Bools) -> npt.NDArray[np.uint8
     with np.errstate(invalid="ignore"):
         codes[~np.isfinite(raw) | (raw < 0)] = _ODD
         for i, field in enumerate(GPU_FIELDS):
-            if field.column.endswith("_ratio"):
-                codes[i, raw[i] * field.factor > 1] = _ODD
+            over = SHARE_OVER if field.column.endswith("_ratio") else 0.0
+            codes[i, raw[i] * field.factor > field.most + over] = _ODD
+        codes[np.isin(raw, INT32_BLANKS)] = _INT32_BLANK
         codes[np.isin(raw, _FLOAT_BLANKS)] = _FLOAT_BLANK
         codes[np.isfinite(raw) & (raw >= BLANK_FROM)] = _BLANK
         for column in _ZERO_UNDER_MIG:
@@ -215,22 +226,24 @@ def _why(index: int, code: int, value: float | None, unread: Mapping[str, str]) 
     if code == _OK:
         return None
     if code == _BLANK:
-        return f"not supported: {name} is {BLANK_FROM:.3g} or more, DCGM's mark for no value"
+        return f"not supported: {name} is {BLANK_FROM:.3g} or more, {_MARK}"
     if code == _FLOAT_BLANK:
-        return f"not supported: {name} is {_FLOAT_BLANKS[0]:.3g}, DCGM's mark for no value"
+        return f"not supported: {name} is {_FLOAT_BLANKS[0]:.3g}, {_MARK}"
+    if code == _INT32_BLANK:
+        return f"not supported: {name} is {INT32_BLANKS[0]:.0f} to {INT32_BLANKS[-1]:.0f}, {_MARK}"
     if code == _MIG_ZERO:
         return f"not supported under MIG: {name} is 0 there whatever the load"
     if code == _ODD:
-        return f"{name} is {_odd(value)}"
+        return f"{name} is {_odd(value, field.why_most)}"
     return unread.get(field.column) or not_exported(field.column)
 
 
-def _odd(value: float | None) -> str:
+def _odd(value: float | None, why_most: str) -> str:
     if value is None or math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "infinite"
-    return f"{value:g}: {'negative' if value < 0 else 'above 100 %'}"
+    return f"{value:.12g}: {'negative' if value < 0 else why_most}"
 
 
 def not_exported(column: str) -> str:

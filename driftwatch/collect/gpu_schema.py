@@ -26,6 +26,8 @@ class GpuField:
         nvml_call: the NVML call that gives it, "" where NVML has none.
         meaning: one line.
         on_by_default: dcgm-exporter's shipped list of counters has it.
+        most: more than this cannot be, in the base unit; a share may be over it by SHARE_OVER.
+        why_most: what is wrong with more, as a reason says it.
     """
 
     column: str
@@ -34,9 +36,13 @@ class GpuField:
     nvml_call: str
     meaning: str
     on_by_default: bool = True
+    most: float = 1.0
+    why_most: str = "above 100 %"
 
 
 _MIB = 2.0**20
+# A share of a whole can be over it by what rounding adds, not by more; it is 1 then.
+SHARE_OVER = 0.01
 
 # Source: dcgm-exporter's etc/default-counters.csv and NVIDIA's DCGM field identifiers; NVML's
 # reference (nvml.h) for the calls. Units of DCGM: MHz, W, mJ, MiB, percent (DEV_*), 0–1 (PROF_*).
@@ -90,6 +96,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1e6,
         "nvmlDeviceGetClockInfo",
         "SM clock",
+        most=10e9,
+        why_most="above 10 GHz, which no GPU clock reaches",
     ),
     GpuField(
         "memory_clock_hertz",
@@ -97,6 +105,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1e6,
         "nvmlDeviceGetClockInfo",
         "memory clock",
+        most=10e9,
+        why_most="above 10 GHz, which no GPU clock reaches",
     ),
     GpuField(
         "power_watts",
@@ -104,6 +114,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1.0,
         "nvmlDeviceGetPowerUsage",
         "board power",
+        most=5e3,
+        why_most="above 5 kW, which no board draws",
     ),
     GpuField(
         "energy_joules_total",
@@ -111,6 +123,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1e-3,
         "nvmlDeviceGetTotalEnergyConsumption",
         "energy since the driver was loaded; a counter",
+        most=3.2e12,
+        why_most="above 3.2e12 J, which is 5 kW for 20 years",
     ),
     GpuField(
         "temperature_celsius",
@@ -118,6 +132,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1.0,
         "nvmlDeviceGetTemperature",
         "temperature of the GPU",
+        most=200.0,
+        why_most="above 200 degrees, which no GPU survives",
     ),
     GpuField(
         "framebuffer_used_bytes",
@@ -125,6 +141,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         _MIB,
         "nvmlDeviceGetMemoryInfo",
         "device memory in use; vLLM allocates ahead, so it says nothing of KV pressure",
+        most=2.0**42,
+        why_most="above 4 TiB, which no GPU has",
     ),
     GpuField(
         "framebuffer_free_bytes",
@@ -132,6 +150,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         _MIB,
         "nvmlDeviceGetMemoryInfo",
         "device memory that is free",
+        most=2.0**42,
+        why_most="above 4 TiB, which no GPU has",
     ),
     GpuField(
         "xid_code",
@@ -139,6 +159,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1.0,
         "",
         "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
+        most=9999.0,
+        why_most="above 9999, where no XID is",
     ),
     GpuField(
         "clock_event_reasons",
@@ -147,6 +169,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         "nvmlDeviceGetCurrentClocksEventReasons",
         "bit mask of why the clocks are what they are (nvml.h, nvmlClocksEventReason*)",
         on_by_default=False,
+        most=2.0**53,
+        why_most="above 2^53, where a float holds no mask",
     ),
 )
 GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in GPU_FIELDS}
@@ -154,12 +178,15 @@ GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in 
 # dcgm-exporter writes this and above for a field that the GPU does not support (dcgm_fields.h,
 # DCGM_INT64_BLANK 0x7ffffffffffffff0 and its neighbours, as a float).
 BLANK_FROM = 9.22e18
+# dcgm_structs.h: DCGM_INT32_BLANK, and one, two and three above it
+INT32_BLANKS = tuple(float(0x7FFFFFF0 + n) for n in range(4))
 
 GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "origin": pl.String,  # "DCGM" or "NVML"
     "exporter": pl.String,  # where it was read: host:port of the exporter, "nvml:<hostname>"
     "time": TIME,
     "hostname": pl.String,  # of the machine that holds the GPU, as the origin names it
+    "cluster": pl.String,  # label of that name: of the Prometheus that scraped; NULL: none
     "own_host": pl.Boolean,  # read by NVML in this process: ports are those of this machine
     "gpu": pl.String,  # index on its host
     "uuid": pl.String,  # of the physical GPU

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pynvml
 
-from driftwatch.collect.gpu_schema import BLANK_FROM, GPU_FIELDS
+from driftwatch.collect.gpu_schema import BLANK_FROM, GPU_FIELD_BY_COLUMN, GPU_FIELDS, SHARE_OVER
 from driftwatch.collect.nvml_calls import Unread
 
 # Asks one call: NVML's function and what it takes after the handle. Raises Unread.
@@ -69,8 +69,6 @@ _TOLD: Final[Mapping[str, _Told]] = {
     "framebuffer_free_bytes": _Told(lambda memory: float(memory.free), of_instance=True),
     "clock_event_reasons": _Told(float),
 }
-# A share of a whole can be over it by what rounding adds, not by more.
-_SHARE_OVER: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -118,15 +116,19 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
 
 
 def take(reading: Reading, column: str, value: float) -> None:
-    """The value, unless it is none: a blank of the driver, or a share beyond the whole."""
+    """The value, unless it is none: a blank of the driver, or more than can be."""
+    field = GPU_FIELD_BY_COLUMN[column]
     if not math.isfinite(value) or value >= BLANK_FROM:
         reading.leave(column, Unread(f"{value:g} is no value"))
     elif not column.endswith("_ratio"):
-        reading.values[column] = value
-    elif 0 <= value <= 1 + _SHARE_OVER:
+        if value > field.most:
+            reading.leave(column, Unread(f"{value:.12g} is {field.why_most}"))
+        else:
+            reading.values[column] = value
+    elif 0 <= value <= 1 + SHARE_OVER:
         reading.values[column] = min(value, 1.0)
     else:
-        reading.leave(column, Unread(f"{100 * value:g} % is no share"))
+        reading.leave(column, Unread(f"{100 * value:.12g} % is no share"))
 
 
 def _answer(ask: Ask, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.dcgm import pod_of
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.serving import merge
 from driftwatch.detect.reference import declared, no_reference
@@ -197,12 +198,14 @@ class Plan:
         for target in targets:
             pool, labels = self.pool_of(target), target.labels
             host, _, port = target.key.instance.rpartition(":")
+            namespace, pod_name = pod_of(labels)
             rows.append(
                 {
                     "instance": target.key.instance,
                     "engine": target.key.engine,
-                    "namespace": labels.get("namespace"),
-                    "pod": labels.get("pod"),
+                    "cluster": labels.get("cluster") or None,
+                    "namespace": namespace,
+                    "pod": pod_name,
                     "host": labels.get("hostname") or labels.get("node") or host or None,
                     "port": int(port) if port.isdecimal() else None,
                     "own_host": host.strip("[]") in self.own_hosts,

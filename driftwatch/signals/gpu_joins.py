@@ -8,16 +8,20 @@ GPU's process listens. For one server the first way that finds anything counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import polars as pl
 
 # the ways, in order of trust, as they are printed
 WAYS = ("pod", "hostname and UUID", "process")
+# GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
+LOOK_BACK = timedelta(minutes=2)
 
 # What is known of a target that can join it to its GPUs; one row per engine.
 GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
+    "cluster": pl.String,  # label of that name; NULL: none
     "namespace": pl.String,
     "pod": pl.String,
     "host": pl.String,  # hostname or node label, else the instance's host
@@ -48,7 +52,9 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The readings with ``instance``, ``device`` (a GPU or a MIG instance of one), ``way`` (its
         number in WAYS), ``share`` (of the GPU: 1 over those that share it), ``pods`` and
-        ``servers`` that share it; by instance and time.
+        ``servers`` that share it, ``clusters``: how many those servers are in; by instance and
+        time. A GPU that a pod's readings name comes with what exporters that know no pods read
+        of it.
     """
     readings = gpus.with_row_index("reading").with_columns(device=_device())
     found = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]
@@ -57,13 +63,57 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         for number, each in enumerate(found)
     )
     links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
-    links = links.with_columns(servers=pl.len().over("reading"))
+    links = links.join(
+        known.select("instance", target_cluster="cluster"), on="instance", maintain_order="left"
+    )
+    links = links.with_columns(
+        servers=pl.len().over("reading"),
+        clusters=pl.col("target_cluster").drop_nulls().n_unique().over("reading"),
+    ).drop("target_cluster")
     joined = links.join(_with_pods(readings), on="reading")
     # only the pod's own rows tell who else has the GPU; a declared GPU is the server's
     pods = pl.when(pl.col("way") == 0).then(pl.col("pods")).otherwise(1)
-    return joined.with_columns(pods=pods, share=1.0 / (pods * pl.col("servers"))).sort(
+    joined = joined.with_columns(pods=pods, share=1.0 / (pods * pl.col("servers")))
+    return pl.concat([joined, _told_elsewhere(readings, joined)]).sort(
         "instance", "time", "reading"
     )
+
+
+def _told_elsewhere(readings: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """What exporters that know no pods read of a pod's GPUs, rows of the links' columns.
+
+    A GPU is whose the exporter that names pods last said it to be; a lost one stays so, since it
+    is then no longer listed there.
+    """
+    of_pods = links.filter(pl.col("way") == 0)
+    near = readings.filter(pl.col("uuid").is_not_null()).join(
+        of_pods.select("device").unique(), on="device", how="semi"
+    )
+    naming = near.filter(pl.col("pod").is_not_null()).select("exporter", "device").unique()
+    bare = near.join(naming, on=["exporter", "device"], how="anti")
+    if bare.is_empty():
+        return links.clear()
+    told = (
+        near.join(naming, on=["exporter", "device"], how="semi")
+        .select("device", "exporter", "time", at="time")
+        .unique()
+        .sort("at", "exporter")
+        .rename({"exporter": "teller", "time": "told"})
+    )
+    met = bare.sort("time").join_asof(
+        told, left_on="time", right_on="at", by="device", check_sortedness=False
+    )
+    fresh = pl.col("time") - pl.col("told") <= LOOK_BACK
+    met = met.filter(fresh | (pl.col("lost").fill_null(False) & pl.col("told").is_not_null()))
+    whose = of_pods.select(
+        "instance",
+        "device",
+        *("way", "servers", "clusters", "pods", "share"),
+        teller="exporter",
+        told="time",
+    ).unique(["instance", "device", "teller", "told"], maintain_order=True)
+    found = met.join(whose, on=["device", "teller", "told"])
+    return found.select(pl.col(name).cast(links.schema[name]) for name in links.columns)
 
 
 def _device() -> pl.Expr:
@@ -73,6 +123,21 @@ def _device() -> pl.Expr:
         pl.when(pl.col("mig_instance").is_null())
         .then(whole)
         .otherwise(pl.concat_str(whole, pl.lit("/"), "mig_instance"))
+    )
+
+
+def node() -> pl.Expr:
+    """The machine that a reading's GPU is in, of a window's rows: its name, exporter and cluster.
+
+    Exporters that show the same GPU are on one machine; the names of machines repeat in clusters.
+    """
+    of = ("window", "device")
+    return pl.concat_str(
+        _short("hostname").drop_nulls().first().over(of),
+        pl.format("({})", pl.col("exporter").min().over(of)),
+        pl.format("in {}", pl.col("cluster").drop_nulls().first().over(of)),
+        separator=" ",
+        ignore_nulls=True,
     )
 
 
@@ -95,16 +160,22 @@ def _with_pods(readings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Namespace and pod; the pod alone where a side has no namespace and one is in question."""
-    told = readings.select("reading", "namespace", "pod").drop_nulls("pod")
-    wanted = known.select("instance", "namespace", "pod").drop_nulls("pod")
+    """Namespace and pod; the pod alone where a side has no namespace and one is in question.
+
+    Where both sides have a cluster it is the same one.
+    """
+    told = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
+    wanted = known.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
     exact = told.join(wanted, on=["namespace", "pod"])
     spaces = pl.concat([told.select("pod", "namespace"), wanted.select("pod", "namespace")])
     alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
     alone = alone.filter(pl.col("namespace") <= 1).select("pod")
     vague = told.join(alone, on="pod", how="semi").join(wanted, on="pod")
     vague = vague.filter(pl.col("namespace").is_null() | pl.col("namespace_right").is_null())
-    return pl.concat([frame.select("instance", "reading") for frame in (exact, vague)])
+    apart = (pl.col("cluster") != pl.col("cluster_right")).fill_null(False)
+    return pl.concat(
+        [frame.filter(~apart).select("instance", "reading") for frame in (exact, vague)]
+    )
 
 
 def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

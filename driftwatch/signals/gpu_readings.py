@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import polars as pl
 
+from driftwatch.signals.gpu_joins import LOOK_BACK, node
 from driftwatch.signals.gpu_words import clock_events, told_by_origin
 
-# GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
-LOOK_BACK = timedelta(minutes=2)
 # readings of one pass over a host's GPUs lie closer together than this
 ONE_PASS = timedelta(seconds=5)
 
@@ -37,11 +36,14 @@ def window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.Dat
     inside = None if links is None else _inside(windows, links)
     if inside is None or inside.is_empty():
         return index.join(pl.DataFrame(schema=_SCHEMA), on="window", how="left")
+    mixed = _mixed(inside)
+    inside = inside.join(mixed, on="window", how="anti", maintain_order="left")
     # GPU_UTIL says nothing of a MIG instance
     whole = pl.col("mig_instance").is_null() & pl.col("mig_profile").is_null()
     busy = pl.when(whole).then(pl.col("utilization_ratio")).otherwise("engine_active_ratio")
     inside = _with_whys(inside.with_columns(utilization_ratio=busy, whole=whole))
     found = _per_window(_per_device(inside)).join(_counted(inside), on="window")
+    found = pl.concat([found, mixed], how="diagonal")
     return index.join(found, on="window", how="left", maintain_order="left").select(
         pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()
     )
@@ -57,6 +59,7 @@ _SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "profiles": pl.String,
     "gpus": pl.Int64,
     "late_seconds": pl.Float64,
+    "nodes": pl.String,  # several that show the pod at one time: nothing is read then
     **dict.fromkeys(_MEANS, pl.Float64),
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
@@ -100,6 +103,32 @@ def _inside(windows: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
         rows.with_columns(pl.col("row").cast(links.schema["row"]))
         .join(links, on="row")
         .sort("window", "row")
+    )
+
+
+def _mixed(inside: pl.DataFrame) -> pl.DataFrame:
+    """Windows whose readings are of several pods of one name, and the ``nodes`` of those.
+
+    A pod is on one node. Two that show it at one time are of two clusters, as is a reading that
+    joins servers of two. A pod that moved was on the one first, and then on the other.
+    """
+    of_pods = inside.filter((pl.col("way") == 0) & pl.col("pod").is_not_null())
+    of_pods = of_pods.with_columns(node=node())
+    each = of_pods.group_by("window", "node").agg(
+        first=pl.col("time").min(), last=pl.col("time").max(), clusters=pl.col("clusters").max()
+    )
+    each = each.sort("window", "first", "node").with_columns(
+        before=pl.col("last").cum_max().shift(1).over("window")
+    )
+    both = (pl.col("first") < pl.col("before") + ONE_PASS).fill_null(False)
+    return (
+        each.group_by("window", maintain_order=True)
+        .agg(
+            mixed=(both | (pl.col("clusters") > 1)).any(),
+            nodes=pl.col("node").unique().sort().str.join(", "),
+        )
+        .filter("mixed")
+        .drop("mixed")
     )
 
 

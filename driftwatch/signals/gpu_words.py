@@ -110,6 +110,21 @@ def unjoined_text() -> pl.Expr:
     return pl.format("no GPU reading joins the target: {}", told)
 
 
+# what is there where the readings of several pods of one name cannot be told apart
+MIXED = "several pods have the target's name"
+
+
+def mixed_text() -> pl.Expr:
+    """The readings are of several pods of one name: on which nodes."""
+    pod = pl.coalesce(pl.concat_str("namespace", "pod", separator="/"), "pod")
+    return pl.format(
+        MIXED + " at one time ({} on {}): give servers and GPU readings a label cluster, or watch "
+        "each cluster by itself",
+        pod,
+        "nodes",
+    )
+
+
 def reasons_json(read: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
     """A JSON object, evidence column → reason; NULL where there is none.
 

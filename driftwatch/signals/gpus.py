@@ -11,11 +11,12 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.collect.gpu_schema import TIME
-from driftwatch.signals.gpu_joins import GPU_TARGET_SCHEMA, linked, servers
-from driftwatch.signals.gpu_readings import LOOK_BACK, ONE_PASS, READ, window_readings
+from driftwatch.signals.gpu_joins import GPU_TARGET_SCHEMA, LOOK_BACK, linked, servers
+from driftwatch.signals.gpu_readings import ONE_PASS, READ, window_readings
 from driftwatch.signals.gpu_words import (
     NO_READING,
     agrees,
+    mixed_text,
     reasons_json,
     source_text,
     unjoined_text,
@@ -49,8 +50,9 @@ def gpu_columns(
     distinct = asked.unique(maintain_order=True).with_row_index("window")
     links = None
     if gpus is not None and len(gpus) and len(known) and len(distinct):
-        # whose a lost GPU of the own host was, only older readings tell
-        since = (pl.col("time") >= _earliest(distinct)) | pl.col("own_host")
+        # whose a lost GPU was, only older readings tell
+        gone = pl.col("lost").fill_null(False).any().over("uuid")
+        since = (pl.col("time") >= _earliest(distinct)) | pl.col("own_host") | gone
         links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), known)
     read = window_readings(distinct, links)
     rows = distinct.join(known, on="instance", how="left", maintain_order="left").with_columns(
@@ -113,6 +115,8 @@ def _unread(links: pl.DataFrame | None, gpus: pl.DataFrame | None) -> pl.Expr:
     return (
         pl.when(pl.col("engines").is_null())
         .then(pl.lit(NO_READING))
+        .when(pl.col("nodes").is_not_null())
+        .then(mixed_text())
         .when(pl.col("instance").is_in(mine))
         .then(pl.lit("no reading of its GPUs in this window or in the 2 min before it"))
         .otherwise(unjoined_text())

@@ -119,6 +119,29 @@ def test_own_pods_stand_beside_exported_ones() -> None:
     assert own_pods([{**OWN, **EXPORTED}, OWN], up=[{"job": "dcgm"}]) == {OWN["pod"]}
 
 
+RELABELLED = {"kubernetes_namespace": "gpu", "kubernetes_pod_name": "exporter-x"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ({"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}, ("ml", "rag-0", None)),
+        ({"kubernetes_namespace": "ml", "kubernetes_pod": "rag-0"}, ("ml", "rag-0", None)),
+        (RELABELLED | {"namespace": "ml", "pod": "rag-0"}, ("ml", "rag-0", None)),
+        (RELABELLED | {"exported_namespace": "ml", "exported_pod": "a"}, ("ml", "a", None)),
+        (RELABELLED, (None, None, None)),
+    ],
+)
+def test_prometheus_own_relabelling(labels: dict[str, str], found: tuple[str | None, ...]) -> None:
+    own = own_pods([labels], up=[RELABELLED | {"job": "dcgm"}])
+    assert own == {"exporter-x"}
+    assert workload(labels, own) == found
+
+
+def test_without_up_a_relabelled_pod_beside_the_workloads_is_the_exporters() -> None:
+    assert own_pods([RELABELLED | {"pod": "rag-0"}], up=None) == {"exporter-x"}
+
+
 def test_own_pods_are_those_of_up() -> None:
     odd = {"pod": "gpu-metrics-1", "namespace": "gpu-operator"}
     assert own_pods([WORK, odd], up=[odd]) == {"gpu-metrics-1"}
@@ -222,15 +245,53 @@ def test_every_name_of_a_field_is_tested() -> None:
         ("DCGM_FI_DEV_GPU_TEMP", -1, "temperature_celsius", "DCGM_FI_DEV_GPU_TEMP is -1: negative"),
         (
             "DCGM_FI_DEV_GPU_UTIL",
-            101,
+            102,
             "utilization_ratio",
-            "DCGM_FI_DEV_GPU_UTIL is 101: above 100 %",
+            "DCGM_FI_DEV_GPU_UTIL is 102: above 100 %",
         ),
         (
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
             1.5,
             "tensor_active_ratio",
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.5: above 100 %",
+        ),
+        (
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+            1.0100004,
+            "tensor_active_ratio",
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.0100004: above 100 %",
+        ),
+        (
+            "DCGM_FI_DEV_POWER_USAGE",
+            2147482.5,
+            "power_watts",
+            "DCGM_FI_DEV_POWER_USAGE is 2147482.5: above 5 kW, which no board draws",
+        ),
+        (
+            "DCGM_FI_DEV_SM_CLOCK",
+            1_980_000,
+            "sm_clock_hertz",
+            "DCGM_FI_DEV_SM_CLOCK is 1980000: above 10 GHz, which no GPU clock reaches",
+        ),
+        (
+            "DCGM_FI_DEV_GPU_TEMP",
+            255,
+            "temperature_celsius",
+            "DCGM_FI_DEV_GPU_TEMP is 255: above 200 degrees, which no GPU survives",
+        ),
+        (
+            "DCGM_FI_DEV_GPU_TEMP",
+            0x7FFFFFF0,
+            "temperature_celsius",
+            "not supported: DCGM_FI_DEV_GPU_TEMP is 2147483632 to 2147483635, "
+            "DCGM's mark for no value",
+        ),
+        (
+            "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+            0x7FFFFFF3,
+            "clock_event_reasons",
+            "not supported: DCGM_FI_DEV_CLOCKS_EVENT_REASONS is 2147483632 to 2147483635, "
+            "DCGM's mark for no value",
         ),
     ],
 )
@@ -240,6 +301,23 @@ def test_a_value_that_is_none_has_a_reason(
     row, reasons = one_row(name, value)
     assert row[column] is None
     assert reasons[column] == reason
+
+
+@pytest.mark.parametrize("value", [1.000004, 1.01])
+def test_a_share_a_hair_above_the_whole_is_the_whole(value: float) -> None:
+    row, reasons = one_row("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", value)
+    assert row["tensor_active_ratio"] == 1.0
+    assert "tensor_active_ratio" not in reasons
+
+
+def test_every_field_has_a_bound_with_its_reason() -> None:
+    for field in GPU_FIELDS:
+        name, bound = field.dcgm_names[0], field.most / field.factor
+        # a share may be over by what rounding adds
+        for value, kept in ((bound, True), (bound * 1.02, False)):
+            row, reasons = one_row(name, value)
+            assert (row[field.column] is not None) == kept, (name, value)
+            assert kept or reasons[field.column].endswith(f": {field.why_most}")
 
 
 def test_a_full_load_is_a_value() -> None:

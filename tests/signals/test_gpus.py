@@ -44,9 +44,10 @@ def reading(second: Any = 10.0, **values: Any) -> dict[str, Any]:
 
 def target(instance: str = "10.0.0.1:8000", **values: Any) -> dict[str, Any]:
     host, _, port = instance.rpartition(":")
-    row = {
+    row: dict[str, Any] = {
         "instance": instance,
         "engine": "0",
+        "cluster": None,
         "namespace": "prod",
         "pod": "rag-0",
         "host": host,
@@ -95,6 +96,141 @@ def counted(row: dict[str, Any]) -> tuple[float | None, str | None]:
 
 
 # whose GPU
+
+
+def two_clusters(**more: Any) -> list[dict[str, Any]]:
+    """A pod of the same name on a node of the same name in each of two clusters, 4 GPUs each."""
+    return [
+        reading(
+            second,
+            uuid=f"GPU-{cluster}{n}",
+            gpu=str(n),
+            exporter=f"10.{number}.0.1:9400",
+            power_watts=watts,
+            lost=cluster == "b" and n == 0,
+            **{key: value.get(cluster) for key, value in more.items()},
+        )
+        for number, (cluster, watts) in enumerate((("a", 700.0), ("b", 100.0)))
+        for n in range(4)
+        for second in (10, 40)
+    ]
+
+
+A, B = "10.0.0.5:8000", "10.1.0.5:8000"
+
+
+def test_the_same_pod_in_two_clusters_is_told_apart_by_the_cluster() -> None:
+    rows = seen(
+        two_clusters(cluster={"a": "a", "b": "b"}),
+        target(A, cluster="a"),
+        target(B, cluster="b"),
+    )
+    assert [counted(row) for row in rows] == [(4.0, "DCGM by pod")] * 2
+    assert [row["gpu_power_watts"] for row in rows] == [700.0, 100.0]
+    assert [row["gpus_lost"] for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [target(A), target(B)],
+        [target(A, cluster="a"), target(B, cluster="b")],
+        [target(A, cluster="a")],
+    ],
+)
+@pytest.mark.parametrize("hostname", [{"a": "node-1", "b": "node-1"}, {"a": "na", "b": "nb"}, {}])
+def test_without_a_cluster_two_pods_of_one_name_are_no_number(
+    rows: list[dict[str, Any]], hostname: dict[str, str]
+) -> None:
+    for row in seen(two_clusters(hostname=hostname), *rows):
+        assert counted(row) == (None, None)
+        assert row["gpu_power_watts"] is row["gpus_lost"] is None
+        why = reasons_of(row["gpu_reasons"])["gpus_lost"]
+        assert why.startswith("several pods have the target's name at one time (prod/rag-0 on ")
+        assert "10.0.0.1:9400" in why
+        assert "10.1.0.1:9400" in why
+
+
+def test_a_reading_without_cluster_joins_no_servers_of_two() -> None:
+    rows = seen([reading()], target(A, cluster="a"), target(B, cluster="b"))
+    assert [counted(row) for row in rows] == [(None, None)] * 2
+    assert counted(one([reading()], target(A, cluster="a"))) == (1.0, "DCGM by pod")
+    assert counted(one([reading(cluster="a")], target(A))) == (1.0, "DCGM by pod")
+    assert counted(one([reading(cluster="b")], target(A, cluster="a"))) == (None, None)
+
+
+def test_declared_counts_where_two_pods_cannot_be_told_apart() -> None:
+    row = one(two_clusters(), target(A, gpus_declared=4.0))
+    assert counted(row) == (4.0, "declared")
+    assert row["gpu_power_watts"] is None
+
+
+def test_two_exporters_of_one_node_are_no_two_pods() -> None:
+    more = {"exporter": "10.0.0.9:9400", "hostname": None}
+    rows = [reading(uuid=uuid, **e) for uuid in ("GPU-a", "GPU-b") for e in ({}, more)]
+    assert counted(one(rows)) == (2.0, "DCGM by pod")
+
+
+AGENT = {"exporter": "node-1:9500", "namespace": None, "pod": None, "container": None}
+
+
+def test_what_only_the_agent_knows_of_a_pods_gpu_is_the_pods() -> None:
+    dcgm = [reading(10, lost=None, clock_event_reasons=None, pod=pod) for pod in ("rag-0", "b")]
+    agent = [
+        reading(20, lost=True, clock_event_reasons=4.0, utilization_ratio=None, **AGENT),
+        reading(20, lost=True, uuid="GPU-other", gpu="1", **AGENT),
+    ]
+    row = one([*dcgm, *agent])
+    assert counted(row) == (0.5, "DCGM by pod; shared by 2 pods")
+    assert row["gpus_lost"] == 1
+    assert row["gpu_clock_event_reasons"] == "sw_power_cap"
+    assert row["gpu_utilization_ratio"] == pytest.approx(0.9)
+
+
+def test_a_lost_gpu_that_only_the_agent_still_shows_is_whose_it_was() -> None:
+    rows = [reading(-600), reading(10, lost=True, **AGENT)]
+    assert one(rows)["gpus_lost"] == 1
+    assert one([reading(-600), reading(10, **AGENT)])["gpus_lost"] is None
+    # it was given to another pod, or to none, before
+    taken = [reading(-300, pod="other"), reading(-300, pod=None, namespace=None)]
+    for later in taken:
+        assert one([rows[0], later, rows[1]])["gpus_lost"] is None
+
+
+def test_a_lost_gpu_is_lost_whichever_exporter_is_the_fuller_one() -> None:
+    rows = [reading(), reading(exporter="x:9400", lost=True, power_watts=None)]
+    assert one(rows)["gpus_lost"] == 1
+
+
+def test_a_declared_gpu_is_the_servers_whatever_pods_share_it() -> None:
+    mine = target(namespace=None, pod=None, gpu_uuids=["GPU-a"], host="node-1")
+    row = one([reading(pod="a"), reading(pod="b")], mine)
+    assert counted(row) == (1.0, "DCGM by hostname and UUID")
+
+
+def test_one_pass_over_a_hosts_gpus_before_the_window_counts_whole() -> None:
+    rows = [
+        reading(-30 - 2 * n, uuid=f"GPU-{n}", gpu=str(n), power_watts=100.0 * n) for n in (0, 1)
+    ]
+    assert one(rows)["gpu_power_watts"] == 50.0
+    # one of the pass before does not
+    rows = [reading(-30), reading(-60, power_watts=100.0)]
+    assert one(rows)["gpu_power_watts"] == 500.0
+
+
+def test_the_time_with_the_most_gpus_tells_how_many() -> None:
+    rows = [reading(10), reading(10, uuid="GPU-b", gpu="1"), reading(40)]
+    assert one(rows)["gpu_count"] == 2.0
+
+
+def test_a_lost_gpu_of_the_own_host_is_whose_it_was_an_hour_ago() -> None:
+    own = {"origin": "NVML", "own_host": True, "pod": None, "namespace": None, "uuid": None}
+    rows = [
+        reading(-3600, ports=[8000], **own),
+        reading(10, lost=True, ports=None, **own),
+    ]
+    row = one(rows, target("localhost:8000", pod=None, namespace=None, own_host=True))
+    assert row["gpus_lost"] == 1
 
 
 def test_by_namespace_and_pod() -> None:
