@@ -5,7 +5,7 @@ Their samples are a long frame, a row per (series, grid time).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -92,12 +92,19 @@ def _winners(
     ).with_columns(pl.col("place").min().over(KEYS).alias("best"))
     best = long.filter(pl.col("place") == pl.col("best"))
     if metric.type != "info":
-        taken = best.unique(KEYS, keep="first", maintain_order=True)
+        # told in one order, whatever the answer's is and however a join walks
+        said = pl.Series(_ranked(placement.variants.labels), dtype=pl.UInt32)
+        told = long.with_columns(said.gather(long["variant"]).alias("said"))
+        taken = (
+            told.filter(pl.col("place") == pl.col("best"))
+            .sort(*KEYS, "said", "series")
+            .unique(KEYS, keep="first", maintain_order=True)
+        )
         clash = (
-            long.filter(pl.col("place") != pl.col("best"))
+            told.filter(pl.col("place") != pl.col("best"))
             .join(taken.select(*KEYS, "rank", pl.col("series").alias("taken")), on=[*KEYS, "rank"])
+            .sort(*KEYS, "place", "said", "series")
             .unique(["instance", "engine"], keep="first", maintain_order=True)
-            .sort("instance", "engine")
         )
         for instance, engine, read, other in clash.select(
             "instance", "engine", "taken", "series"
@@ -112,6 +119,15 @@ def _winners(
             )
             into.problems.append(SourceProblem(placement.query.text, reason))
     return best.drop("place", "best")
+
+
+def _ranked(variants: Sequence[Labels]) -> list[int]:
+    """The place of each variant in the order of their labels."""
+    ordered = sorted(range(len(variants)), key=lambda one: sorted(variants[one].items()))
+    rank = [0] * len(variants)
+    for place_of, one in enumerate(ordered):
+        rank[one] = place_of
+    return rank
 
 
 _BAD = ~pl.col("value").is_finite() | (pl.col("value") < 0)

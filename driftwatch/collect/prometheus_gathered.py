@@ -26,7 +26,7 @@ class Gathered:
         models: frames with ``instance``, ``engine``, ``at``, ``model_name``.
         present: frames with ``instance``, ``engine``, ``at`` of ``vllm:`` series of an engine.
         texts: registry column → the placement of its info metric.
-        columns: every column that was read.
+        alive: columns that say something of an engine, with the newest sample of each origin.
         clashed: (instance, engine) that two series at the same time were told of.
         problems: what could not be read.
     """
@@ -35,14 +35,14 @@ class Gathered:
     models: list[pl.DataFrame] = field(default_factory=list)
     present: list[pl.DataFrame] = field(default_factory=list)
     texts: dict[str, Placement] = field(default_factory=dict)
-    columns: list[Column] = field(default_factory=list)
+    alive: list[tuple[Column, Numbers]] = field(default_factory=list)
     clashed: set[tuple[str, str]] = field(default_factory=set)
     problems: list[SourceProblem] = field(default_factory=list)
     _seen: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def labels(self, roster: Roster) -> dict[tuple[str, str], Labels]:
-        """(instance, engine) → labels that all of the engine's series share."""
-        return engine_labels(self.columns, roster)
+        """(instance, engine) → labels that all series share that the engine has at the end."""
+        return engine_labels(self.alive, roster)
 
     def unseen(self, what: str, times: npt.NDArray[np.int64], engines: Numbers) -> Numbers:
         """Which of the engines nothing was said of yet at these times; now it is."""

@@ -52,6 +52,14 @@ class Numbered:
     there: npt.NDArray[np.bool_] | None
     twice: tuple[int, ...] = ()
 
+    @property
+    def newest(self) -> Numbers:
+        """When each series has its last sample, unix ms."""
+        if self.there is None:
+            return np.repeat(self.times[-1:], len(self.keys))
+        back: Numbers = np.argmax(self.there[:, ::-1], axis=1)
+        return self.times[len(self.times) - 1 - back]
+
 
 def answers(chunks: Sequence[Points]) -> Answers:
     """The samples of each chunk of the grid → one table; all of them read with nothing known."""

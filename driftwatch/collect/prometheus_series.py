@@ -234,19 +234,30 @@ def place(
     return table, bool(choices.select("instance", "engine").is_duplicated().any())
 
 
-def engine_labels(columns: Sequence[Column], roster: Roster) -> dict[tuple[str, str], Labels]:
-    """(instance, engine) → what holds for the engine as a whole.
+def engine_labels(
+    alive: Sequence[tuple[Column, Numbers]], roster: Roster
+) -> dict[tuple[str, str], Labels]:
+    """(instance, engine) → what holds for the engine as a whole, at its newest grid time.
 
-    Nothing of an info metric counts, whose labels are its value, nor a label that a column
+    Of a pod that was replaced in between nothing counts: what both have in common is neither.
+    Nothing counts of an info metric, whose labels are its value, nor a label that a column
     chooses its series by.
+
+    Args:
+        alive: columns, and the time of the newest sample of each of their origins.
+        roster: what the origins are.
     """
-    pairs: dict[tuple[str, ...], list[Numbers]] = {}
-    for column in columns:
-        if column.metric.per_engine and column.metric.type != "info":
-            apart = tuple(name for name, _ in column.metric.labels)
-            pairs.setdefault(apart, []).append(column.origins)
-    found: dict[int, Labels] = {}
     engine_of = roster.engine
+    last = np.full(len(roster.engines), np.iinfo(np.int64).min)
+    counted = [one for one in alive if one[0].metric.per_engine and one[0].metric.type != "info"]
+    for column, newest in counted:
+        np.maximum.at(last, engine_of[column.origins], newest)
+    pairs: dict[tuple[str, ...], list[Numbers]] = {}
+    for column, newest in counted:
+        apart = tuple(name for name, _ in column.metric.labels)
+        there = newest == last[engine_of[column.origins]]
+        pairs.setdefault(apart, []).append(column.origins[there])
+    found: dict[int, Labels] = {}
     for apart, several in pairs.items():
         for origin in np.unique(np.concatenate(several)).tolist():
             labels = roster.kept_labels(origin)

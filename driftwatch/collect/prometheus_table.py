@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.prometheus_blocks import Block
+from driftwatch.collect.prometheus_blocks import Block, Column
 from driftwatch.collect.prometheus_choice import chosen
 from driftwatch.collect.prometheus_gathered import Gathered, says_engine
 from driftwatch.collect.prometheus_numbers import Numbered
@@ -45,8 +45,8 @@ def gather(
         reason = f"{shown(placement.nameless[min(placement.nameless)])} has no instance label"
         into.problems.append(SourceProblem(query.text, f"{reason}: not read"))
     for column in placement.columns:
-        into.columns.append(column)
         metric = column.metric
+        into.alive.append((column, _newest(column, placement, answered)))
         frames: list[pl.DataFrame] = []
         rest = [column.rest]
         for block in column.blocks:
@@ -67,6 +67,17 @@ def gather(
         into.frames[metric.column] = pl.concat(frames)
         if metric.type == "info":
             into.texts[metric.column] = placement
+
+
+def _newest(column: Column, placement: Placement, answered: Numbered) -> Numbers:
+    """When each origin of the column has its last sample."""
+    if answered.there is None:  # nearly always
+        return np.repeat(answered.times[-1:], len(column.origins))
+    origin = placement.origins[placement.query.metrics.index(column.metric)]
+    series = np.nonzero(origin >= 0)[0]
+    found = np.zeros(len(column.origins), np.int64)
+    np.maximum.at(found, np.searchsorted(column.origins, origin[series]), answered.newest[series])
+    return found
 
 
 def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: Gathered) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,62 @@ def test_two_jobs_that_scrape_one_server(collect: Callable[..., Collected]) -> N
     assert "two series at the same time" in problem.reason
     assert 'job="a"' in problem.reason
     assert 'job="b"' in problem.reason
+
+
+@pytest.mark.parametrize("ours", ["a", "b"])
+def test_the_scrape_whose_up_is_read_comes_before_the_newer_name(
+    collect: Callable[..., Collected], ours: str
+) -> None:
+    other = {"a": "b", "b": "a"}[ours]
+    found = collect(
+        series("up", [1] * 6, job=ours),
+        series("up", [0] * 6, job=other),
+        series("vllm:gpu_cache_usage_perc", [0.5] * 6, engine="0", job=ours),
+        series("vllm:kv_cache_usage_perc", [0.25] * 6, engine="0", job=other),
+        selector={},
+    )
+    assert found.scrapes["kv_cache_usage_ratio"].to_list() == [0.5] * 6
+
+
+def test_the_current_name_comes_before_an_old_one_that_lives_longer(
+    collect: Callable[..., Collected],
+) -> None:
+    found = collect(
+        UP,
+        series("vllm:kv_cache_usage_perc", [0.25] * 3, engine="0"),
+        series("vllm:gpu_cache_usage_perc", [0.5] * 6, engine="0"),
+    )
+    assert found.scrapes["kv_cache_usage_ratio"].to_list() == [0.25] * 3 + [0.5] * 3
+    assert found.problems == ()
+
+
+def test_two_series_at_once_are_told_alike_in_whatever_order_they_come(
+    collect: Callable[..., Collected],
+) -> None:
+    held = [
+        series("vllm:request_success_total", range(6), job=job, finished_reason=reason, engine="0")
+        for job in ("b", "a")
+        for reason in ("stop", "length", "abort")
+    ]
+    ups = [series("up", [1] * 6, job=job) for job in ("a", "b")]
+    reasons = set()
+    for order in islice(permutations(held), 0, 720, 37):
+        (problem,) = collect(*ups, *order, selector={}).problems
+        reasons.add(problem.reason)
+    (reason,) = reasons
+    assert 'read vllm:request_success_total{engine="0",finished_reason="abort"' in reason
+
+
+def test_a_scrape_of_the_interval_before_is_not_told_again(
+    collect: Callable[..., Collected],
+) -> None:
+    held = (
+        series("up", [1] * 7, first=-5),
+        series("vllm:num_requests_running", range(7), first=-5, engine="0"),
+    )
+    found = collect(*held, step=5)
+    assert seconds(found) == [5, 15, 25, 35, 45, 55]
+    assert found.scrapes["running_requests"].to_list() == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_series_that_lives_on_wins_over_one_that_lingers(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.collect import prometheus_series
+from driftwatch.collect import prometheus, prometheus_series
 from driftwatch.collect.prometheus import PrometheusSource
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus_intervals import scrape_intervals_seconds
+from driftwatch.collect.prometheus_points import Known
+from driftwatch.collect.prometheus_roster import labels_of as labels_of_head
+from driftwatch.collect.prometheus_rows import scrape_rows
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -145,7 +150,7 @@ def test_origins_of_servers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPa
 
 def test_only_new_series_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bytes] = []
-    truly = prometheus_series.labels_of
+    truly = labels_of_head
 
     def labels_of(head: bytes) -> dict[str, str]:
         looked.append(head)
@@ -238,5 +243,49 @@ def test_the_scrape_interval_under_a_longer_step() -> None:
 
 
 def test_hashes_are_those_of_bytes() -> None:
-    known = prometheus_series.Known(np.array([5, 3, 9]))
+    known = Known(np.array([5, 3, 9]))
     assert known.find(np.array([9, 4, 5])).tolist() == [2, -1, 0]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_pod_reborn_within_one_answer_is_the_new_one(at_once: bool) -> None:
+    """Old and new pod are both in the answer of the tick between them; `b:1` lives on."""
+    held = server("a:1", scrapes=9, pod="old", node="n") + server("b:1", scrapes=12, pod="b")
+    held += server("a:1", first=10, scrapes=8, pod="new", node="n")
+    with PrometheusApi(held) as api:
+        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        with patch.object(prometheus, "scrape_rows", partial(scrape_rows, at_once=at_once)):
+            found = [source.collect(T0 + i * MINUTE, T0 + (i + 1) * MINUTE) for i in range(3)]
+        source.close()
+    pods = [{key.instance: t.labels.get("pod") for key, t in f.targets.items()} for f in found]
+    assert pods == [{"a:1": "old", "b:1": "b"}, {"a:1": "new", "b:1": "b"}, {"a:1": "new"}]
+    assert {
+        t.labels["node"] for f in found for t in f.targets.values() if t.key.instance == "a:1"
+    } == {"n"}
+    assert found[1].problems == ()
+
+
+def test_of_two_that_live_at_the_end_the_labels_are_what_both_have() -> None:
+    held = server("a:1", scrapes=6, pod="one", node="n")
+    held += server("a:1", scrapes=6, pod="two", node="n")
+    (found,) = collected(held, 1)
+    (target,) = found.targets.values()
+    assert "pod" not in target.labels
+    assert target.labels["node"] == "n"
+
+
+def test_a_metric_that_ended_before_the_others_says_nothing_of_the_engine() -> None:
+    old = Series(
+        {
+            "__name__": "vllm:num_requests_waiting",
+            "instance": "a:1",
+            "engine": "0",
+            "pod": "old",
+            **JOB,
+        },
+        [(T0.timestamp() + 10 * i, "1") for i in range(3)],
+        10,
+    )
+    (found,) = collected([*server("a:1", pod="new"), old], 1)
+    (target,) = found.targets.values()
+    assert target.labels["pod"] == "new"
