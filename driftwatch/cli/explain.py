@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import sys
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from driftwatch.service.plan import Plan
 
 _EXIT_NO_VERDICT = 4
+_LISTED = 8  # targets that are named on a terminal; piped all are
 
 
 @click.command(name="explain")
@@ -69,6 +71,7 @@ def command(
     where there is one. Exit code 0: answered; 4: no verdict, what is missing is named.
     """
     from driftwatch.cli.database import config_here
+    from driftwatch.clock import SystemClock
     from driftwatch.diagnose.walk import UNDETERMINED
     from driftwatch.service.explain import (
         explain,
@@ -76,6 +79,7 @@ def command(
         target_named,
         window_ending,
     )
+    from driftwatch.service.last_seen import last_seen
 
     if recording is None and serving["config"] is None:
         serving["config"] = config_here()
@@ -84,32 +88,38 @@ def command(
         scrapes, gpus, targets, whole = from_recording(recording, plan)
         end = whole.end
         incidents: list[Incident] = []
+        origins: Mapping[TargetKey, str] = {}
     else:
-        scrapes, gpus, targets, end, incidents = _from_store(
+        scrapes, gpus, targets, end, incidents, origins = _from_store(
             db, serving["config"], at, length, baseline, plan
         )
-    chosen = target_named(target, targets)
+    chosen = target_named(target, targets, _LISTED if sys.stderr.isatty() else None)
     window = window_ending(at or end, length)
+    today, source = SystemClock().now().date(), origins.get(chosen.key)
+    firing = [] if at is not None else list(_firing(incidents, chosen))
+    if not as_json:  # above "no verdict" as well
+        _print_firing(firing, chosen, today)
     measured = measured_reference(scrapes, baseline, targets, plan, gpus)
-    found = explain(scrapes, chosen, window, targets, plan, measured, gpus)
+    found = explain(
+        scrapes, chosen, window, targets, plan, measured, gpus, source=source, today=today
+    )
     if as_json:
         from driftwatch.notify.explained import explained_json
 
         click.echo(explained_json(found, window.start, window.end))
     else:
-        import sys
-
         from driftwatch.notify.explained import render_explained
         from driftwatch.notify.stdout import needs_ascii, wants_colour
 
-        if at is None:
-            for line in _open_incidents(incidents, chosen):
-                click.echo(line)
+        if (silent := last_seen(scrapes, chosen.key, window.end, source)) is not None:
+            _print_wrapped(f"NO DATA {chosen.key.text}: {silent.text(today)}")
         click.echo(
             render_explained(
                 found,
                 window.start,
                 window.end,
+                incidents=[incident for incident in firing if _is_own(incident, chosen)],
+                today=today,
                 colour=wants_colour(sys.stdout),
                 ascii=needs_ascii(sys.stdout),
             )
@@ -145,10 +155,19 @@ def _from_store(
     length: timedelta,
     baseline: Window | None,
     plan: Plan,
-) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], datetime, list[Incident]]:
-    """Stored scrapes and GPU readings around the window (and the baseline), targets, incidents."""
+) -> tuple[
+    pl.DataFrame,
+    pl.DataFrame,
+    Mapping[TargetKey, Target],
+    datetime,
+    list[Incident],
+    Mapping[TargetKey, str],
+]:
+    """Stored scrapes and GPU readings around the window (and the baseline), targets, up to when,
+    open incidents, and the source of each target.
+    """
     from driftwatch.cli.database import config_here, open_store
-    from driftwatch.service.stored import newest, stored_targets
+    from driftwatch.service.stored import newest, stored_origins, stored_targets
 
     # with both, the configuration brings the pools and --db the data
     named = None if config is None or config == config_here() else str(config)
@@ -167,13 +186,40 @@ def _from_store(
         scrapes, gpus = store.scrapes(first, until), store.gpus(first, until)
         targets = plan.assign(stored_targets(store))
         incidents = list(store.open_incidents().values())
-    return scrapes, gpus, targets, end, incidents
+        origins = stored_origins(store)
+    return scrapes, gpus, targets, end, incidents, origins
 
 
-def _open_incidents(incidents: Sequence[Incident], target: Target) -> Iterator[str]:
+def _is_own(incident: Incident, target: Target) -> bool:
+    named = (incident.target.get("instance"), incident.target.get("engine"))
+    return named == tuple(target.key)
+
+
+def _firing(incidents: Sequence[Incident], target: Target) -> Iterator[Incident]:
+    """The target's own firing incidents, then those of its whole pool."""
+    firing = [incident for incident in incidents if incident.state == "firing"]
+    yield from (incident for incident in firing if _is_own(incident, target))
+    for incident in firing:
+        whole = incident.target.get("instance") is None
+        if whole and target.pool and incident.target.get("pool") == target.pool:
+            yield incident
+
+
+def _print_firing(incidents: Sequence[Incident], target: Target, today: date) -> None:
     """``FIRING BatchLimitBinding since 02:45 UTC``, a line each."""
+    from driftwatch.notify.numbers import moment
+
     for incident in incidents:
-        named = (incident.target.get("instance"), incident.target.get("engine"))
-        if incident.state == "firing" and named == tuple(target.key):
-            taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
-            yield (f"FIRING {incident.rule} since {incident.started_at:%Y-%m-%d %H:%M} UTC{taken}")
+        whose = "" if _is_own(incident, target) else f" of pool {target.pool}"
+        taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
+        began = moment(incident.started_at, today)
+        _print_wrapped(f"FIRING {incident.alert}{whose} since {began}{taken}")
+
+
+def _print_wrapped(text: str) -> None:
+    from driftwatch.notify.layout import spell, wrap
+    from driftwatch.notify.numbers import clean
+    from driftwatch.notify.stdout import needs_ascii
+
+    for line in wrap(spell(clean(text), needs_ascii(sys.stdout)), 80, "  "):
+        click.echo(line)

@@ -126,10 +126,19 @@ def _told(error: DriftwatchError) -> int:
     unknown = isinstance(error, NoVerdict)
     # that nothing is known is an answer, but not one in JSON
     aside = not unknown or "--json" in sys.argv[1:]
-    click.echo(f"{'NO VERDICT' if unknown else 'error'}: {error.message}", err=aside)
+    _say(f"{'NO VERDICT' if unknown else 'error'}: {error.message}", err=aside)
     if error.help_text:
-        click.echo(f"help: {error.help_text}", err=True)
+        _say(f"help: {error.help_text}", err=True)
     return EXIT_NO_VERDICT if unknown else EXIT_USAGE
+
+
+def _say(text: str, *, err: bool) -> None:
+    """In 80 columns on a terminal; piped as one line."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        from driftwatch.notify.layout import wrap
+
+        text = "\n".join(short for line in text.splitlines() for short in wrap(line, 80, "  "))
+    click.echo(text, err=err)
 
 
 def _drop_output() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import orjson
 
-from driftwatch.evidence import BY_NAME, COLUMNS
-from driftwatch.model import Finding
-from driftwatch.notify.columns import SHORT
+from driftwatch.evidence import COLUMNS
+from driftwatch.model import Finding, Incident
 from driftwatch.notify.gpus import gpu_count_text, gpus_text
 from driftwatch.notify.layout import paint, spell, wrap
 from driftwatch.notify.numbers import (
@@ -26,11 +25,13 @@ from driftwatch.notify.numbers import (
     utc_text,
 )
 from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
-from driftwatch.notify.path import render_path, short_reason
+from driftwatch.notify.path import render_path
 from driftwatch.notify.terminal import render_limits
+from driftwatch.notify.todo import lacking, reason_of, todo
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
+_DATED = "%Y-%m-%d %H:%M:%S"
 
 
 def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
@@ -75,13 +76,25 @@ def render_explained(
     start: datetime,
     end: datetime,
     *,
+    incidents: Sequence[Incident] = (),
+    today: date | None = None,
     colour: bool = False,
     ascii: bool = False,
 ) -> str:
-    """Target, verdict, what moved, the path, the limits, and what to do; 80 columns."""
+    """Target, verdict, what moved, the path, the limits, and what to do; 80 columns.
+
+    Args:
+        finding: what was found.
+        start: begin of the window.
+        end: its end.
+        incidents: the target's own firing incidents, whose advice comes first.
+        today: the day whose times are told without a date; None = every time has one.
+        colour: colour the words that say a state.
+        ascii: spell everything in ASCII.
+    """
     diagnosis = finding.diagnosis
     out: list[str] = []
-    for text in (_head(finding), _verdict(finding, start, end)):
+    for text in (_head(finding), _verdict(finding, start, end, today)):
         out += wrap(spell(text, ascii), _WIDTH, "  ")
     said = (
         ("moved", _moved_text(finding)),
@@ -109,7 +122,8 @@ def render_explained(
         preempted = finding.evidence.get("preemptions_per_second")
         table = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
         out += [table, ""]
-    out += [line for text in _todo(finding) for line in wrap(spell(text, ascii), _WIDTH, " " * 9)]
+    things = todo(finding, incidents)
+    out += [line for text in things for line in wrap(spell(text, ascii), _WIDTH, " " * 9)]
     return paint("\n".join(out).rstrip(), colour)
 
 
@@ -139,26 +153,26 @@ def _gpus_text(finding: Finding) -> str:
     """What the GPUs did, or why it is not known."""
     before = finding.reference["values"] if finding.reference else {}
     told = gpus_text(finding.evidence, before)
-    return told or f"unknown: {clean(_reason(finding, 'gpu_utilization_ratio'))}"
+    return told or f"unknown: {clean(reason_of(finding, 'gpu_utilization_ratio'))}"
 
 
-def _verdict(finding: Finding, start: datetime, end: datetime) -> str:
+def _verdict(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
     """The leaf in words, the window and how much was seen in it."""
     diagnosis = finding.diagnosis
-    lacking = _lacking(finding)
-    if diagnosis is None or lacking:
-        leaf = f"NO VERDICT: {'; '.join(lacking) or 'not asked for'}"
+    without = lacking(finding)
+    if diagnosis is None or without:
+        leaf = f"NO VERDICT: {'; '.join(without) or 'not asked for'}"
     else:
         leaf = diagnosis.leaf
     n = finding.evidence.get("finished_requests")
     counted = "finished requests unknown" if n is None else f"n {count(n)}"
-    said = f"{leaf}   now = {_clock(start, end)}{_seen(finding, start, end)}, {counted}"
+    said = f"{leaf}   now = {_clock(start, end, today)}{_seen(finding, start, end)}, {counted}"
     reference = finding.reference
     if reference is None:
         return said if "no reference" in leaf else f"{said}; no reference"
     if reference["kind"] == "tuned_for":
         return f"{said}; reference: tuned_for"
-    return f"{said}; reference: {_clock(reference['from'], reference['to'])}"
+    return f"{said}; reference: {_clock(reference['from'], reference['to'], today)}"
 
 
 def _seen(finding: Finding, start: datetime, end: datetime) -> str:
@@ -173,30 +187,14 @@ def _seen(finding: Finding, start: datetime, end: datetime) -> str:
     return f", {one.split(' ')[0] if same_unit else one} of {other} seen"
 
 
-def _lacking(finding: Finding) -> list[str]:
-    """Why there is no verdict, each reason once, without how to mend it; empty with a verdict."""
-    if finding.diagnosis is None:
-        return []
-    found = []
-    for name in finding.diagnosis.missing:
-        why = short_reason(_reason(finding, name))
-        if why == "no reference":
-            found.append(f"{why} for the lengths" if "_tokens_mean_" in name else why)
-        else:
-            word = SHORT.get(name, name)
-            found.append(f"{name if '{}' in word else word.removesuffix(':')}: {why}")
-    return [*dict.fromkeys(found)]
-
-
-def _reason(finding: Finding, name: str) -> str:
-    return finding.reasons.get(name) or BY_NAME[name].disabled_by or "not on the page"
-
-
-def _clock(start: datetime, end: datetime) -> str:
-    """A window, with seconds where it does not begin and end on a minute."""
-    if start.second == end.second == 0:
-        return f"{start:%Y-%m-%d} {span(start, end)}"
-    return f"{start:%Y-%m-%d %H:%M:%S}–{end:%H:%M:%S} UTC"
+def _clock(start: datetime, end: datetime, today: date | None) -> str:
+    """A window, with seconds where it does not begin and end on a minute; its date unless today."""
+    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    whole = start.second == end.second == 0
+    if start.date() != end.date():
+        return span(start, end) if whole else f"{start:{_DATED}} – {end:{_DATED}} UTC"
+    dated = "" if start.date() == today else f"{start:%Y-%m-%d} "
+    return dated + (span(start, end) if whole else f"{start:%H:%M:%S}–{end:%H:%M:%S} UTC")
 
 
 _MOVED = (
@@ -280,40 +278,3 @@ def _attribution_text(finding: Finding) -> str:
         f"1/ITL {by_name['time per token']} (ITL {milliseconds(before[itl]).removesuffix(' ms')} → "
         f"{milliseconds(now[itl])}) · first tokens {by_name['first tokens']}; moves with demand"
     )
-
-
-def _todo(finding: Finding) -> Sequence[str]:
-    """What to do, or why nothing; and the next command."""
-    advice = finding.recommendation
-    said = []
-    if advice is not None and advice.action == "change":
-        inferred = " (inferred)" if advice.from_provenance == "inferred" else ""
-        said.append(
-            f"do:      {advice.knob} {knob(advice.from_value or 0)}{inferred} → "
-            f"{knob(advice.to_value or 0)}: {advice.reason}"
-        )
-        said.append(f"price:   {'; '.join(advice.price)}")
-        said.append(f"undo:    {advice.undo}")
-        said.append(f"wrong if {advice.wrong_if}")
-    elif _lacking(finding):
-        said.append(f"do:      {_mend(finding)}")
-    elif advice is not None:
-        # advice says what to do by itself
-        advised = advice.reason.lower().startswith("do not ")
-        said.append(f"do:      {'' if advised else 'nothing to set: '}{advice.reason}")
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    said.append(
-        f"next:    driftwatch doctor, driftwatch evidence {missing[0]}"
-        if missing
-        else "next:    driftwatch evidence queue"
-    )
-    return said
-
-
-def _mend(finding: Finding) -> str:
-    """What gives a verdict: how to mend it stands in brackets behind a reason."""
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    reasons = [clean(_reason(finding, name)) for name in missing]
-    ways = [why.partition(" (")[2].rstrip(")") for why in reasons if " (--" in why]
-    ways = [way.removesuffix(" in the configuration") for way in dict.fromkeys(ways)]
-    return f"no verdict: give {'; '.join(ways)}" if ways else "nothing to set: no verdict"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import polars as pl
 
@@ -19,7 +19,9 @@ from driftwatch.diagnose.evidence_table import (
 from driftwatch.diagnose.walk import walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
+from driftwatch.notify.numbers import moment
 from driftwatch.service.findings import finding
+from driftwatch.service.last_seen import last_seen
 from driftwatch.service.plan import Plan
 
 _KEY = list(KEY_COLUMNS)
@@ -34,15 +36,21 @@ class Window:
     end: datetime
 
 
-def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Target:
+def target_named(
+    name: str | None, targets: Mapping[TargetKey, Target], limit: int | None = 8
+) -> Target:
     """The target a person means: ``host:8000``, ``host:8000/1``, a pool of one, or none named.
+
+    Args:
+        name: what the person wrote.
+        targets: every target.
+        limit: how many candidates are listed; None = all.
 
     Raises:
         UsageError: nothing, or more than one target, answers to it; names the candidates.
         NoVerdict: there is no target at all.
     """
     known = [targets[key] for key in sorted(targets)]
-    listing = ", ".join(t.key.text for t in known[:8]) + (" ..." if len(known) > 8 else "")
     if name is None:
         found = known
     else:
@@ -55,11 +63,18 @@ def target_named(name: str | None, targets: Mapping[TargetKey, Target]) -> Targe
     if not known:
         raise NoVerdict("there is no target here", help_text="is the recording or store empty?")
     if not found:
+        listing = _listing(known, limit)
         raise UsageError(f"no target {name!r}", help_text=f"known targets: {listing}")
     raise UsageError(
         "name one target" if name is None else f"{name!r} names {len(found)} targets",
-        help_text=f"one of: {', '.join(t.key.text for t in found[:8])}",
+        help_text=f"one of: {_listing(found, limit)}",
     )
+
+
+def _listing(targets: Sequence[Target], limit: int | None) -> str:
+    shown = ", ".join(target.key.text for target in targets[:limit])
+    more = 0 if limit is None else len(targets) - limit
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def measured_reference(
@@ -89,7 +104,7 @@ def measured_reference(
         raise UsageError(
             f"the baseline {window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ} "
             "holds no two scrapes",
-            help_text=_span_help(scrapes),
+            help_text=_span_help(scrapes, None, exact=True),
         )
     return baseline(rows)
 
@@ -102,6 +117,9 @@ def explain(
     plan: Plan,
     measured: pl.DataFrame,
     gpus: pl.DataFrame | None = None,
+    *,
+    source: str | None = None,
+    today: date | None = None,
 ) -> Finding:
     """Evidence of one window of one target, with the walk through the tree.
 
@@ -114,6 +132,8 @@ def explain(
         plan: trees and pools.
         measured: reference rows of a baseline, or none.
         gpus: GPU readings up to the window's end; None = none read.
+        source: name of the source that listed the target last; None = not known.
+        today: the day whose times are told without a date.
 
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
@@ -126,11 +146,9 @@ def explain(
         (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     )
     if rows["scrapes"][0] == 0:
-        raise NoVerdict(
-            f"no usable scrape of {target.key.text} in "
-            f"{window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ}",
-            help_text=_why_none(upto, target, window) or _span_help(scrapes),
-        )
+        silent = last_seen(scrapes, target.key, window.end, source)
+        why = "no usable scrape in the window" if silent is None else silent.text(today)
+        raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(scrapes, today))
     diagnosis: Diagnosis = walk(plan.trees[DEFAULT_TREE], rows)[0]
     return finding("explain", target, rows.row(0, named=True), diagnosis, plan)
 
@@ -190,24 +208,13 @@ def _rows(
     ).rows
 
 
-def _why_none(scrapes: pl.DataFrame, target: Target, window: Window) -> str | None:
-    """The reason that failed scrapes of the window give."""
-    failed = scrapes.filter(
-        (pl.col("instance") == target.key.instance)
-        & (pl.col("time") >= window.start)
-        & (pl.col("time") <= window.end)
-        & ~pl.col("ok")
-    )
-    if failed.is_empty():
-        return None
-    return f"{len(failed)} scrapes failed there; the last: {failed['reason'][-1]}"
-
-
-def _span_help(scrapes: pl.DataFrame) -> str:
+def _span_help(scrapes: pl.DataFrame, today: date | None, *, exact: bool = False) -> str:
     first, last = scrapes["time"].min(), scrapes["time"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
         return "there are no scrapes at all"
-    return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
+    if exact:  # as --baseline is written
+        return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
+    return f"scrapes reach from {moment(first, today)} to {moment(last, today)}"
 
 
 def window_ending(at: datetime, length: timedelta) -> Window:

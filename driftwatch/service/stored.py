@@ -93,12 +93,7 @@ def _departures(
     document: Mapping[str, list[dict[str, object]]], memory: Mapping[str, bytes]
 ) -> Departures:
     """Who came from where; a database of an earlier release does not know."""
-    origins = {
-        TargetKey(str(row["instance"]), str(row["engine"])): str(row["source"])
-        for row in document["targets"]
-        if row.get("source") is not None
-    }
-    found = Departures(origins=origins)
+    found = Departures(origins=_origins(document))
     if any(f"tick.{name}" not in memory for name in _DEPARTED):
         return found
     return replace(
@@ -112,6 +107,12 @@ def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
     return _targets(orjson.loads(memory[_STATE])) if _STATE in memory else {}
 
 
+def stored_origins(store: Store) -> Mapping[TargetKey, str]:
+    """Name of the source that listed each target last; those of which it is not known are none."""
+    memory = store.memory()
+    return _origins(orjson.loads(memory[_STATE])) if _STATE in memory else {}
+
+
 def newest(store: Store) -> datetime | None:
     """Up to where scrapes were collected; None in an empty store."""
     memory = store.memory()
@@ -119,6 +120,14 @@ def newest(store: Store) -> datetime | None:
         return None
     times = [_time(t) for t in orjson.loads(memory[_STATE])["collected_until"].values()]
     return max((t for t in times if t is not None), default=None)
+
+
+def _origins(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey, str]:
+    return {
+        TargetKey(str(row["instance"]), str(row["engine"])): str(row["source"])
+        for row in document["targets"]
+        if row.get("source") is not None
+    }
 
 
 def _targets(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey, Target]:

@@ -1,0 +1,156 @@
+"""explain from a store: what is open, who is gone since when, which of many, dates."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.collect.exposition import PageParser
+from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.notify.advice import DEFAULT_ADVICE
+from driftwatch.service.departures import Departures
+from driftwatch.service.state import State
+from driftwatch.service.stored import memory_of
+from driftwatch.store import Store
+
+Run = Callable[..., tuple[int, str, str]]
+NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+GOLDEN = Path(__file__).parents[1] / "notify" / "golden"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+@pytest.fixture(scope="module")
+def page(shared_data: Path) -> str:
+    return (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+
+
+def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
+    return Incident(
+        id=alert[:1].lower() * 12,
+        key=alert,
+        rule=alert,
+        alert=alert,
+        severity="page",
+        target=target,
+        state="firing",
+        started_at=NOW - timedelta(minutes=6),
+        last_true_at=NOW,
+        firing_at=NOW - timedelta(minutes=5),
+        page=json.loads((GOLDEN / f"{page}.page.json").read_text()),
+    )
+
+
+def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime = NOW) -> None:
+    """Servers that were scraped each 30 s until so many seconds ago, all of one model."""
+    parser = PageParser()
+    scrapes = pl.concat(
+        parser.parse(instance, at - timedelta(seconds=age), page.encode()).frame
+        for instance, ago in sorted(last.items())
+        for age in range(1500, ago - 1, -30)
+    )
+    targets = {
+        key: Target(key, {"model_name": "rag-8b"}, "rag-8b")
+        for key in (TargetKey(i, "0") for i in last)
+    }
+    state = State(
+        evaluated_until=at,
+        collected_until={"prometheus p:9090": at},
+        targets=targets,
+        departures=Departures(origins=dict.fromkeys(targets, "prometheus p:9090")),
+    )
+    with Store.open(Path("driftwatch.db")) as store:
+        store.commit_tick(
+            incidents=incidents,
+            transitions=(),
+            deliveries=(),
+            scrapes=scrapes,
+            since=at - timedelta(hours=1),
+            until=at + timedelta(seconds=1),
+            memory=memory_of(state),
+        )
+
+
+def test_an_open_incident_without_a_tree_says_first_what_to_do(run: Run, page: str) -> None:
+    _store(page, {"a:1": 0}, _incident("GpuLost", "gpu_lost", {"instance": "a:1", "engine": "0"}))
+    _, out, _ = run("explain")
+    assert out.startswith("FIRING GpuLost since 11:54 UTC\n")
+    done = re.findall(r"^do: .*", out, flags=re.M)
+    _, _, advice = DEFAULT_ADVICE["GpuLost"].partition("; ")
+    assert done[0] == f"do:      {advice} (GpuLost)"
+    assert "nothing to set: no verdict" not in out
+    _, out, _ = run("explain", "--at", (NOW - timedelta(minutes=20)).isoformat())
+    assert "GpuLost" not in out  # what is open now is not of then
+
+
+def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: str) -> None:
+    lost = _incident("CoverageLost", "coverage_pool", {"pool": "rag-8b"})
+    _store(page, {"a:1": 0, "b:1": 240, "c:1": 1200}, lost)
+    code, out, _ = run("explain", "b:1")
+    first, second, third = out.splitlines()[:3]
+    assert first == "FIRING CoverageLost of pool rag-8b since 11:54 UTC"
+    assert second == "NO DATA b:1: last seen 11:56 UTC; not scraped by prometheus p:9090 since"
+    assert third.startswith("b:1: engine 0")
+    code, out, err = run("explain", "c:1")
+    assert code == 4
+    assert out.splitlines() == [
+        first,
+        "NO VERDICT: c:1: last seen 11:40 UTC; not scraped by prometheus p:9090 since",
+    ]
+    assert err == "help: scrapes reach from 11:35 UTC to 12:00 UTC\n"
+    assert "NO DATA" not in run("explain", "a:1")[1]
+
+
+def test_many_candidates_are_all_named_in_a_pipe_and_counted_on_a_terminal(
+    run: Run, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _store(page, {f"s{n:02}:1": 1500 for n in range(11)})
+    code, _, err = run("explain", "rag-8b")
+    assert code == 2
+    assert "'rag-8b' names 11 targets" in err
+    assert all(f"s{n:02}:1" in err for n in range(11))
+    assert "more" not in err
+
+    from driftwatch.cli.explain import _LISTED
+    from driftwatch.errors import UsageError
+    from driftwatch.service.explain import target_named
+
+    keys = [TargetKey(f"s{n:02}:1", "0") for n in range(11)]
+    targets = {key: Target(key, {}, "rag-8b") for key in keys}
+    for name in ("rag-8b", None, "elsewhere"):
+        with pytest.raises(UsageError) as told:
+            target_named(name, targets, _LISTED)
+        assert str(told.value.help_text).endswith("s07:1 and 3 more")
+    with pytest.raises(UsageError) as told:
+        target_named("rag-8b", dict(list(targets.items())[:8]), _LISTED)
+    assert str(told.value.help_text).endswith(", s07:1")
+
+
+@pytest.mark.parametrize("days", [0, 1])
+def test_a_date_stands_only_on_other_days(run: Run, page: str, days: int) -> None:
+    at = NOW - timedelta(days=days)
+    _store(page, {"a:1": 0}, at=at)
+    _, out, _ = run("explain")
+    dated = f"{at:%Y-%m-%d} " if days else ""
+    assert f"now = {dated}11:50–12:00 UTC" in " ".join(out.split())

@@ -1,0 +1,86 @@
+"""What explain tells people to do: open incidents first, never against each other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from driftwatch.model import Diagnosis, Finding, Incident, Recommendation, Target, TargetKey
+from driftwatch.notify.advice import DEFAULT_ADVICE
+from driftwatch.notify.todo import todo
+
+GOLDEN = Path(__file__).parent / "golden"
+AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+SET = Recommendation(
+    "change",
+    "the cap binds",
+    knob="max_num_seqs",
+    from_value=8.0,
+    to_value=40.0,
+    price=("ITL",),
+    undo="set it back",
+    wrong_if="waiting stays",
+)
+
+
+def _finding(leaf: str, *missing: str, advice: Recommendation | None = None) -> Finding:
+    diagnosis = Diagnosis("batch-size-drift", leaf, (), missing=missing)
+    target = Target(TargetKey("a:1", "0"), {})
+    return Finding("explain", target, AT, {}, diagnosis=diagnosis, recommendation=advice)
+
+
+def _open(alert: str, page: str, **changes: object) -> Incident:
+    text = json.loads((GOLDEN / f"{page}.page.json").read_text()) | changes
+    return Incident("i" * 12, alert, alert, alert, "page", {}, "firing", AT, AT, page=text)
+
+
+LOST = _open("GpuLost", "gpu_lost")
+_, _, DRAIN = DEFAULT_ADVICE["GpuLost"].partition("; ")
+
+
+def test_what_forbids_a_change_takes_the_place_of_one() -> None:
+    change = _finding("batch cap", advice=SET)
+    assert any(line.startswith("do:      max_num_seqs 8 → 40") for line in todo(change))
+    told = todo(change, [LOST])
+    assert told[0] == f"do:      {DRAIN} (GpuLost)"
+    assert not any("max_num_seqs" in line for line in told)
+
+
+def test_advice_that_forbids_nothing_stands_before_the_change() -> None:
+    told = todo(_finding("batch cap", advice=SET), [_open("CoverageLost", "coverage_one")])
+    assert told[0].startswith("do:      check the server")
+    assert told[0].endswith("(CoverageLost)")
+    assert told[1].startswith("do:      max_num_seqs 8 → 40")
+
+
+def test_without_a_verdict_nothing_to_set_does_not_contradict() -> None:
+    blind = _finding("undetermined", "waiting_requests")
+    assert todo(blind)[0] == "do:      nothing to set: no verdict"
+    told = todo(blind, [LOST])
+    assert told[0] == f"do:      {DRAIN} (GpuLost)"
+    assert told[1].startswith("next:")
+
+
+@pytest.mark.parametrize("page", ["cap_unknown", "undetermined"])
+def test_a_page_without_a_verdict_advises_nothing(page: str) -> None:
+    blind = _finding("undetermined", "waiting_requests")
+    assert todo(blind, [_open("CapBinds", page)]) == todo(blind)
+
+
+def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
+    cap = _open("BatchLimitBinding", "cap")
+    fine = _finding("nothing binds", advice=Recommendation("none", "nothing binds"))
+    assert todo(fine, [cap]) == todo(fine)
+    told = todo(_finding("undetermined", "waiting_requests"), [cap])
+    assert told[0].startswith("do:      set max_num_seqs")
+    assert told[0].endswith("(BatchLimitBinding)")
+
+
+def test_a_pending_incident_has_no_page_yet() -> None:
+    fine = _finding("nothing binds", advice=Recommendation("none", "nothing binds"))
+    assert todo(fine, [replace(LOST, page=None)]) == todo(fine)
+    assert todo(fine)[0] == "do:      nothing to set: nothing binds"
