@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from pathlib import Path
 
 import pytest
 from deploy_cases import DEPLOY, ROOT, documents
 
 from driftwatch.service.target_metrics import MOST_TARGETS
+from driftwatch.testing import victoria_metrics_server
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 
@@ -46,3 +49,24 @@ def test_the_heartbeat_is_the_alert_that_always_fires() -> None:
         r["alert"] for r in text["groups"][0]["rules"] if r["labels"]["severity"] == "heartbeat"
     ]
     assert [f"**{name}**" in PAGE for name in beats] == [True]
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/deploy.md", "docs/operations.md", "deploy/prometheus/prometheus.yml"]
+)
+def test_what_victoria_metrics_needs_is_what_the_tests_start_it_with(page: str) -> None:
+    """It drops labels of cache_config_info else: two backends are compared so."""
+    source = Path(inspect.getfile(victoria_metrics_server)).read_text(encoding="utf-8")
+    (flag,) = re.findall(r'"(-maxLabelsPerTimeseries=[0-9]+)"', source)
+    assert flag in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_nothing_is_said_on_two_pages() -> None:
+    """A copy grows old: a link does not."""
+    where: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
+            if len(part) >= 200:
+                where.setdefault(" ".join(part.split()), set()).add(path.name)
+    assert len(where) > 100
+    assert [(part[:60], pages) for part, pages in where.items() if len(pages) > 1] == []
