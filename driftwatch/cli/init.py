@@ -92,6 +92,11 @@ def _labels(match: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--match {text!r} is not LABEL=VALUE")
+        if name in found:
+            raise UsageError(
+                f"--match {name} is given twice: a series has one value of a label",
+                help_text="write a configuration for each value",
+            )
         found[name] = value
     return found
 
@@ -109,7 +114,7 @@ def _of_api(
         NoVerdict: it knows no vLLM server.
     """
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.discover import discover
+    from driftwatch.collect.discover import discover, vllm_servers
     from driftwatch.service.asking import asker_of, gpus_of, source_said
     from driftwatch.service.discovery import found_pools
     from driftwatch.service.discovery_text import Api, quoted, written
@@ -121,10 +126,15 @@ def _of_api(
         found = discover(asker, match, at)
         if not found.servers:
             scraped = len(asker.instant("up", at))
+            others = vllm_servers(asker, at) if match else 0
             raise NoVerdict(
                 f"{asker.host} has no vLLM server"
                 + (f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else "")
-                + f": {scraped} targets are scraped, no series of vLLM among them",
+                + (
+                    f": none with these labels; {others} without them"
+                    if others
+                    else f": {scraped} targets are scraped, no series of vLLM among them"
+                ),
                 help_text="is vLLM scraped there? Started with --disable-log-stats it shows no "
                 "series; a tenant may be needed (--tenant), or another --match",
             )

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
+from driftwatch.collect.dcgm import pod_of
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.prometheus_ask import PrometheusAsker
 from driftwatch.collect.prometheus_query import matchers, select
@@ -46,6 +47,8 @@ class Server:
         caches: labels of ``vllm:cache_config_info``, one set for each engine that has one.
         interval_seconds: true time between two of its scrapes; None = not known.
         serving: settings that the server itself answered.
+        several: labels in which its series differ, and their values: more than one server, or one
+            that is scraped twice.
     """
 
     instance: str
@@ -54,6 +57,7 @@ class Server:
     caches: tuple[Mapping[str, str], ...] = ()
     interval_seconds: float | None = None
     serving: Serving = field(default_factory=Serving)
+    several: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
                 tuple(sorted({labels.get("engine", "0") for labels in series})),
                 tuple(sorted(caches.get(instance, ()), key=lambda c: c.get("engine", "0"))),
                 min((s.interval_seconds for s in seen if s.interval_seconds), default=None),
+                several=_several(series),
             )
         )
     for instance, seen in sorted(ups.items()):
@@ -154,7 +159,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
             best = max(seen, key=lambda one: one.up)
             reason = "no vllm: series" if best.up else "up == 0"
             silent.append(Silent(instance, best.labels, reason))
-    namespaces = sorted({s.labels["namespace"] for s in servers if s.labels.get("namespace")})
+    namespaces = sorted({space for s in servers if (space := pod_of(s.labels)[0])})
     return Found(
         tuple(servers),
         tuple(silent),
@@ -162,6 +167,16 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
         tuple(_said(asking, namespaces)) if servers else (),
         problems=tuple(asking.problems),
     )
+
+
+def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
+    """How many instances have a series of vLLM, whatever their labels.
+
+    Raises:
+        SourceError: the API does not answer.
+    """
+    found = asker.instant(select(_ENGINE_SERIES, ""), at)
+    return len({labels.get("instance", "") for labels, _ in found})
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +320,19 @@ def _shared(series: Sequence[Mapping[str, str]]) -> dict[str, str]:
         for name, value in sorted(first.items())
         if name not in ("__name__", "engine") and all(o.get(name) == value for o in rest)
     }
+
+
+# the labels that tell one server from another, beside its instance
+_WHOSE = (
+    *("cluster", "job", "namespace", "kubernetes_namespace", "pod", "kubernetes_pod_name"),
+    "model_name",
+)
+
+
+def _several(series: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Labels of :data:`_WHOSE` in which series of one instance differ."""
+    values = {name: {labels.get(name, "") for labels in series} for name in _WHOSE}
+    return {name: tuple(sorted(known)) for name, known in values.items() if len(known) > 1}
 
 
 def _sample_names() -> dict[str, str]:

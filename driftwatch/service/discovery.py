@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from driftwatch.collect.dcgm import pod_of
 from driftwatch.collect.discover import Found, Said, Server
+from driftwatch.collect.parallel import gpus_from_arguments
 from driftwatch.collect.serving import from_arguments, from_cache_config, from_config, merge
 from driftwatch.errors import UsageError
 from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.service.plan import Plan
+from driftwatch.signals.gpu_words import MIXED, reasons_of
 from driftwatch.signals.gpus import gpu_counts
 
 _APART = 1.1  # KV cache sizes this much apart are two configurations; profiling varies by less
@@ -22,6 +25,7 @@ _APART = 1.1  # KV cache sizes this much apart are two configurations; profiling
 _OF_ONE_SERVER = frozenset(
     ("instance", "pod", "pod_ip", "container_id", "uid", "id", "hostname", "host", "node", "ip")
 )
+_NAMESPACES = ("namespace", "kubernetes_namespace")
 _WANTED = ("max_num_seqs", "max_num_batched_tokens")
 
 
@@ -34,8 +38,8 @@ class FoundPool:
         match: labels that its servers have and no other pool's.
         servers: by instance.
         serving: settings that something shows, with where; those that differ are left out.
-        gpus_per_replica: the same for all servers whose GPUs are known, None = not known or not
-            the same.
+        gpus_per_replica: the same for all servers whose GPUs are known, by readings and by
+            arguments; None = not known or not the same.
         gpus_source: what says so, or why it is not known.
         kv_cache_tokens: of one engine, smallest and largest; None where no page says it.
         doubts: what does not fit together, one sentence each.
@@ -79,54 +83,89 @@ def found_pools(found: Found, at: datetime) -> Discovery:
     said = _Arguments(found.said)
     spoken: dict[str, tuple[Serving, ...]] = {s.instance: said.of(s) for s in found.servers}
     gpus = _gpus(found, at)
-    groups: dict[tuple[str | None, str | None], list[Server]] = {}
+    asked = {s.instance: said.gpus(s) for s in found.servers}
+    repeated = _repeated_pods(found.servers)
+    groups: dict[_Group, list[Server]] = {}
     for server in found.servers:
-        key = server.labels.get("namespace"), server.labels.get("model_name")
-        groups.setdefault(key, []).append(server)
+        groups.setdefault(_group(server, repeated), []).append(server)
     pools: list[FoundPool] = []
     names: set[str] = set()
-    many = len({namespace for namespace, _ in groups}) > 1
+    many = len({namespace for namespace, _, _ in groups}) > 1
     ordered = sorted(groups.items(), key=lambda g: ([k is None for k in g[0]], str(g[0])))
-    for (namespace, model), servers in ordered:
-        match = {
-            name: value
-            for name, value in (("namespace", namespace), ("model_name", model))
-            if value is not None
-        }
+    for (namespace, model, cluster), servers in ordered:
+        match = dict(one for one in (namespace, model, cluster) if one is not None)
         kinds = _kinds(servers, spoken)
         label = _telling(servers, kinds) if len(set(kinds)) > 1 else None
         parts: dict[str, list[Server]] = {}
         for server in servers:
             parts.setdefault(server.labels[label] if label else "", []).append(server)
         for value, members in sorted(parts.items()):
-            words = [namespace if many else None, (model or "vllm").rsplit("/", 1)[-1], value]
+            words = [
+                namespace[1] if many and namespace else None,
+                (model[1] if model else "vllm").rsplit("/", 1)[-1],
+                cluster[1] if cluster else None,
+                value,
+            ]
             pool = FoundPool(
                 _name(words, names),
                 {**match, **({label: value} if label else {})},
                 tuple(members),
             )
             doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
-            pools.append(_described(pool, spoken, gpus, doubts))
+            if cluster:
+                doubts = (*doubts, _of_one_cluster(members, repeated))
+            pools.append(_described(pool, spoken, gpus, asked, doubts))
     return Discovery(tuple(pools), said.left)
+
+
+_Label = tuple[str, str]
+_Group = tuple[_Label | None, _Label | None, _Label | None]  # namespace, model, cluster
+_Pod = tuple[str | None, str]
+
+
+def _repeated_pods(servers: Iterable[Server]) -> dict[_Pod, list[str]]:
+    """Pods whose name several clusters have, and which."""
+    clusters: dict[_Pod, set[str]] = {}
+    for server in servers:
+        namespace, pod = pod_of(server.labels)
+        if pod and server.labels.get("cluster"):
+            clusters.setdefault((namespace, pod), set()).add(server.labels["cluster"])
+    return {pod: sorted(named) for pod, named in clusters.items() if len(named) > 1}
+
+
+def _group(server: Server, repeated: Mapping[_Pod, object]) -> _Group:
+    """What servers of one pool share: the cluster only where pods' names repeat."""
+    labels = server.labels
+    namespace = next(((n, labels[n]) for n in _NAMESPACES if labels.get(n)), None)
+    model, cluster = labels.get("model_name"), labels.get("cluster")
+    apart = any(space == pod_of(labels)[0] for space, _ in repeated)
+    return (
+        namespace,
+        None if model is None else ("model_name", model),
+        ("cluster", cluster) if apart and cluster else None,
+    )
+
+
+def _of_one_cluster(servers: Sequence[Server], repeated: Mapping[_Pod, Sequence[str]]) -> str:
+    space = pod_of(servers[0].labels)[0]
+    (namespace, pod), clusters = next(one for one in repeated.items() if one[0][0] == space)
+    name = f"{namespace}/{pod}" if namespace else pod
+    return (
+        f"pod {name} is in several clusters ({', '.join(clusters)}): a pool for each; GPU "
+        "readings join by pod only if they have the label cluster as well"
+    )
 
 
 def _described(
     pool: FoundPool,
     spoken: Mapping[str, tuple[Serving, ...]],
-    gpus: Mapping[str, tuple[float, str]],
+    gpus: Mapping[str, tuple[float | None, str]],
+    asked: Mapping[str, Sequence[tuple[float, str]]],
     doubts: tuple[str, ...],
 ) -> FoundPool:
     every = [one for server in pool.servers for one in spoken[server.instance]]
     serving, told = _agreed(every, len(pool.servers))
-    known = [gpus[s.instance] for s in pool.servers if s.instance in gpus]
-    counts = Counter(count for count, _ in known)
-    count, source = None, ""
-    if len(counts) == 1:
-        count = next(iter(counts))
-        source = f"{known[0][1]}, {len(known)} of {len(pool.servers)} servers"
-    elif counts:
-        seen = ", ".join(f"{c:g} on {n}" for c, n in sorted(counts.items()))
-        source = f"not the same on all servers: {seen}"
+    count, source = _gpu_count(pool.servers, gpus, asked)
     sizes = [s for server in pool.servers for s in _kv_sizes(server)]
     return replace(
         pool,
@@ -136,6 +175,39 @@ def _described(
         kv_cache_tokens=(min(sizes), max(sizes)) if sizes else None,
         doubts=(*doubts, *told),
     )
+
+
+def _gpu_count(
+    servers: Sequence[Server],
+    gpus: Mapping[str, tuple[float | None, str]],
+    asked: Mapping[str, Sequence[tuple[float, str]]],
+) -> tuple[float | None, str]:
+    """GPUs of each server and what says so; None, and why, where nothing does or they differ."""
+    of = f"of {len(servers)} servers"
+    told = [gpus[s.instance] for s in servers if s.instance in gpus]
+    known = [(count, origin) for count, origin in told if count is not None]
+    said = [one for s in servers for one in asked[s.instance]]
+    read, wanted = ({count for count, _ in every} for every in (known, said))
+    if len(read) > 1:
+        seen = ", ".join(f"{c:g} on {n}" for c, n in sorted(Counter(c for c, _ in known).items()))
+        return None, f"not the same on all servers: {seen}"
+    if len(wanted) > 1:
+        seen = ", ".join(f"{count:g}" for count in sorted(wanted))
+        return None, f"command lines ask for different numbers of GPUs: {seen}"
+    (asks, where) = said[0] if said else (None, "")
+    if not known:
+        if asks is not None:
+            some = sum(bool(asked[s.instance]) for s in servers)
+            return asks, f"parallel sizes in {where}, {some} {of}"
+        return None, told[0][1] if told else ""
+    count, origin = known[0]
+    if asks is not None and asks != count:
+        return None, (
+            f"{where} asks for {asks:g} GPUs (tensor x pipeline x data parallel size), {origin} "
+            f"shows {count:g} at the server's pod or host: over several nodes {asks:g} is right"
+        )
+    also = f" and parallel sizes in {where}" if asks is not None else ""
+    return count, f"{origin}{also}, {len(known)} {of}"
 
 
 def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str, ...]]:
@@ -225,8 +297,8 @@ def _kv_sizes(server: Server) -> list[float]:
     return sizes
 
 
-def _gpus(found: Found, at: datetime) -> dict[str, tuple[float, str]]:
-    """Instance → GPUs of the server, and what says so; only where something joins."""
+def _gpus(found: Found, at: datetime) -> dict[str, tuple[float | None, str]]:
+    """Instance → GPUs of the server, and what says so; None and why where pods are mixed up."""
     if found.gpus.is_empty():
         return {}
     engines = [
@@ -235,11 +307,14 @@ def _gpus(found: Found, at: datetime) -> dict[str, tuple[float, str]]:
         for engine in server.engines
     ]
     counted = gpu_counts(found.gpus, Plan((), {}).gpu_targets(engines), at)
-    return {
-        row["instance"]: (row["gpus_found"], row["gpus_found_origin"] or "GPU readings")
-        for row in counted.iter_rows(named=True)
-        if row["gpus_found"]
-    }
+    told: dict[str, tuple[float | None, str]] = {}
+    for row in counted.iter_rows(named=True):
+        why = reasons_of(row["gpu_reasons"]).get("gpus_lost", "")
+        if row["gpus_found"]:
+            told[row["instance"]] = row["gpus_found"], row["gpus_found_origin"] or "GPU readings"
+        elif why.startswith(MIXED):
+            told[row["instance"]] = None, why
+    return told
 
 
 class _Arguments:
@@ -275,8 +350,22 @@ class _Arguments:
 
     def of(self, server: Server) -> tuple[Serving, ...]:
         """What is said of one server, what is nearest to it first."""
-        labels = server.labels
-        namespace, pod = labels.get("namespace", ""), labels.get("pod", "")
+        lines = self._lines(server)
+        found = [server.serving]
+        self._used |= {id(one) for one in lines}
+        for one in lines:
+            serving = _read(one)
+            if serving is not None and serving not in found:
+                found.append(serving)
+        return tuple(one for one in found if one != Serving()) or (Serving(),)
+
+    def gpus(self, server: Server) -> tuple[tuple[float, str], ...]:
+        """How many GPUs are asked for, and where."""
+        told = [(gpus_from_arguments(_words(o.text)), o) for o in self._lines(server)]
+        return tuple((n, f"{o.series} {o.label}") for n, o in told if n is not None)
+
+    def _lines(self, server: Server) -> list[Said]:
+        namespace, pod = (part or "" for part in pod_of(server.labels))
         lines = list(self._by_pod.get((namespace, pod), ())) if pod else []
         lines += [
             one
@@ -287,13 +376,7 @@ class _Arguments:
         here = [one for one in self._by_host.get(host, ()) if _port(one.text) in (port, None)]
         # without a port two servers of a host cannot be told apart
         lines += here if len(here) == 1 else [one for one in here if _port(one.text) == port]
-        found = [server.serving]
-        self._used |= {id(one) for one in lines}
-        for one in lines:
-            serving = _read(one)
-            if serving is not None and serving not in found:
-                found.append(serving)
-        return tuple(one for one in found if one != Serving()) or (Serving(),)
+        return lines
 
 
 _WORKLOADS = ("deployment", "statefulset", "daemonset", "replicaset")

@@ -292,7 +292,7 @@ def _cache_words(server: Server) -> str:
 
 def _seen(found: Found, discovery: Discovery) -> list[str]:
     """What stands beside the pools."""
-    said = []
+    said = _merged(found)
     by_reason: dict[str, list[str]] = {}
     for silent in found.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
@@ -307,6 +307,24 @@ def _seen(found: Found, discovery: Discovery) -> list[str]:
         )
     said += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
     return said
+
+
+def _merged(found: Found) -> list[str]:
+    """Instances that are more than one server, by what their series differ in."""
+    differing: dict[tuple[str, tuple[str, str]], list[str]] = {}
+    for server in found.servers:
+        if server.several:
+            words = [f"{k} {_first(values)}" for k, values in server.several.items()]
+            name, values = next(iter(server.several.items()))
+            value = next(value for value in values if value)
+            told = ("; ".join(words), (name, value))
+            differing.setdefault(told, []).append(server.instance)
+    return [
+        f"{_first(instances)}: series of one instance differ ({words}), and would be taken for one "
+        f"server: select one by match ({_key(name)}: {quoted(_shown(value))}), and watch the "
+        "others with a configuration of their own"
+        for (words, (name, value)), instances in differing.items()
+    ]
 
 
 def _first(names: Sequence[str]) -> str:

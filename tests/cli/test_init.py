@@ -254,6 +254,29 @@ def test_a_prometheus_without_vllm_has_no_verdict(
     assert not Path("x.yaml").exists()
 
 
+def test_one_address_in_two_clusters_is_named_and_labels_select(
+    run: Run, fleet: Callable[..., str], shared_data: Path
+) -> None:
+    page = _page(shared_data, "metrics_during_load.txt")
+    url = fleet(
+        (page, _labels("10.0.0.5:8000", cluster="a", namespace="ml", pod="rag-0")),
+        (page, _labels("10.0.0.5:8000", cluster="b", namespace="chat", pod="c-0")),
+        (page, _labels("10.0.0.6:8000", cluster="b", namespace="chat", pod="c-1")),
+    )
+    code, out, _ = run("init", "--prometheus", url)
+    assert code == 0
+    flat = " ".join(line.lstrip("# ") for line in out.splitlines())
+    assert (
+        "10.0.0.5:8000: series of one instance differ (cluster a, b; namespace chat, ml; pod c-0, "
+        'rag-0), and would be taken for one server: select one by match (cluster: "a")'
+    ) in flat
+    code, out, _ = run("init", "--prometheus", url, "--match", "cluster=b")
+    assert (code, "series of one instance differ" in out) == (0, False)
+    code, out, _ = run("init", "--prometheus", url, "--match", "cluster=nope")
+    assert code == 4
+    assert "no vLLM server with cluster=nope: none with these labels; 2 without them" in out
+
+
 class _Api(LoopbackServer):
     """Answers every question alike."""
 
@@ -309,6 +332,7 @@ def test_nobody_there(run: Run) -> None:
         (("--prometheus", "http://p:9090", "--match", "job"), "is not LABEL=VALUE"),
         (("--prometheus", "http://p:9090", "--match", "a-b=c"), "is not a label"),
         (("--prometheus", "http://p:9090", "--username", "u"), "together with --password-file"),
+        (("--prometheus", "http://p:9", "--match", "job=a", "--match", "job=b"), "given twice"),
         (("http://h:8000", "--tenant", "t"), "are for --prometheus"),
         (("http://u:pw@h:8000/metrics",), "no user or password in a URL"),
     ],

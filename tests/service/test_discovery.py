@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.discover import Found, Said, Server, Silent
+from driftwatch.collect.gpu_schema import gpu_frame
 from driftwatch.service.discovery import FoundPool, found_pools
 from driftwatch.service.discovery_text import Api, quoted, written
 from driftwatch.settings import load_settings
@@ -84,6 +87,117 @@ def test_two_servers_of_a_host_are_told_apart_by_the_port() -> None:
     assert {pool.match["kind"]: _settings(pool)[0] for pool in pools} == {"a": 8, "b": 16}
 
 
+def test_a_line_without_a_port_is_of_no_server_where_several_lines_are_of_its_host() -> None:
+    lines = [
+        _said(f"vllm serve m --max-num-seqs {n}{port}", "p", "cmdline", instance="h:9256")
+        for n, port in ((8, ""), (16, " --port 8001"))
+    ]
+    found = found_pools(Found((_server("h:8001"),), said=tuple(lines)), NOW)
+    assert [_settings(pool) for pool in found.pools] == [(16, None)]
+    assert found.unjoined == (lines[0],)
+
+
+def _read(count: int, pod: str = "rag-0", **values: object) -> list[dict[str, object]]:
+    """A DCGM reading now of each of a pod's GPUs."""
+    row = {"origin": "DCGM", "exporter": "e:9400", "time": NOW - timedelta(seconds=10)}
+    row |= {"namespace": "ml", "pod": pod, "power_watts": 500.0, **values}
+    return [row | {"uuid": f"{row['exporter']} {pod} {n}"} for n in range(count)]
+
+
+def _counted(
+    servers: list[Server], *said: Said, gpus: list[dict[str, object]]
+) -> list[tuple[str, float | None, str]]:
+    found = found_pools(Found(tuple(servers), said=said, gpus=gpu_frame(gpus)), NOW)
+    return [(pool.name, pool.gpus_per_replica, pool.gpus_source) for pool in found.pools]
+
+
+RAG: dict[str, Any] = {"namespace": "ml", "pod": "rag-0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "count", "source"),
+    [
+        ("-tp 8", 8, 8, "DCGM and parallel sizes in x_info args, 1 of 1 servers"),
+        ("--tensor-parallel-size=4 -pp 2", 0, 8, "parallel sizes in x_info args, 1 of 1 servers"),
+        ("--max-num-seqs 8", 2, 2, "DCGM, 1 of 1 servers"),
+        (
+            "--tensor-parallel-size 16",
+            8,
+            None,
+            "x_info args asks for 16 GPUs (tensor x pipeline x data parallel size), DCGM shows 8 "
+            "at the server's pod or host: over several nodes 16 is right",
+        ),
+    ],
+)
+def test_the_gpus_that_a_command_line_asks_for(
+    words: str, shown: int, count: float | None, source: str
+) -> None:
+    said = _said(f"vllm serve m {words}", **RAG)
+    assert _counted([_server("a:8000", **RAG)], said, gpus=_read(shown)) == [("m", count, source)]
+
+
+def test_a_count_that_is_doubted_is_no_setting_of_the_file() -> None:
+    said = _said("vllm serve m -tp 16", **RAG)
+    found = Found((_server("a:8000", **RAG),), said=(said,), gpus=gpu_frame(_read(8)))
+    text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
+    assert "    # gpus_per_replica: N\n" in text.text
+    assert any("asks for 16 GPUs" in sentence for sentence in text.missing)
+
+
+def test_servers_that_ask_for_different_numbers_of_gpus() -> None:
+    said = [_said(f"vllm serve m -tp {n}", namespace="ml", pod=f"rag-{n}") for n in (2, 4)]
+    servers = [_server(f"{n}:8000", namespace="ml", pod=f"rag-{n}") for n in (2, 4)]
+    words = "command lines ask for different numbers of GPUs: 2, 4"
+    assert _counted(servers, *said, gpus=[]) == [("m", None, words)]
+
+
+def test_pods_of_one_name_in_two_clusters_are_two_pools() -> None:
+    servers = [_server(f"{c}:8000", cluster=c, **RAG) for c in "ab"]
+    gpus = [row for c, n in (("a", 4), ("b", 2)) for row in _read(n, exporter=c, cluster=c)]
+    found = found_pools(Found(tuple(servers), gpus=gpu_frame(gpus)), NOW)
+    assert [(p.name, p.gpus_per_replica, p.match["cluster"]) for p in found.pools] == [
+        ("m-a", 4, "a"),
+        ("m-b", 2, "b"),
+    ]
+    for pool in found.pools:
+        assert pool.doubts[0].startswith("pod ml/rag-0 is in several clusters (a, b): ")
+
+
+def test_clusters_without_a_pod_of_one_name_are_no_pools() -> None:
+    servers = [_server(f"{c}:8000", cluster=c, namespace="ml", pod=f"rag-{c}") for c in "ab"]
+    (pool,) = _pools(servers)
+    assert "cluster" not in pool.match
+
+
+def test_pods_that_cannot_be_told_apart_give_no_count() -> None:
+    servers = [_server(f"{c}:8000", **RAG) for c in "ab"]
+    gpus = [row for c in "ab" for row in _read(4, exporter=c)]
+    ((_, count, source),) = _counted(servers, gpus=gpus)
+    assert count is None
+    assert source.startswith("several pods have the target's name at one time (ml/rag-0 on ")
+
+
+def test_relabelled_pods_are_pods() -> None:
+    labels: dict[str, Any] = {"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}
+    server = _server("a:8000", **labels)
+    assert _counted([server], gpus=_read(2)) == [("m", 2, "DCGM, 1 of 1 servers")]
+    (pool,) = _pools([server], _said(LINE, **RAG))
+    assert _settings(pool) == (64, 2048)
+    assert pool.match == {"kubernetes_namespace": "ml", "model_name": "m"}
+
+
+def test_an_instance_that_is_several_servers_is_named() -> None:
+    several = {"cluster": ("a", "b"), "namespace": ("chat", "ml")}
+    servers = (replace(_server("h:8000"), several=several), _server("i:8000"))
+    found = Found(servers)
+    text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
+    assert (
+        "h:8000: series of one instance differ (cluster a, b; namespace chat, ml), and would be "
+        'taken for one server: select one by match (cluster: "a"), and watch the others with a '
+        "configuration of their own"
+    ) in text.missing
+
+
 def test_what_fits_no_server_is_kept() -> None:
     said = _said(LINE, namespace="ml", pod="gone")
     found = Found((_server("h:8000"),), said=(said,))
@@ -138,6 +252,7 @@ def test_names_are_unique_and_allowed() -> None:
     assert {"m-8b", "m-8b-2", "pool", "pool-2", "x" * 56} == set(names)
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=60))
 def test_any_text_is_read_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, text: str
@@ -155,6 +270,7 @@ def test_any_text_is_read_back_as_it_was(
     assert isinstance(node, Scalar) and node.value == text
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.text(max_size=20), st.text(max_size=20), st.integers(1, 10**7)),
