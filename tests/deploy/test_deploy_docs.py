@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from deploy_cases import DEPLOY, ROOT, documents
 
+from driftwatch import __version__
 from driftwatch.service.target_metrics import MOST_TARGETS
 from driftwatch.testing import victoria_metrics_server
 
@@ -70,3 +72,9 @@ def test_nothing_is_said_on_two_pages() -> None:
                 where.setdefault(" ".join(part.split()), set()).add(path.name)
     assert len(where) > 100
     assert [(part[:60], pages) for part, pages in where.items() if len(pages) > 1] == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"^## (\S+)", text, flags=re.M)[0] == __version__ == project["version"]
