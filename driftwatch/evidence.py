@@ -11,6 +11,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 DType = Literal["float", "bool", "string", "time"]
+# What a column needs besides what the scrapes show.
+Need = Literal[
+    "prompt_tokens_reference",  # tuned_for, or a baseline
+    "generation_tokens_reference",
+    "baseline",
+    "gpu_count",  # declared, or read
+    "gpu_reading",
+    "slo",  # one of both targets
+    "slo_ttft",
+    "slo_tpot",
+    "max_num_seqs",  # said, else inferred once it binds
+    "max_num_batched_tokens",
+    "pool_of_several",
+    "later_release",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,8 @@ class Column:
         sources: scrape columns it is computed from (see the metric registry), or other inputs.
         disabled_by: what makes it NULL besides a missing source.
         aliases: words people search by.
+        needs: what it is NULL without, besides its sources.
+        optional: those of its sources that it does without, or that something stands in for.
     """
 
     name: str
@@ -34,6 +51,8 @@ class Column:
     sources: tuple[str, ...] = ()
     disabled_by: str = ""
     aliases: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    optional: tuple[str, ...] = ()
 
 
 _LATER = "not collected by this release"
@@ -50,13 +69,17 @@ def _c(
     off: str = "",
     alias: tuple[str, ...] = (),
     dtype: DType = "float",
+    needs: tuple[Need, ...] = (),
+    optional: tuple[str, ...] = (),
 ) -> Column:
-    return Column(name, dtype, unit, meaning, sources, off, alias)
+    if off == _LATER:
+        needs = ("later_release",)
+    return Column(name, dtype, unit, meaning, sources, off, alias, needs, optional)
 
 
 def _gpu(name: str, unit: str, meaning: str, *alias: str) -> Column:
     """A mean over the target's GPUs, of what DCGM or NVML read in the window."""
-    return _c(name, unit, meaning, "DCGM", "NVML", off=_NO_GPU, alias=alias)
+    return _c(name, unit, meaning, "DCGM", "NVML", off=_NO_GPU, alias=alias, needs=("gpu_reading",))
 
 
 def _latency(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
@@ -80,7 +103,7 @@ def _latency(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
     )
 
 
-def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
+def _length(stem: str, what: str, reference: tuple[Need, ...], *alias: str) -> tuple[Column, ...]:
     rows = [_c(f"{stem}_mean", "tokens", f"mean {what} of finished requests", stem, alias=alias)]
     for q in ("p50", "p95"):
         rows += [
@@ -93,9 +116,10 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
             f"{stem}_mean_ratio",
             "1",
             f"mean {what} over that of the reference",
-            stem,
+            *dict.fromkeys((stem, "prompt_tokens")),  # which counts the finished requests
             off=_REF,
             alias=("length drift", *alias),
+            needs=reference,
         ),
         _c(
             f"{stem}_mean_2m_ratio",
@@ -104,6 +128,7 @@ def _length(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
             stem,
             off=f"{_REF}; fewer than 100 finished requests in the 2 min",
             alias=("length drift", *alias),
+            needs=reference,
         ),
         _c(
             f"{stem}_js_distance",
@@ -132,6 +157,7 @@ _GPU = (
         "NVML",
         off="gpus_per_replica not declared, and no GPU joined to the target",
         alias=("gpus_per_replica",),
+        needs=("gpu_count",),
     ),
     _c(
         "gpu_count_source",
@@ -141,6 +167,7 @@ _GPU = (
         "NVML",
         off="gpus_per_replica not declared, and no GPU joined to the target",
         dtype="string",
+        needs=("gpu_count",),
     ),
     _gpu(
         "gpu_utilization_ratio",
@@ -160,6 +187,7 @@ _GPU = (
         "DCGM",
         "NVML",
         off=_REF,
+        needs=("baseline", "gpu_reading"),
     ),
     _c(
         "gpu_clock_event_reasons",
@@ -170,6 +198,7 @@ _GPU = (
         off="clock events not collected",
         alias=("throttle reasons",),
         dtype="string",
+        needs=("gpu_reading",),
     ),
     _c(
         "gpus_lost",
@@ -179,6 +208,7 @@ _GPU = (
         "NVML",
         off=_NO_GPU,
         alias=("XID 79", "GPU_IS_LOST"),
+        needs=("gpu_reading",),
     ),
 )
 
@@ -205,7 +235,8 @@ COLUMNS: tuple[Column, ...] = (
         "decode_requests_per_forward_pass",
         "requests",
         "ITL count / steps: decoding requests per engine step",
-        *_STEPS,
+        "itl_seconds",
+        "iteration_tokens",
     ),
     _c(
         "running_requests",
@@ -220,6 +251,7 @@ COLUMNS: tuple[Column, ...] = (
         "largest over smallest of the three batch estimates",
         "running_requests",
         *_STEPS,
+        optional=("running_requests", "ttft_seconds", "iteration_tokens"),
     ),
     _c(
         "tokens_per_forward_pass",
@@ -235,6 +267,7 @@ COLUMNS: tuple[Column, ...] = (
         "iteration_tokens",
         off="max_num_batched_tokens unknown",
         alias=("token budget use",),
+        needs=("max_num_batched_tokens",),
     ),
     _c(
         "sequence_utilization",
@@ -243,9 +276,12 @@ COLUMNS: tuple[Column, ...] = (
         "running_requests",
         off="max_num_seqs unknown and not inferred",
         alias=("slot use",),
+        needs=("max_num_seqs",),
     ),
-    *_length("prompt_tokens", "prompt length", "input length"),
-    *_length("generation_tokens", "generation length", "output length"),
+    *_length("prompt_tokens", "prompt length", ("prompt_tokens_reference",), "input length"),
+    *_length(
+        "generation_tokens", "generation length", ("generation_tokens_reference",), "output length"
+    ),
     _c(
         "finished_requests",
         "requests",
@@ -270,6 +306,7 @@ COLUMNS: tuple[Column, ...] = (
         "NVML",
         off="no GPU count: gpus_per_replica not declared, no GPU joined to the target",
         alias=("throughput",),
+        needs=("gpu_count",),
     ),
     _c(
         "tokens_per_second_per_gpu_ratio",
@@ -278,6 +315,7 @@ COLUMNS: tuple[Column, ...] = (
         "generation_tokens_total",
         off=_REF,
         alias=("throughput",),
+        needs=("baseline", "gpu_count"),
     ),
     _c(
         "generation_tokens_per_second",
@@ -312,7 +350,9 @@ COLUMNS: tuple[Column, ...] = (
         "how long requests have been present without a token; 0 while none is present",
         "generation_tokens_total",
         "running_requests",
+        "waiting_requests",
         alias=("stuck",),
+        optional=("waiting_requests",),
     ),
     _c(
         "batch_assembly_wait_seconds",
@@ -415,6 +455,7 @@ COLUMNS: tuple[Column, ...] = (
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
         off=_REF,
+        needs=("baseline",),
     ),
     _c(
         "requests_per_second",
@@ -430,6 +471,7 @@ COLUMNS: tuple[Column, ...] = (
         "finished_requests_total",
         off=_REF,
         alias=("request rate", "demand"),
+        needs=("baseline",),
     ),
     _c(
         "rejected_requests_per_second",
@@ -466,6 +508,7 @@ COLUMNS: tuple[Column, ...] = (
         "share of the pool's other targets with free slots and no queue",
         "running_requests",
         off="a pool of one",
+        needs=("pool_of_several",),
     ),
     _c(
         "binding_limit",
@@ -478,6 +521,7 @@ COLUMNS: tuple[Column, ...] = (
         "preemptions_total",
         alias=("what binds",),
         dtype="string",
+        optional=("running_requests", "kv_cache_usage_ratio", "preemptions_total"),
     ),
     _c(
         "binding_margin_ratio",
@@ -497,6 +541,7 @@ COLUMNS: tuple[Column, ...] = (
         "kv_cache_usage_ratio",
         "preemptions_total",
         off="queued scrapes with no limit known",
+        optional=("running_requests", "kv_cache_usage_ratio", "preemptions_total"),
     ),
     _c(
         "binding_running_requests",
@@ -518,7 +563,7 @@ COLUMNS: tuple[Column, ...] = (
         "scrapes_10m",
         "scrapes",
         "scrapes of the last 10 min since the last restart or knob change that show who waits",
-        "running_requests",
+        "waiting_capacity_requests",
     ),
     _c(
         "waiting_deferred_share_10m_ratio",
@@ -574,6 +619,8 @@ COLUMNS: tuple[Column, ...] = (
         off="no slo in the configuration, or the target lies inside a bucket that decides",
         dtype="bool",
         alias=("slo",),
+        needs=("slo",),
+        optional=("ttft_seconds", "tpot_seconds"),
     ),
     _c(
         "ttft_in_target_10m_ratio",
@@ -582,6 +629,7 @@ COLUMNS: tuple[Column, ...] = (
         "target (lower bound unless the target is a bucket edge)",
         "ttft_seconds",
         off="no slo.ttft_seconds",
+        needs=("slo_ttft",),
     ),
     _c(
         "tpot_in_target_10m_ratio",
@@ -589,6 +637,7 @@ COLUMNS: tuple[Column, ...] = (
         "share within the TPOT target (lower bound unless the target is a bucket edge)",
         "tpot_seconds",
         off="no slo.tpot_seconds",
+        needs=("slo_tpot",),
     ),
     _c(
         "coverage_missing_seconds",
@@ -623,6 +672,7 @@ COLUMNS: tuple[Column, ...] = (
         "requests",
         "the sequence cap",
         off="not in any metric; inferred from a plateau, else unknown",
+        needs=("max_num_seqs",),
     ),
     _c(
         "max_num_seqs_inferred",
@@ -630,8 +680,15 @@ COLUMNS: tuple[Column, ...] = (
         "max_num_seqs was inferred from the plateau of running requests",
         "running_requests",
         dtype="bool",
+        optional=("running_requests",),
     ),
-    _c("max_num_batched_tokens", "tokens", "the token budget", off="not in any metric"),
+    _c(
+        "max_num_batched_tokens",
+        "tokens",
+        "the token budget",
+        off="not in any metric",
+        needs=("max_num_batched_tokens",),
+    ),
     _c("kv_cache_tokens", "tokens", "size of the KV cache", "cache_config"),
     _c("configuration_changed", "1", "knobs changed in the window", "cache_config", dtype="bool"),
     _c("release_changed", "1", "the vLLM release changed in the window", off=_LATER, dtype="bool"),
@@ -642,6 +699,7 @@ COLUMNS: tuple[Column, ...] = (
         "process_start_time_seconds",
         "generation_tokens_total",
         dtype="bool",
+        optional=("process_start_time_seconds", "generation_tokens_total"),
     ),
 )
 

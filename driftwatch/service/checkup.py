@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import polars as pl
 
+from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.service import checkup_targets as shown
 from driftwatch.service import checkup_times as times
 from driftwatch.service.checks import Check, Checkup, Seen, by_pool
-from driftwatch.service.checkup_gpus import gpu_inputs
+from driftwatch.service.checkup_gpus import counted, gpu_inputs
+from driftwatch.service.checkup_needs import Costs, Known
 from driftwatch.service.checkup_settings import pool_settings
 from driftwatch.service.checkup_sources import answers
 from driftwatch.service.plan import Plan, Pool
@@ -44,7 +48,6 @@ def checkup(
         interval_seconds: between two ticks.
         said: pool → what each place of the configuration says of its serving settings.
     """
-    can = {rule.id: bool(targets) for rule in plan.enabled}
     checks = list(answers(sources, interval_seconds))
     if not targets:
         checks.append(
@@ -54,19 +57,28 @@ def checkup(
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     last = times.newest_times(scrapes)
     left = {} if now is None else times.departed(last, sources, now)
+    here = {key: target for key, target in targets.items() if key not in left}
+    end = now or scrapes["time"].max()
+    on_gpus: Mapping[TargetKey, Mapping[str, Any]] | None = None
+    if gpus is not None and here and isinstance(end, datetime):
+        on_gpus = counted(gpus, here, plan, end)
+    costs = Costs(plan.enabled, _known(here, plan, rows, has_reference, on_gpus))
+    can = {rule.id: bool(targets) for rule in plan.enabled}
+    for key in costs.known:
+        can |= dict.fromkeys(costs.lost(key), False)
     seen: list[Seen] = [one for key, one in left.items() if key in targets]
-    for key in sorted(targets.keys() - left.keys()):
+    for key in sorted(here):
         row = rows.get(key)
         found = shown.page(key, row)
         seen.append(found)
         if found.status == "MISSING" or row is None:
             can = dict.fromkeys(can, False)
             continue
-        seen += shown.inputs(key, row, plan.enabled, can)
+        seen += shown.inputs(key, costs)
         count = plan.serving_of(targets[key]).api_server_count
         seen += shown.counting(key, row, None if count is None else count.value)
         seen += shown.units(key, row)
-    seen += [one for one in shown.counters(scrapes) if one.key in targets.keys() - left.keys()]
+    seen += [one for one in shown.counters(scrapes) if one.key in here]
     checks += times.clocks(sources)
     if now is not None:
         of = {instance: source for source in sources for instance in source.instances}
@@ -76,10 +88,8 @@ def checkup(
                 seen += times.fresh(key, at, source, now)
                 seen += times.often(key, source)
         checks += times.alike(sources, targets)
-    end = now or scrapes["time"].max()
-    if gpus is not None and targets and isinstance(end, datetime):
-        here = {key: target for key, target in targets.items() if key not in left}
-        for one in gpu_inputs(gpus, here, plan, end, can):
+    if gpus is not None and on_gpus is not None:
+        for one in gpu_inputs(gpus, on_gpus, costs):
             if isinstance(one, Seen):
                 seen.append(one)
             else:
@@ -87,7 +97,8 @@ def checkup(
     if any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen):
         can = dict.fromkeys(can, False)
     checks += by_pool(seen, targets)
-    checks += _pools(targets, plan, can, has_reference, rows, said or {})
+    checks += _pools(targets, plan, costs, rows, said or {})
+    checks += _of_later_releases(plan)
     checks += [
         Check("off", rule.id, rule.reason or "switched off")
         for rule in plan.rules
@@ -96,14 +107,56 @@ def checkup(
     return Checkup(tuple(checks), can, len(targets))
 
 
+def _known(
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    has_reference: bool,
+    on_gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
+) -> dict[TargetKey, Known]:
+    """What decides on the columns of each target that answers."""
+    pools = {key: plan.pool_of(target) for key, target in targets.items()}
+    sizes = Counter(pool.name for pool in pools.values())
+    return {
+        key: Known(
+            row,
+            pools[key],
+            plan.serving_of(targets[key]),
+            has_reference,
+            sizes[pools[key].name],
+            None if on_gpus is None else on_gpus[key],
+        )
+        for key in sorted(targets)
+        if (row := rows.get(key)) is not None and row["ok"]
+    }
+
+
+def _of_later_releases(plan: Plan) -> list[Check]:
+    """Rules that read what nothing collects yet."""
+    found: dict[str, list[str]] = {}
+    for rule in plan.enabled:
+        for column in sorted(rule.columns):
+            if "later_release" in BY_NAME[column].needs:
+                found.setdefault(column, []).append(rule.id)
+    return [
+        Check(
+            "MISSING",
+            column,
+            "this column is not collected by this release: it is always unknown",
+            tuple(rules),
+            "a condition without it, or enabled: false and a reason",
+        )
+        for column, rules in found.items()
+    ]
+
+
 _NO_TARGET = "does the source hold vllm: series, of servers that `match` lets through?"
 
 
 def _pools(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
-    can: dict[str, bool],
-    has_reference: bool,
+    costs: Costs,
     rows: Mapping[TargetKey, Mapping[str, object]],
     said: Mapping[str, Sequence[Serving]],
 ) -> list[Check]:
@@ -122,7 +175,7 @@ def _pools(
         if not live and name not in configured:
             continue
         places = said.get(name, ())
-        checks += pool_settings(pools[name], plan, can, has_reference, rows, targets, places)
+        checks += pool_settings(pools[name], costs, members[name], rows, targets, places)
         if configured and name not in configured:
             first = ", ".join(key.text for key in members[name][:3])
             checks.append(

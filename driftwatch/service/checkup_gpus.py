@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.checks import Check, Seen
+from driftwatch.service.checkup_needs import Cost, Costs
 from driftwatch.service.plan import Plan
 from driftwatch.signals.gpu_words import reasons_of
 from driftwatch.signals.gpus import gpu_counts
@@ -19,61 +19,82 @@ from driftwatch.signals.gpus import gpu_counts
 _COUNTED = ("gpu_count", "gpu_count_source")
 
 
+def counted(
+    gpus: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan, now: datetime
+) -> dict[TargetKey, Mapping[str, Any]]:
+    """Each target's row of :func:`driftwatch.signals.gpus.gpu_counts`.
+
+    Args:
+        gpus: GPU table of the last minutes.
+        targets: with their pools.
+        plan: what is declared.
+        now: aware.
+    """
+    rows = gpu_counts(gpus, plan.gpu_targets(targets.values()), now)
+    return {TargetKey(row["instance"], row["engine"]): row for row in rows.iter_rows(named=True)}
+
+
 def gpu_inputs(
     gpus: pl.DataFrame,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    now: datetime,
-    can: dict[str, bool],
+    rows: Mapping[TargetKey, Mapping[str, Any]],
+    costs: Costs,
 ) -> Iterator[Seen | Check]:
     """Counts, and the readings of each target.
 
     Args:
         gpus: GPU table of the last minutes.
-        targets: with their pools.
-        plan: rules, and what is declared.
-        now: aware.
-        can: told which rules cannot fire.
+        rows: from :func:`counted`.
+        costs: what is never known.
     """
-    needs = {
-        rule.id: columns
-        for rule in plan.enabled
-        if (columns := sorted(c for c in rule.columns if _is_read(c)))
-    }
     if gpus.is_empty():
-        can |= dict.fromkeys(needs, False)
-        undeclared = any(plan.pool_of(t).gpus_per_replica is None for t in targets.values())
+        cost = costs.of(rows, "gpu_reading", "gpu_count")
+        undeclared = any(row["gpus_declared"] is None for row in rows.values())
         yield Check(
-            "MISSING" if needs else "WARNING",
+            "MISSING" if cost.lost else "WARNING",
             "gpus",
             "no DCGM or NVML reading",
             (
-                *needs,
+                *cost.told,
                 "GPU_UTIL, tensor, DRAM activity, power and clock beside a page",
                 *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
             ),
             "dcgm-exporter in the Prometheus of a source, sources: [{dcgm: "
-            "[http://host:9400/metrics]}], or sources: [{nvml: true}] on the GPUs' own host",
+            "[http://host:9400/metrics]}], or sources: [{nvml: true}] on the GPUs' own host"
+            + _or_off(costs, cost.lost),
         )
         return
-    for row in gpu_counts(gpus, plan.gpu_targets(targets.values()), now).iter_rows(named=True):
-        key = TargetKey(row["instance"], row["engine"])
-        blind = tuple(id for id, columns in needs.items() if any(row[c] is None for c in columns))
-        can |= dict.fromkeys(blind, False)
-        yield from _count(key, row, blind)
+    for key, row in rows.items():
+        cost = costs.of((key,), "gpu_reading", "gpu_count")
+        yield from _count(key, row, cost, costs)
         yield from _notes(key, row)
     yield from _unread(gpus)
 
 
-def _is_read(column: str) -> bool:
-    """Only a DCGM or NVML reading gives it."""
-    sources = BY_NAME[column].sources
-    return bool(sources) and set(sources) <= {"DCGM", "NVML"} and column not in _COUNTED
+def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:
+    """The other way out: rules that nobody can feed are switched off, where they stand."""
+    rules = [rule for rule in costs.rules if rule.id in lost]
+    if not rules:
+        return ""
+    where = ", ".join(f"{rule.id} ({rule.path}:{rule.line})" for rule in rules)
+    return (
+        f"; or without GPU readings, enabled: false and a reason at {where}, in a copy of that "
+        "folder named by rules: [FOLDER]"
+    )
 
 
-def _count(key: TargetKey, row: Mapping[str, Any], blind: tuple[str, ...]) -> Iterator[Seen]:
+def _count(key: TargetKey, row: Mapping[str, Any], cost: Cost, costs: Costs) -> Iterator[Seen]:
     declared, found, source = row["gpus_declared"], row["gpus_found"], row["gpu_count_source"]
-    if row["contradicted"]:
+    if row["contradicted"] and declared > found:
+        yield Seen(
+            key,
+            "WARNING",
+            f"fewer {found}",
+            f"gpus_per_replica is {declared:g}, {row['gpus_found_origin']} shows {found:g}: over "
+            "several nodes, of which one is read? then the declared number is right",
+            ("tokens/s/GPU is of the declared number",),
+            setting=("gpus_per_replica",),
+        )
+    elif row["contradicted"]:
         yield Seen(
             key,
             "WRONG",
@@ -90,17 +111,24 @@ def _count(key: TargetKey, row: Mapping[str, Any], blind: tuple[str, ...]) -> It
         why = reasons.get("gpu_count") or reasons.get("gpus_lost") or "no reading joins it"
         yield Seen(
             key,
-            "MISSING" if blind else "WARNING",
+            "MISSING" if cost.lost else "WARNING",
             f"no count {declared}",
             f"no GPU readings: {why}",
-            (*blind, *(("tokens/s/GPU",) if declared is None else ())),
-            "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides",
+            (*cost.told, *(("tokens/s/GPU",) if declared is None else ())),
+            "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides"
+            + _or_off(costs, cost.lost),
             setting=("gpus_per_replica",),
         )
-    elif blind:
+    elif cost.told:
         reasons = reasons_of(_text(row["gpu_reasons"]))
         why = "; ".join(sorted({f"{c}: {reasons[c]}" for c in reasons if row.get(c) is None}))
-        yield Seen(key, "MISSING", "blind", f"GPU inputs of rules are not read: {why}", blind)
+        yield Seen(
+            key,
+            "MISSING" if cost.lost else "WARNING",
+            "blind",
+            f"GPU inputs of rules are not read: {why}",
+            cost.told,
+        )
 
 
 def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[Seen]:

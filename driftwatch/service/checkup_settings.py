@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from driftwatch.collect.serving import contradictions, from_cache_config
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
-from driftwatch.service.checks import Check
-from driftwatch.service.plan import Plan, Pool
+from driftwatch.service.checks import Check, Status
+from driftwatch.service.checkup_needs import Cost, Costs
+from driftwatch.service.plan import Pool
 
-# Evidence columns that need a reference.
-_NEEDS_REFERENCE = frozenset(
-    name for name in BY_NAME if name.endswith(("_mean_ratio", "_mean_2m_ratio"))
-)
+_REFERENCES = ("prompt_tokens_reference", "generation_tokens_reference")
 
 
 def pool_settings(
     pool: Pool,
-    plan: Plan,
-    can: dict[str, bool],
-    has_reference: bool,
+    costs: Costs,
+    members: Sequence[TargetKey],
     rows: Mapping[TargetKey, Mapping[str, object]],
     targets: Mapping[TargetKey, Target],
     said: Sequence[Serving] = (),
@@ -31,14 +28,13 @@ def pool_settings(
 
     Args:
         pool: the pool.
-        plan: rules.
-        can: told which rules cannot fire.
-        has_reference: a baseline was named.
+        costs: what is never known, and what that costs.
+        members: its targets.
         rows: newest scrape of each target.
         targets: with their pools.
         said: what each place of the configuration says of it, in order of trust.
     """
-    checks = _settings(pool, plan, can, has_reference, rows, targets)
+    checks = _settings(pool, costs, members, rows, targets)
     checks += _contradicted(pool, rows, targets, said)
     return [replace(check, pool=pool.name) for check in checks]
 
@@ -79,9 +75,8 @@ def _contradicted(
 
 def _settings(
     pool: Pool,
-    plan: Plan,
-    can: dict[str, bool],
-    has_reference: bool,
+    costs: Costs,
+    members: Sequence[TargetKey],
     rows: Mapping[TargetKey, Mapping[str, object]],
     targets: Mapping[TargetKey, Target],
 ) -> list[Check]:
@@ -94,7 +89,10 @@ def _settings(
                 "WARNING",
                 pool.name,
                 "max_num_seqs: not configured, not in /metrics",
-                ("the sequence cap's margin until it is inferred from a plateau",),
+                (
+                    *(f"until it is inferred from a plateau, {r}" for r in _reading(costs)),
+                    "the sequence cap's margin until it is inferred from a plateau",
+                ),
                 "serving.max_num_seqs, or serving.startup_log",
                 flags="--max-num-seqs N, or --startup-log FILE",
                 setting=("serving", "max_num_seqs"),
@@ -109,12 +107,13 @@ def _settings(
             )
         )
     if said.max_num_batched_tokens is None:
+        cost = costs.of(members, "max_num_batched_tokens")
         checks.append(
             Check(
-                "WARNING",
+                "MISSING" if cost.lost else "WARNING",
                 pool.name,
                 "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-                ("leaf token_budget_binding",),
+                (*cost.told, "leaf token_budget_binding"),
                 "serving.max_num_batched_tokens, or serving.startup_log",
                 flags="--max-num-batched-tokens N, or --startup-log FILE",
                 setting=("serving", "max_num_batched_tokens"),
@@ -127,23 +126,15 @@ def _settings(
                 "ok", pool.name, f"max_num_batched_tokens {budget.value:.0f} ({budget.provenance})"
             )
         )
-    lengths = [r.id for r in plan.enabled if r.when.columns & _NEEDS_REFERENCE]
-    tuned = pool.tuned_for.prompt_tokens, pool.tuned_for.generation_tokens
-    missing = [
-        rule
-        for rule in lengths
-        if not has_reference
-        and (("prompt" in rule and tuned[0] is None) or ("generation" in rule and tuned[1] is None))
-    ]
-    if missing:
-        for rule in missing:
-            can[rule] = False
+    lengths = any(set(_REFERENCES) & set(needs) for needs in _needs(costs))
+    cost = costs.of(members, *_REFERENCES)
+    if cost.told:
         checks.append(
             Check(
-                "MISSING",
+                "MISSING" if cost.lost else "WARNING",
                 pool.name,
                 "no reference for the lengths",
-                tuple(missing),
+                cost.told,
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
                 flags="--baseline FROM..TO",
                 setting=("tuned_for",),
@@ -151,12 +142,48 @@ def _settings(
         )
     elif lengths:
         checks.append(Check("ok", pool.name, "lengths have a reference"))
-    checks += _slo(pool, rows, targets)
+    for cause, what, fix in _NO_WAY:
+        cost = costs.of(members, cause)
+        if cost.told:
+            status: Status = "MISSING" if cost.lost else "WARNING"
+            checks.append(Check(status, pool.name, what, cost.told, fix))
+    checks += _slo(pool, costs.of(members, *_SLOS), rows, targets)
     return checks
+
+
+_SLOS = ("slo", "slo_ttft", "slo_tpot")
+_NO_WAY = (
+    (
+        "baseline",
+        "no baseline to compare with",
+        "--baseline FROM..TO, of replay and watch; for run a condition without it, or "
+        "enabled: false and a reason",
+    ),
+    (
+        "pool_of_several",
+        "its only target has no others to be compared with",
+        "a condition without the pool's other targets, or enabled: false and a reason",
+    ),
+)
+
+
+def _needs(costs: Costs) -> Iterator[tuple[str, ...]]:
+    """What each column of a rule needs."""
+    return (BY_NAME[column].needs for rule in costs.rules for column in rule.columns)
+
+
+def _reading(costs: Costs) -> list[str]:
+    """Rules that are unknown until max_num_seqs is known."""
+    return [
+        rule.id
+        for rule in costs.rules
+        if any("max_num_seqs" in BY_NAME[column].needs for column in rule.columns)
+    ]
 
 
 def _slo(
     pool: Pool,
+    cost: Cost,
     rows: Mapping[TargetKey, Mapping[str, object]],
     targets: Mapping[TargetKey, Target],
 ) -> list[Check]:
@@ -164,16 +191,28 @@ def _slo(
     if all(value is None for value in wanted.values()):
         return [
             Check(
-                "WARNING",
+                "MISSING" if cost.lost else "WARNING",
                 pool.name,
                 "no slo: a limit pages only when requests wait more than "
                 "1 s and that is half of their TTFT",
-                (),
+                cost.lost,
                 "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
                 setting=("slo",),
             )
         ]
     checks = []
+    if cost.told:
+        lacking = ", ".join(f"slo.{name}_seconds" for name in wanted if wanted[name] is None)
+        checks.append(
+            Check(
+                "MISSING" if cost.lost else "WARNING",
+                pool.name,
+                f"no {lacking}",
+                cost.told,
+                "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
+                setting=("slo",),
+            )
+        )
     for name, target in wanted.items():
         if target is None:
             continue

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import TargetKey
-from driftwatch.rulebook.rules import Rule
 from driftwatch.service.checks import Seen
+from driftwatch.service.checkup_needs import Costs
 
 Row = Mapping[str, object]
 
@@ -39,36 +39,36 @@ def page(key: TargetKey, row: Row | None, problem: str | None = None) -> Seen:
     return Seen(key, "ok", "page", "page read")
 
 
-def inputs(key: TargetKey, row: Row, rules: Sequence[Rule], can: dict[str, bool]) -> Iterator[Seen]:
-    """Every metric that a rule reads; ``can`` is told which rules cannot fire."""
-    disabled: dict[str, list[str]] = {}
-    looked: set[str] = set()
-    for rule in rules:
-        for source in sorted({s for column in rule.columns for s in BY_NAME[column].sources}):
-            metric = BY_COLUMN.get(source)
-            if metric is None:
-                continue
-            looked.add(source)
-            probe = f"{source}_count" if metric.type == "histogram" else source
-            if row[probe] is None and not _replaceable(source, row):
-                disabled.setdefault(source, []).append(rule.id)
-                can[rule.id] = False
-    for source, ids in sorted(disabled.items()):
+def inputs(key: TargetKey, costs: Costs) -> Iterator[Seen]:
+    """Every metric that a rule reads."""
+    known, rules = costs.known[key], costs.rules
+    looked = sorted(
+        {
+            source
+            for rule in rules
+            for column in rule.columns
+            for source in BY_NAME[column].sources
+            if source in BY_COLUMN
+        }
+    )
+    gone = 0
+    for source in looked:
+        cost = costs.of((key,), source)
+        poorer = [
+            rule.id
+            for rule in rules
+            if rule.id not in (*cost.lost, *cost.partly)
+            and any(source in known.poorer(BY_NAME[column]) for column in rule.columns)
+        ]
+        disables = (*cost.told, *(f"a part of {rule}" for rule in poorer))
+        if not disables:
+            continue
+        gone += 1
         what = f"{BY_COLUMN[source].wire_name}: not on the page"
-        yield Seen(key, "MISSING", what, what, tuple(sorted(set(ids))))
-    present = len(looked) - len(disabled)
-    if present:
-        what = f"{present} inputs of the rules are on the page"
+        yield Seen(key, "MISSING" if cost.lost else "WARNING", what, what, disables)
+    if gone < len(looked):
+        what = f"{len(looked) - gone} inputs of the rules are on the page"
         yield Seen(key, "ok", what, what)
-
-
-def _replaceable(source: str, row: Row) -> bool:
-    """Something else on the page stands in for it."""
-    if source in ("waiting_capacity_requests", "waiting_deferred_requests"):
-        # vLLM before waiting_by_reason: all waiting counts as waiting for capacity
-        return source == "waiting_capacity_requests" and row["waiting_requests"] is not None
-    # restarts are seen in the counters as well
-    return source == "process_start_time_seconds"
 
 
 def counting(key: TargetKey, row: Row, told: float | None) -> Iterator[Seen]:

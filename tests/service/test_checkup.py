@@ -56,7 +56,7 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "rule"),
     [
-        ("request_queue_time_seconds", "BatchLimitBinding"),
+        ("num_requests_waiting(_by_reason)?", "BatchLimitBinding"),
         ("generation_tokens_total", "EngineStuck"),
         ("num_requests_running", "EngineStuck"),
         ("request_generation_tokens", 'LengthDrift{signal="generation_tokens"}'),
@@ -69,7 +69,29 @@ def test_a_family_that_is_gone_disables_its_rules(
     assert not found.ready
     assert found.rules[rule] is False
     missing = [c for c in found.checks if c.status == "MISSING"]
-    assert any(f"vllm:{family}" in c.what and rule in c.disables for c in missing)
+    name = f"vllm:{family}".partition("(")[0]
+    assert any(name in c.what and rule in c.disables for c in missing)
+
+
+def test_a_family_that_one_side_of_an_or_does_without_disables_only_that_side(
+    shared_data: Path,
+) -> None:
+    queue = r"^vllm:request_queue_time_seconds(_bucket|_sum|_count|_created)?\{.*\n"
+    found = _checked(_page(shared_data, queue))
+    (check,) = _trouble(found)
+    assert check.status == "WARNING"
+    assert check.disables == (
+        "a part of BatchLimitBinding",
+        'a part of DeferredAdmission{severity="page"}',
+    )
+    assert found.ready
+
+
+def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Path) -> None:
+    found = _checked(_page(shared_data, r"^vllm:num_requests_waiting\{.*\n"))
+    (check,) = _trouble(found)
+    assert (check.status, check.disables) == ("WARNING", ("a part of EngineStuck",))
+    assert found.ready
 
 
 def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:

@@ -1,0 +1,272 @@
+"""doctor against the evidence itself: a rule that it calls able is not unknown forever."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import get_args
+
+import polars as pl
+import pytest
+from checkup_cases import COMPLETE, trouble
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.collect.gpu_schema import gpu_frame
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.collect.schema import Collected
+from driftwatch.condition import parse_condition
+from driftwatch.evidence import BY_NAME, Need
+from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.rulebook.rules import Rule
+from driftwatch.service.checks import Check, Checkup
+from driftwatch.service.checkup import checkup
+from driftwatch.service.checkup_reach import can_be_true
+from driftwatch.service.plan import Plan, Pool, TunedFor
+from driftwatch.service.replay import replay
+
+KEY = TargetKey("a:1", "0")
+WHOLE = replace(COMPLETE, gpus_per_replica=None)
+# NULL in this cut, with every need met, because nothing happened that they speak of
+NOTHING_HAPPENED = {
+    "coverage_missing_inputs",
+    "deferred_requests_10m",
+}
+
+
+def _cut(shared_data: Path) -> pl.DataFrame:
+    """Nine minutes under load, a scrape of three."""
+    source = RecordingSource(shared_data / "vllm-0.32/run_cap")
+    begins, _ = source.span()
+    frame = source.collect(begins, begins + timedelta(minutes=9)).scrapes
+    source.close()
+    return frame.gather_every(3).with_columns(instance=pl.lit(KEY.instance))
+
+
+def _gpus(scrapes: pl.DataFrame, **but: object) -> pl.DataFrame:
+    return gpu_frame(
+        [
+            {
+                "origin": "DCGM",
+                "exporter": "n:9400",
+                "time": at,
+                "hostname": "n",
+                "own_host": False,
+                "gpu": "0",
+                "uuid": "GPU-0",
+                "namespace": "ml",
+                "pod": "p",
+                "lost": False,
+                "utilization_ratio": 0.5,
+                "tensor_active_ratio": 0.1,
+                "dram_active_ratio": 0.3,
+                "power_watts": 500.0,
+                "sm_clock_hertz": 1e9,
+                "clock_event_reasons": 0.0,
+                **but,
+            }
+            for at in scrapes["time"].to_list()
+        ]
+    )
+
+
+class _WithGpus(FrameSource):
+    def __init__(self, frame: pl.DataFrame, gpus: pl.DataFrame, target: Target) -> None:
+        super().__init__(frame, {target.key: target})
+        self.gpus = gpus
+
+    def collect(self, since: object, until: object) -> Collected:
+        inside = pl.col("time").is_between(since, until, closed="left")
+        return Collected(self.frame.filter(inside), self.targets, gpus=self.gpus.filter(inside))
+
+
+def _condition(name: str) -> str:
+    """Known, whatever it is: unknown only where the column is."""
+    match BY_NAME[name].dtype:
+        case "bool":
+            return name
+        case "string":
+            return f"{name} = 'x'"
+    return f"{name} > 0"
+
+
+def _rule(name: str, condition: str | None = None) -> Rule:
+    when = parse_condition(condition or _condition(name))
+    return Rule(id=name, alert=name, group="g", severity="notice", when=when)
+
+
+def _plan(pool: Pool = WHOLE, *rules: Rule) -> Plan:
+    every = tuple(_rule(name) for name in BY_NAME)
+    return replace(shipped_plan(), pools=(pool,), rules=rules or every)
+
+
+def _target() -> Target:
+    return Target(KEY, {"namespace": "ml", "pod": "p", "model_name": "m"})
+
+
+def _doctor(scrapes: pl.DataFrame, gpus: pl.DataFrame, plan: Plan) -> Checkup:
+    return checkup(scrapes, plan.assign({KEY: _target()}), plan, False, gpus=gpus)
+
+
+def _never(scrapes: pl.DataFrame, gpus: pl.DataFrame, plan: Plan) -> set[str]:
+    """Rules without any verdict in the whole replay."""
+    first, last = scrapes["time"].min(), scrapes["time"].max()
+    source = _WithGpus(scrapes, gpus, _target())
+    span = (first.replace(second=0, microsecond=0), last)  # type: ignore[union-attr]
+    verdicts = pl.concat(
+        outcome.verdicts for outcome in replay([source], span, plan) if outcome.verdicts.height
+    )
+    assert verdicts.height >= 5
+    return {rule.id for rule in plan.enabled if verdicts[rule.id].is_null().all()}
+
+
+def _unable(found: Checkup) -> set[str]:
+    return {rule for rule, can in found.rules.items() if not can}
+
+
+NOTHING = replace(Pool("chat"), tuned_for=TunedFor())
+POOLS: Mapping[str, tuple[Pool, bool]] = {
+    "complete": (WHOLE, True),
+    "nothing said, no GPU read": (NOTHING, False),
+    "GPUs declared, none read": (replace(WHOLE, gpus_per_replica=1.0), False),
+    "one target of two": (replace(WHOLE, slo=Slo(ttft_seconds=1.0)), True),
+    "one length of two": (replace(WHOLE, tuned_for=TunedFor(prompt_tokens=128)), True),
+}
+
+
+@pytest.mark.parametrize("case", POOLS)
+def test_every_column_as_a_rule_is_known_where_doctor_says_that_it_can_fire(
+    shared_data: Path, case: str
+) -> None:
+    pool, read = POOLS[case]
+    scrapes = _cut(shared_data)
+    gpus = _gpus(scrapes) if read else gpu_frame([])
+    plan = _plan(pool)
+    unable, never = _unable(_doctor(scrapes, gpus, plan)), _never(scrapes, gpus, plan)
+    assert unable - never == set()
+    assert never - unable <= NOTHING_HAPPENED
+
+
+SOURCES = sorted(
+    {BY_COLUMN[s].wire_name for c in BY_NAME.values() for s in c.sources if s in BY_COLUMN}
+)
+# never NULL without it, and never true either
+NEVER_TRUE = {"vllm:cache_config_info": {"configuration_changed"}}
+# NULL here since the other half of it is met; true where that is missed
+OTHER_HALF = {"vllm:time_to_first_token_seconds": {"slo_missed"}}
+
+
+@pytest.mark.parametrize("wire_name", SOURCES)
+def test_each_metric_taken_away_blinds_what_doctor_says(shared_data: Path, wire_name: str) -> None:
+    scrapes = _cut(shared_data)
+    metrics = [m for m in BY_COLUMN.values() if m.wire_name == wire_name]
+    names = {
+        f"{metric.column}{part}"
+        for metric in metrics
+        for part in ("", "_count", "_sum", "_buckets", "_edges")
+    }
+    gone = [c for c in scrapes.columns if c in names]
+    assert gone
+    without = scrapes.with_columns(
+        pl.lit(None, dtype=scrapes.schema[column]).alias(column) for column in gone
+    )
+    gpus, plan = _gpus(scrapes), _plan()
+    found = _doctor(without, gpus, plan)
+    unable, never = _unable(found), _never(without, gpus, plan)
+    assert unable - never == NEVER_TRUE.get(wire_name, set())
+    assert never - unable - NOTHING_HAPPENED == OTHER_HALF.get(wire_name, set())
+    told = [c for c in found.checks if wire_name in c.what and c.status == "MISSING"]
+    before = _unable(_doctor(scrapes, gpus, plan))
+    assert {rule for check in told for rule in check.disables} >= unable - before
+
+
+def _told_of(scrapes: pl.DataFrame, plan: Plan, words: str) -> Check:
+    (check,) = [c for c in trouble(_doctor(scrapes, _gpus(scrapes), plan)) if words in c.what]
+    return check
+
+
+def test_needs_are_those_of_the_columns_and_not_of_a_rules_name(shared_data: Path) -> None:
+    scrapes = _cut(shared_data)
+    longer = _rule("Longer", "prompt_tokens_mean_2m_ratio >= 1.5")
+    check = _told_of(scrapes, _plan(NOTHING, longer), "no reference for the lengths")
+    assert (check.status, check.disables) == ("MISSING", ("Longer",))
+    slower = _rule("Slower", "tokens_per_second_per_gpu_ratio <= 0.85")
+    check = _told_of(scrapes, _plan(WHOLE, slower), "no baseline")
+    assert (check.status, check.disables) == ("MISSING", ("Slower",))
+    lonely = _rule("Lonely", "pool_idle_ratio > 0.5")
+    check = _told_of(scrapes, _plan(WHOLE, lonely), "its only target")
+    assert (check.status, check.disables) == ("MISSING", ("Lonely",))
+    later = _rule("Later", "speed_at_equal_load_ratio < 0.9")
+    check = _told_of(scrapes, _plan(WHOLE, later), "not collected by this release")
+    assert (check.status, check.where) == ("MISSING", "speed_at_equal_load_ratio")
+    missed = _rule("Missed", "slo_missed")
+    check = _told_of(scrapes, _plan(NOTHING, missed), "no slo")
+    assert (check.status, check.disables) == ("MISSING", ("Missed",))
+    half = _rule("Half", "tpot_in_target_10m_ratio < 0.9")
+    pool = replace(WHOLE, slo=Slo(ttft_seconds=1.0))
+    check = _told_of(scrapes, _plan(pool, half), "no slo.tpot_seconds")
+    assert (check.status, check.disables) == ("MISSING", ("Half",))
+    full = _rule("Full", "batch_utilization > 0.9")
+    check = _told_of(scrapes, _plan(NOTHING, full), "max_num_batched_tokens")
+    assert (check.status, check.disables[0]) == ("MISSING", "Full")
+    slots = _rule("Slots", "sequence_utilization > 0.9")
+    check = _told_of(scrapes, _plan(NOTHING, slots), "max_num_seqs:")
+    assert check.status == "WARNING"
+    assert check.disables[0] == "until it is inferred from a plateau, Slots"
+
+
+def test_one_side_of_an_or_is_enough_to_fire_and_the_other_is_told(shared_data: Path) -> None:
+    scrapes = _cut(shared_data)
+    rule = _rule("Either", "prompt_tokens_mean_2m_ratio >= 1.5 OR running_requests > 5")
+    plan = _plan(NOTHING, rule)
+    check = _told_of(scrapes, plan, "no reference for the lengths")
+    assert (check.status, check.disables) == ("WARNING", ("a part of Either",))
+    assert _doctor(scrapes, _gpus(scrapes), plan).ready
+
+
+CONDITIONS = (
+    "waiting_requests > 1",
+    "waiting_requests > 1 AND running_requests > 1",
+    "waiting_requests > 1 OR running_requests > 1",
+    "NOT (waiting_requests > 1 AND running_requests > 1)",
+    "NOT (waiting_requests > 1 OR running_requests > 1)",
+    "waiting_requests IS NULL AND running_requests > 1",
+    "waiting_requests IS NOT NULL AND running_requests > 1",
+    "waiting_requests + running_requests > 1 OR FALSE",
+    "waiting_requests NOT IN (1, 2) OR restarted",
+    "waiting_requests BETWEEN 0 AND 2 AND TRUE",
+    "(restarted AND waiting_requests > 1) OR (NOT restarted AND running_requests < 1)",
+    "restarted = TRUE AND NOT (waiting_requests > 1)",
+)
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+@pytest.mark.parametrize("dark", [(), ("waiting_requests",), ("waiting_requests", "restarted")])
+@pytest.mark.parametrize("lenient", [(), ("waiting_requests",)])
+def test_what_can_be_true_is_what_some_values_make_true(
+    text: str, dark: tuple[str, ...], lenient: tuple[str, ...]
+) -> None:
+    condition = parse_condition(text, false_when_unknown=lenient)
+    values: dict[str, list[float | bool | None]] = {
+        "waiting_requests": [None, 0.0, 1.0, 3.0],
+        "running_requests": [None, 0.0, 1.0, 3.0],
+        "restarted": [None, True, False],
+    }
+    rows = itertools.product(*([None] if c in dark else v for c, v in values.items()))
+    frame = pl.DataFrame(
+        list(rows),
+        schema=dict(zip(values, (pl.Float64, pl.Float64, pl.Boolean), strict=True)),
+        orient="row",
+    )
+    some = frame.select(condition.expression.alias("true"))["true"].any()
+    assert can_be_true(condition, frozenset(dark)) is bool(some)
+
+
+def test_every_need_is_one_that_a_column_has() -> None:
+    used = {need for column in BY_NAME.values() for need in column.needs}
+    assert used == set(get_args(Need))
+    for column in BY_NAME.values():
+        assert set(column.optional) <= set(column.sources)
