@@ -223,6 +223,30 @@ def test_where_up_cannot_be_asked_the_exporters_own_pod_is_known_by_its_name() -
     assert problem.where.startswith("up and on (job, instance)")
 
 
+def test_an_exporters_own_pod_stays_known_when_its_workload_ends() -> None:
+    # up cannot be asked, and nothing but the workload beside it told whose the pod is
+    own = {"pod": "gpu-metrics-1", "namespace": "gpu"}
+    used = series(TEMP, 40, exported_pod="vllm-0", exported_namespace="prod", **own)
+    idle = series(TEMP, 40, **own)
+    with PrometheusApi(
+        [Series(used.labels, used.points[:4], 15), Series(idle.labels, idle.points[4:], 15)]
+    ) as api:
+        source = source_of(api)
+        first = source.collect(T0, T0 + MINUTE)
+        second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
+        source.close()
+    assert first.gpus["pod"].unique().to_list() == ["vllm-0"]
+    assert second.gpus["pod"].unique().to_list() == [None]
+
+
+def test_the_cluster_of_the_prometheus_that_scraped() -> None:
+    found = collected(series(TEMP, 40, cluster="a"), series(TEMP, 50, gpu="GPU-b"))
+    assert found.gpus.select("uuid", "cluster").unique(maintain_order=True).rows() == [
+        ("GPU-a", "a"),
+        ("GPU-b", None),
+    ]
+
+
 def test_what_could_not_be_asked_is_asked_again() -> None:
     with PrometheusApi([series(TEMP, 40, pod="gpu-metrics-1")]) as api:
         source = source_of(api)
