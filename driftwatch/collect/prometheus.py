@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import numpy.typing as npt
+
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus_numbers import Answers
 from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
-from driftwatch.errors import Partial, SourceError, UsageError
+from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,16 +104,21 @@ class PrometheusSource:
             problems.extend(SourceProblem(text, _told(error), at) for error in errors)
             return next((e for e in errors if not isinstance(e, Partial)), None)
 
-        def ask(text: str) -> tuple[Answers, SourceError | None]:
-            found, errors = self._ranges.range(text, times)
-            return found, failed(text, errors)
-
-        up, failure = ask(self._up)
+        up, errors = self._ranges.range(self._up, times)
+        failure = failed(self._up, errors)
         doubt = problems[0].reason if problems else None  # of who exists
         if failure is not None and not up.heads:
             return self._lost(failure, at, problems)
-        scraped_at, unclocked = ask(f"timestamp({self._up})")
-        asked = [self._asked(query, times, failed) for query in sorted(self._queries, key=_weight)]
+        # an API may round all times alike; what joins is what counts
+        joined = np.union1d(times.all, up.long["at"].unique().to_numpy())
+        clock = f"timestamp({self._up})"
+        scraped_at, errors = self._ranges.range(clock, times)
+        errors += _astray(scraped_at.long["at"].unique().to_numpy(), joined)
+        unclocked = failed(clock, errors)
+        asked = [
+            self._asked(query, times, joined, failed)
+            for query in sorted(self._queries, key=_weight)
+        ]
         vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
         if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
             return self._lost(vllm[0].failure or "", at, problems)
@@ -134,13 +141,16 @@ class PrometheusSource:
         self,
         query: Query,
         times: Grid,
+        joined: npt.NDArray[np.int64],
         failed: Callable[[str, Sequence[SourceError]], SourceError | None],
     ) -> Asked:
         known = self._placements.known(query.text)
         numbers, heads, errors = self._ranges.numbers(query.text, times, known)
         placement = self._placements.of(query, numbers.keys, heads)
+        errors += _astray(numbers.times, joined)
         failure = failed(query.text, errors)
-        return Asked(query, placement, numbers, None if failure is None else _told(failure))
+        doubt = next((_told(error) for error in errors if isinstance(error, Partial)), None)
+        return Asked(query, placement, numbers, None if failure is None else _told(failure), doubt)
 
     def close(self) -> None:
         """Give back the connection."""
@@ -160,6 +170,15 @@ _WEIGHTS = ("gauge", "counter", "info", "histogram")
 def _weight(query: Query) -> int:
     """What is asked first, for the budget may not last: most verdicts hang on gauges."""
     return _WEIGHTS.index(query.metrics[0].type)
+
+
+def _astray(found: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list[BadPage]:
+    """Why samples at times that nobody asked for join nothing."""
+    astray = np.setdiff1d(found, joined)
+    if not len(astray):
+        return []
+    first = (_EPOCH + timedelta(milliseconds=int(astray[0]))).isoformat(timespec="milliseconds")
+    return [BadPage(f"{len(astray)} of {len(found)} times were not asked for, such as {first}")]
 
 
 def _told(error: SourceError) -> str:

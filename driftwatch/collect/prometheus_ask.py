@@ -17,6 +17,7 @@ from urllib3.util.retry import Retry
 from driftwatch.collect.prometheus_numbers import Answers, Numbered, answers, numbered
 from driftwatch.collect.prometheus_points import Heads, Known, Points
 from driftwatch.collect.prometheus_query import Grid
+from driftwatch.collect.prometheus_roster import labels_of, shown
 from driftwatch.collect.prometheus_session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
@@ -276,7 +277,9 @@ class RangeAsker:
                     raise Unavailable(
                         f"not asked: the {self._budget_seconds:g} s for all queries are used up"
                     )
-                brought.chunks.append(self._asker.matrix(text, piece, known))
+                found = self._asker.matrix(text, piece, known)
+                brought.chunks.append(found)
+                brought.errors += _native(found.native)
             except TooExpensive as error:
                 if piece.points == 1:
                     brought.errors.append(error)
@@ -292,6 +295,15 @@ class RangeAsker:
             else:
                 brought.errors += [Partial(warning) for warning in self._asker.warnings]
         return brought
+
+
+def _native(heads: Sequence[bytes]) -> list[BadPage]:
+    """That series are not read whose samples are whole histograms, not numbers."""
+    if not heads:
+        return []
+    many = f", and {len(heads) - 1} more," if len(heads) > 1 else ""
+    first = shown(labels_of(min(heads)))
+    return [BadPage(f"{first}{many} in the form of a native histogram: not read")]
 
 
 def _host(url: str) -> str:

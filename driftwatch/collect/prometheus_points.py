@@ -73,6 +73,7 @@ class Points:
         counts: how many samples each series has.
         at: unix ms of each sample.
         value: of each sample.
+        native: labels of series with native histograms, of which nothing is read.
     """
 
     keys: Keys
@@ -80,6 +81,7 @@ class Points:
     counts: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     value: npt.NDArray[np.float64]
+    native: tuple[bytes, ...] = ()
 
     @property
     def written(self) -> list[bytes]:
@@ -134,6 +136,7 @@ class Scan:
         self._wanted_bytes = piece_bytes
         self._heads = Heads()
         self._found: list[Points] = []
+        self._native: list[bytes] = []
         self._series = 0
 
     def feed(self, data: bytes) -> None:
@@ -208,6 +211,7 @@ class Scan:
         heads = [read.heads[index] for index in missing]
         if read.raw and not all(map(_is_labels, heads)):
             return False
+        self._native += read.native
         self._heads.add(keys[list(missing)], heads)
         self._series += len(keys)
         self._found.append(Points(keys, _NO_HEADS, read.counts, read.at, read.value))
@@ -217,25 +221,27 @@ class Scan:
         found = self._found
         if len(found) == 1:
             one = found[0]
-            return Points(one.keys, self._heads, one.counts, one.at, one.value)
+            return Points(one.keys, self._heads, one.counts, one.at, one.value, tuple(self._native))
         return Points(
             np.concatenate([one.keys for one in found]),
             self._heads,
             np.concatenate([one.counts for one in found]),
             np.concatenate([one.at for one in found]),
             np.concatenate([one.value for one in found]),
+            tuple(self._native),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Series with their samples; ``raw``: nobody has parsed the heads."""
+    """Series with their samples; ``raw``: nobody has parsed the heads; ``native``: as Points."""
 
     heads: Sequence[bytes]
     counts: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     value: npt.NDArray[np.float64]
     raw: bool
+    native: Sequence[bytes] = ()
 
 
 def points(result: Sequence[Any], known: Known | None = None) -> Points:
@@ -326,12 +332,15 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
     read = np.empty(0, np.int64)
     times: list[npt.NDArray[np.int64]] = []
     values: list[str] = []
+    native: list[bytes] = []
     try:
         for one in result:
             metric, samples = one["metric"], one.get("values") or ()
             if not isinstance(metric, dict):
                 raise TypeError
             heads.append(head or orjson.dumps(metric, option=orjson.OPT_SORT_KEYS))
+            if one.get("histograms"):
+                native.append(heads[-1])
             counts.append(len(samples))
             moments = list(map(_AT, samples))
             if moments != last:  # nearly all series have the times of the one before
@@ -343,7 +352,7 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
         value = _floats(values)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    return _Read(heads, np.array(counts, np.int64), at, value, raw=False)
+    return _Read(heads, np.array(counts, np.int64), at, value, raw=False, native=native)
 
 
 def _floats(texts: list[str]) -> npt.NDArray[np.float64]:

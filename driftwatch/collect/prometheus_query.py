@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+import numpy as np
+import numpy.typing as npt
+
 from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
@@ -104,6 +107,11 @@ class Grid:
     def points(self) -> int:
         """How many times there are."""
         return (self.last - self.first) // self.step + 1
+
+    @property
+    def all(self) -> npt.NDArray[np.int64]:
+        """Each of them."""
+        return np.arange(self.first, self.last + 1, self.step)
 
     def chunks(self, points: int = MAX_POINTS) -> Iterator[Grid]:
         """The same times in pieces of at most ``points``, none of them twice."""

@@ -38,12 +38,19 @@ class Asked:
         placement: where the series of the answer belong.
         answers: what came, possibly nothing.
         failure: why not all of it came, None where all did.
+        doubt: what the API warned of: some of it may be missing, nobody knows what.
     """
 
     query: Query
     placement: Placement
     answers: Numbered
     failure: str | None
+    doubt: str | None = None
+
+    @property
+    def lacks(self) -> str | None:
+        """Why something of it may be missing."""
+        return self.failure or self.doubt
 
 
 def failed_rows(targets: Mapping[TargetKey, Target], at: datetime, reason: str) -> pl.DataFrame:
@@ -102,7 +109,7 @@ def scrape_rows(
     )
     good = clock.filter("up").join(present, on=["instance", "at"], how="inner")
     silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
-    unread = sorted({one.failure for one in asked if one.failure is not None and _vllm(one.query)})
+    unread = sorted({one.lacks for one in asked if one.lacks is not None and _vllm(one.query)})
     frames = [
         _columns(good, into, asked, labels, scraped_as, _doubt(up, scraped_at, unclocked)),
         silent.select(
@@ -309,7 +316,7 @@ def _config_texts(
 def _several(rows: pl.DataFrame, asked: Sequence[Asked]) -> list[pl.Expr]:
     """Neither the process' start nor ``_created``: several API servers, if both could be asked."""
     names = ("process_start_time_seconds", "created_seconds")
-    if any(o.failure is not None for o in asked if set(names) & set(o.query.columns)):
+    if any(o.lacks is not None for o in asked if set(names) & set(o.query.columns)):
         return []
     nothing = [pl.col(n).is_null() for n in names if n in rows.columns]
     return [pl.all_horizontal(pl.lit(True), *nothing).alias("several_api_servers")]
@@ -324,14 +331,14 @@ def _doubt(up: Answers, scraped_at: Answers, unclocked: str | None) -> str | Non
 
 
 def _unread(rows: pl.DataFrame, asked: Sequence[Asked], doubt: str | None) -> pl.Expr:
-    """Which columns a row lacks because their query failed, and what else is doubtful."""
+    """Which columns a row lacks because their query failed or warned, and what else is doubtful."""
     told: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
     for one in asked:
-        if one.failure is None:
+        if one.lacks is None:
             continue
         for column in one.query.columns:
             name = f"{column}_count" if BY_COLUMN[column].type == "histogram" else column
-            text = pl.lit(f"{column} not read ({one.failure})")
+            text = pl.lit(f"{column} not read ({one.lacks})")
             lost = pl.col(name).is_null() if name in rows.columns else pl.lit(True)
             told.append(pl.when(lost).then(text))
     if not told:
