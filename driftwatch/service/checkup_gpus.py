@@ -16,6 +16,8 @@ from driftwatch.service.plan import Plan
 from driftwatch.signals.gpu_words import reasons_of
 from driftwatch.signals.gpus import gpu_counts
 
+_UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
+_BUSY = 0.2  # a kernel is resident at least as long as the engine is active
 _COUNTED = ("gpu_count", "gpu_count_source")
 
 
@@ -182,13 +184,17 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
                 for f, _ in fields
             )
             exported = "not exported" in reason
+            # one odd number is a glitch, the same on every GPU a unit
+            unit = count == rows.height and any(f.why_most in reason for f, _ in fields)
+            fix = f"dcgm-exporter's counters file (-f): {lines}" if exported else None
             yield Check(
-                "WARNING",
+                "WRONG" if unit else "WARNING",
                 str(origin),
                 f"{', '.join(names)}: {reason} ({count} of {rows.height} GPUs)",
                 (", ".join(field.column for field, _ in fields) + " of GPUs",),
-                f"dcgm-exporter's counters file (-f): {lines}" if exported else None,
+                _UNIT if unit else fix,
             )
+        yield from _ratio_for_percent(str(origin), rows)
         if not told:
             yield Check("ok", str(origin), f"every field is read on {rows.height} GPUs")
         mig = rows["mig_profile"].drop_nulls().unique().sort()
@@ -199,6 +205,30 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
                 f"MIG ({', '.join(mig)}): GPU_UTIL is not supported there, the engine's active "
                 "share stands in",
             )
+
+
+def _ratio_for_percent(origin: str, rows: pl.DataFrame) -> Iterator[Check]:
+    """GPU_UTIL of 1 % at most on every GPU, though their engines are busy."""
+    read = rows.filter(pl.col("mig_profile").is_null()).select(
+        "utilization_ratio", "engine_active_ratio"
+    )
+    read = read.drop_nulls().filter(pl.col("utilization_ratio") > 0)
+    if read.is_empty() or (read["utilization_ratio"] > 0.01).any():
+        return
+    busy = read.filter(pl.col("engine_active_ratio") >= _BUSY)
+    if busy.is_empty():
+        return
+    percent = busy["utilization_ratio"].max()
+    active = busy["engine_active_ratio"].max()
+    assert isinstance(percent, float) and isinstance(active, float)  # noqa: S101
+    yield Check(
+        "WRONG",
+        origin,
+        f"DCGM_FI_DEV_GPU_UTIL is {percent * 100:g} at most on every GPU, and an engine is active "
+        f"{active:.0%} of the time: a ratio instead of percent?",
+        ("gpu_utilization_ratio",),
+        _UNIT,
+    )
 
 
 def _text(value: object) -> str | None:

@@ -9,6 +9,8 @@ from driftwatch.service.checkup_times import SourceSeen
 
 _TOLD = 3  # problems of a source that are printed; the rest is counted
 _CHARACTERS = 300
+# as the reading of a Prometheus says it (collect.prometheus_choice)
+_TWO_SERVERS = "has two series at the same time"
 
 
 def answers(sources: Iterable[SourceSeen], interval_seconds: float) -> Iterator[Check]:
@@ -45,6 +47,19 @@ def answers(sources: Iterable[SourceSeen], interval_seconds: float) -> Iterator[
             rest = source.problems
             if not rest:
                 yield Check("ok", source.name, f"brings {brings}" if not empty else "answers")
+        clashes = [problem for problem in rest if _TWO_SERVERS in problem]
+        if clashes:
+            more = f"; {len(clashes) - 1} more such (--json)" if len(clashes) > 1 else ""
+            yield Check(
+                "WRONG",
+                source.name,
+                f"{clashes[0][:_CHARACTERS]}{more}",
+                ("every rule on the server that is not read",),
+                "match: the labels of one of them, and a source of its own for the other; or an "
+                "instance label of its own for each",
+                setting=(*source.setting, "match"),
+            )
+        rest = tuple(problem for problem in rest if _TWO_SERVERS not in problem)
         for problem in rest[:_TOLD]:
             yield Check("WARNING", source.name, f"not read: {problem[:_CHARACTERS]}")
         if len(rest) > _TOLD:

@@ -139,3 +139,88 @@ def test_a_lost_gpu_is_wrong(shared_data: Path) -> None:
     gpus = _gpus(1, DCGM_FI_DEV_XID_ERRORS=79)
     found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
     assert _of(found, "fell off the bus").status == "WRONG"
+
+
+def test_fewer_gpus_than_declared_may_be_one_node_of_several(shared_data: Path) -> None:
+    pool = replace(COMPLETE, gpus_per_replica=16.0)
+    found = _checked(shared_data, dcgm_page(_gpus(8)), pool, namespace="ml", pod="p")
+    check = _of(found, "gpus_per_replica is 16, DCGM shows 8: over several nodes")
+    assert (check.status, check.fix) == ("WARNING", None)
+    assert found.ready
+
+
+def test_units_of_readings(shared_data: Path) -> None:
+    gpus = _gpus(2, DCGM_FI_DEV_POWER_USAGE=512250, DCGM_FI_DEV_SM_CLOCK=1.98e9)
+    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
+    wrong = [c for c in found.checks if c.status == "WRONG"]
+    assert [c.what.partition(":")[0] for c in wrong] == [
+        "DCGM_FI_DEV_SM_CLOCK",
+        "DCGM_FI_DEV_POWER_USAGE",
+    ]
+    assert not found.ready
+    glitch = [
+        *_gpus(1),
+        FakeGpu(
+            1, "GPU-1", workload=workload("ml", "p"), values={"DCGM_FI_DEV_POWER_USAGE": 512250}
+        ),
+    ]
+    found = _checked(shared_data, dcgm_page(glitch), namespace="ml", pod="p")
+    assert _of(found, "DCGM_FI_DEV_POWER_USAGE:").status == "WARNING"
+
+
+def test_a_utilization_that_is_a_ratio(shared_data: Path) -> None:
+    busy = {"DCGM_FI_DEV_GPU_UTIL": 0.97, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9}
+    found = _checked(shared_data, dcgm_page(_gpus(2, **busy)), namespace="ml", pod="p")
+    check = _of(found, "a ratio instead of percent?")
+    assert check.status == "WRONG"
+    assert "DCGM_FI_DEV_GPU_UTIL is 0.97 at most" in check.what
+    idle = busy | {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.004}
+    found = _checked(shared_data, dcgm_page(_gpus(2, **idle)), namespace="ml", pod="p")
+    assert not [c for c in found.checks if "a ratio instead" in c.what]
+    one = [
+        *_gpus(1, **busy),
+        FakeGpu(
+            1, "GPU-1", workload=workload("ml", "p"), values={**busy, "DCGM_FI_DEV_GPU_UTIL": 60}
+        ),
+    ]
+    found = _checked(shared_data, dcgm_page(one), namespace="ml", pod="p")
+    assert not [c for c in found.checks if "a ratio instead" in c.what]
+
+
+def test_one_blind_target_of_two_disables_the_rule_and_the_way_out_is_named(
+    shared_data: Path,
+) -> None:
+    """Readings of one target only; the rule stands in a file that can be copied."""
+    plan = plan_with()
+    first = next(iter(targets_of(plan, "a:1", namespace="ml", pod="p").items()))
+    second = next(iter(targets_of(plan, "b:1", namespace="ml", pod="q").items()))
+    found = checkup(
+        scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
+        dict([first, second]),
+        plan,
+        False,
+        now=NOW,
+        gpus=_read(dcgm_page(_gpus(1, "p"))),
+    )
+    assert found.rules["GpuLost"] is False
+    check = _of(found, "no GPU readings")
+    assert check.fix is not None
+    assert "enabled: false and a reason at GpuLost (" in check.fix
+    assert "gpu.yaml:" in check.fix
+
+
+def test_declared_somewhere_but_not_everywhere_is_said(shared_data: Path) -> None:
+    """One pool declares its GPUs, the other does not: the cost of the other is told."""
+    declared = replace(COMPLETE, match={"pod": "p"}, gpus_per_replica=1.0)
+    other = replace(COMPLETE, name="other", match={"pod": "q"})
+    plan = replace(plan_with(), pools=(declared, other))
+    targets = dict(targets_of(plan, "a:1", pod="p")) | dict(targets_of(plan, "b:1", pod="q"))
+    found = checkup(
+        scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
+        targets,
+        plan,
+        False,
+        now=NOW,
+        gpus=_read(dcgm_page([])),
+    )
+    assert any("not declared" in cost for cost in _of(found, "no DCGM").disables)

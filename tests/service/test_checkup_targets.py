@@ -96,6 +96,13 @@ def test_a_counter_that_falls_without_a_restart(shared_data: Path) -> None:
     assert _found(restarted, "a:1") == []
 
 
+def test_a_start_time_that_wanders_by_less_than_a_second_is_one_server(shared_data: Path) -> None:
+    start = pl.col("process_start_time_seconds")
+    assert _found(_twice(shared_data, process_start_time_seconds=start - 0.5), "a:1") == []
+    (check,) = _found(_twice(shared_data, process_start_time_seconds=start - 2), "a:1")
+    assert "several servers answer at this address" in check.what
+
+
 def test_two_servers_behind_one_address(shared_data: Path) -> None:
     other = _twice(
         shared_data, process_start_time_seconds=pl.col("process_start_time_seconds") - 500
