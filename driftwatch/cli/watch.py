@@ -154,10 +154,10 @@ class _Screen:
             unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row[n] is None]
             if unknown:
                 self._say(f"UNKNOWN    {', '.join(unknown)}: not in /metrics")
-                self._say(
-                    "           give --startup-log FILE or --max-num-seqs N "
-                    "--max-num-batched-tokens N"
-                )
+                first, *rest = (f"--{name.replace('_', '-')} N" for name in unknown)
+                self._say(f"           give --startup-log FILE or {first}")
+                for flag in rest:  # both are too long for one line
+                    self._say(f"           {flag}")
             self._say("UNKNOWN    speed at equal load: not measured by this release")
         name = f"{key.text}  " if len(self._known) > 1 else ""
         self._say(f"{name}{minute_line(row)}")
