@@ -52,7 +52,7 @@ def gpu_columns(
     if gpus is not None and len(gpus) and len(known) and len(distinct):
         # whose a lost GPU was, only older readings tell
         gone = pl.col("lost").fill_null(False).any().over("uuid")
-        since = (pl.col("time") >= _earliest(distinct)) | pl.col("own_host") | gone
+        since = (pl.col("time") >= _earliest(distinct)) | gone
         links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), known)
     read = window_readings(distinct, links)
     rows = distinct.join(known, on="instance", how="left", maintain_order="left").with_columns(
