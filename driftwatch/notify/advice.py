@@ -30,6 +30,9 @@ def imperatives(page: Page) -> list[str]:
 def no_verdict(page: Page) -> str | None:
     """What keeps the diagnosis or the advice from an answer, None where nothing does."""
     diagnosis, advised = page["diagnosis"], page["recommendation"]
+    if value(page, "gpus_lost"):
+        # what is to be done does not wait for the answer
+        return None
     if diagnosis is not None and diagnosis["leaf"] == "undetermined":
         if diagnosis["missing"] == ["binding_limit"]:
             # which limit cannot be told: the settings that would tell are what is missing
@@ -74,7 +77,7 @@ def setting_change(advised: Mapping[str, Any]) -> str:
 # what to do where neither a leaf nor a recommendation says it
 DEFAULT_ADVICE: Mapping[str, str] = {
     "EngineStuck": "Do not change a knob; restart the engine",
-    "GpuLost": "Do not change a knob; drain the server, reset or replace the GPU",
+    "GpuLost": "Do not change a knob; drain it, reset the GPU",
     "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "CoverageLost": "Check the server and its scrape",
 }

@@ -33,7 +33,14 @@ from driftwatch.notify.numbers import (
     times,
 )
 from driftwatch.notify.page_values import Page, instant, value
-from driftwatch.notify.wording import length_words, moved, moved_column, seen_of
+from driftwatch.notify.wording import (
+    all_gone,
+    complaints,
+    length_words,
+    moved,
+    moved_column,
+    seen_of,
+)
 
 LINE_LIMIT = 300
 
@@ -81,10 +88,7 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Until", "", ended, weight=9)
         if page.get("resolved_reason"):
             yield Line("Why", clean(page["resolved_reason"]), weight=8)
-        if page["severity"] == "notice":
-            return
-        if (text := limit_text(page)) is not None:
-            yield Line("Was", text, weight=5)
+        yield from _was(page)
         return
     if (text := _concerned(page)) is not None:
         yield Line("Targets", text, weight=8)
@@ -93,6 +97,7 @@ def _body(page: Page) -> Iterator[Line]:
         if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
             yield Line("Missing", text, weight=8)
         return
+    yield from _gpus_lost(page)
     if (text := limit_text(page)) is not None:
         yield Line("Limit", text, weight=7)
     if (text := _seen(page)) is not None:
@@ -115,6 +120,27 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
     if advised["wrong_if"]:
         yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+
+
+def _was(page: Page) -> Iterator[Line]:
+    """What fired, where line 1 does not say it, and which limit bound."""
+    fired, gone = complaints(page, past=True)[0], bool(page.get("resolved_reason"))
+    limit = None if page["severity"] == "notice" else limit_text(page)
+    if gone or not any(text in page["summary"] for text in complaints(page, past=True)):
+        rule = "" if page["alert"] in fired else f" ({clean(page['alert'])})"
+        yield Line("Was", f"{fired}{rule}" + ("; not seen good" if gone else ""), weight=9)
+        if limit is not None:
+            yield Line("Limit", limit, weight=5)
+    elif limit is not None:
+        yield Line("Was", limit, weight=5)
+    if page["alert"] == "GpuLost":
+        yield from _gpus_lost(page)
+
+
+def _gpus_lost(page: Page) -> Iterator[Line]:
+    """Which GPUs: what the person who drains the server looks for."""
+    if names := (page["evidence"].get("gpus_lost") or {}).get("names"):
+        yield Line("GPU", clean(names), weight=8)
 
 
 def _concerned(page: Page) -> str | None:
@@ -236,12 +262,21 @@ def _seen(page: Page) -> str | None:
         n = value(page, "finished_requests")
         parts.append(f"in target {', '.join(goals)}" + (f", n {count(n)}" if n else ""))
     if page["alert"] in ("EngineStuck", "GpuLost"):
-        parts = [
-            f"{word} {count(seen)}"
-            for column, word in (("running_requests", "running"), ("waiting_requests", "waiting"))
-            if (seen := value(page, column)) is not None
-        ]
+        return _requests(page)
     return "; ".join(parts) or None
+
+
+def _requests(page: Page) -> str | None:
+    """``5.2 requests running, 29 waiting (mean of the last 10 min)``."""
+    running, waiting = value(page, "running_requests"), value(page, "waiting_requests")
+    known = [(running, "running"), (waiting, "waiting")]
+    parts = [f"{count(n)} {word}" for n, word in known if n is not None]
+    if not parts:
+        return None
+    first, *rest = parts
+    number, word = first.rsplit(" ", 1)
+    unit = "request" if number == "1" else "requests"
+    return ", ".join([f"{number} {unit} {word}", *rest]) + f" (mean of the {page_window(page)})"
 
 
 def _beside(page: Page) -> str | None:
@@ -258,6 +293,9 @@ def _missing(page: Page) -> str | None:
             return None
         gone = value(page, "coverage_missing_seconds")
         lasted = f", gone for {duration(gone)}" if gone else ""
+        if (why := all_gone(page)) is not None:
+            many = names.count(",") + 1
+            return f"everything ({many} {'input' if many == 1 else 'inputs'}): {why}{lasted}"
         return f"{clean(names)}{lasted}; rules that read them give no verdict"
     diagnosis = page["diagnosis"]
     if diagnosis is None or not diagnosis["missing"]:

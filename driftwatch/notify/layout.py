@@ -20,6 +20,7 @@ _ASCII: Mapping[str, str] = {
     "🔴 ": "",
     "🟠 ": "",
     "✅ ": "",
+    "⚪ ": "",
 }
 _COLOURS: Mapping[str, str] = {
     "FIRING": "1;31",

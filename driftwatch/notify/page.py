@@ -146,11 +146,21 @@ def _entry(column: str, finding: Finding) -> dict[str, Any]:
     if column.endswith("in_target_10m_ratio") and None not in (found, most) and most > found:
         entry["upper"] = most
         reason = reason or _INSIDE_BUCKET
+    if column == "gpus_lost" and found:
+        entry |= _which_gpus(finding.evidence)
     if found is None and not reason:
         reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
     if reason:
         entry["reason"] = reason
     return entry
+
+
+def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Which GPUs are lost, and of how many of the server, where that is known."""
+    names, of = evidence.get("gpus_lost_names"), plain(evidence.get("gpus_of_server"))
+    # shares of a GPU are no count, and a number below what is lost is none either
+    counted = of is not None and of == int(of) and of >= evidence["gpus_lost"]
+    return ({"names": names} if names else {}) | ({"of": of} if counted else {})
 
 
 def diagnosis_json(

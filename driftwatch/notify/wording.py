@@ -56,9 +56,12 @@ def state_word(page: Page) -> str:
 
 
 def marked(page: Page, text: str) -> str:
-    """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
-    mark = {"FIRING": "🔴 ", "RESOLVED": "✅ "}.get(state_word(page), "")
-    return mark + text
+    """``text`` with the state's mark before it, for Slack: a phone's list shows it first.
+
+    No tick where nobody saw that it is good again.
+    """
+    ended = "⚪ " if page.get("resolved_reason") else "✅ "
+    return {"FIRING": "🔴 ", "RESOLVED": ended}.get(state_word(page), "") + text
 
 
 def target_name(page: Page) -> str:
@@ -218,8 +221,11 @@ def _lost(page: Page, past: bool) -> list[str]:
     lost = value(page, "gpus_lost")
     if not lost:
         return []
-    many = "1 GPU" if lost == 1 else f"{count(lost)} GPUs"
-    return [f"{many} {'had fallen' if past else 'fell'} off the bus"]
+    of = page["evidence"]["gpus_lost"].get("of")
+    were = f"{'was' if lost == 1 else 'were'} " if past else ""
+    if of is not None and of > 1:
+        return [f"{count(lost)} of {count(of)} GPUs {were}lost"]
+    return [f"{count(lost)} {'GPU' if lost == 1 else 'GPUs'} {were}lost"]
 
 
 def _deferred(page: Page, past: bool) -> list[str]:
@@ -238,12 +244,26 @@ def _coverage(page: Page, past: bool) -> list[str]:
     gone = value(page, "coverage_missing_seconds")
     names = clean(value(page, "coverage_missing_inputs") or "")
     since = f" for {duration(gone)}" if gone and not past else ""
+    if (why := all_gone(page)) is not None:
+        if why.startswith(("not listed by ", "not scraped by ")):
+            not_any_more = "had not been" if past else "no longer"
+            return [f"{not_any_more}{why.removeprefix('not')}{since}"]
+        return [f"{'had ' if past else ''}no input{since}: {why}", f"no input{since}"]
     text = f"inputs {'were ' if past else ''}gone{since}"
     if not names:
         return [text]
     first, _, rest = names.partition(",")
     more = f" and {rest.count(',') + 1} more" if rest else ""
     return [f"{text}: {names}", f"{text}: {first}{more}", text]
+
+
+def all_gone(page: Page) -> str | None:
+    """Why nothing is seen of any target of the page; None where a part is seen, or why is unknown.
+
+    A reason stands beside the names of the missing inputs only where those are all there were.
+    """
+    entry = page["evidence"].get("coverage_missing_inputs") or {}
+    return clean(entry["reason"]) if entry.get("value") and entry.get("reason") else None
 
 
 def waiting_requests(page: Page) -> float | None:

@@ -46,7 +46,7 @@ def _capture_size_at_most(requests: float) -> int:
 def recommend(
     leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any], serving: Serving
 ) -> Recommendation:
-    """One change, or none with the reason.
+    """One change, or none with the reason: where a GPU is lost, no knob is the answer.
 
     Args:
         leaf: the leaf that was reached; None where the walk ended undetermined.
@@ -54,6 +54,10 @@ def recommend(
         evidence: the row, with ``binding_requests`` and the ``allows_*`` columns.
         serving: settings with their provenance; an inferred max_num_seqs comes from the row.
     """
+    lost = evidence.get("gpus_lost")
+    if lost and (leaf is None or leaf.kind == "change"):
+        many = "1 GPU is" if lost == 1 else f"{_number(lost)} GPUs are"
+        return Recommendation("none", reason=f"do not change a knob; {many} lost")
     if leaf is None:
         named = ", ".join(diagnosis.missing) or "its inputs"
         return Recommendation("none", reason=f"undetermined: {named} unknown")

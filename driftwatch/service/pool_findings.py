@@ -19,6 +19,7 @@ def pool_findings(
     targets: Mapping[TargetKey, Target],
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
+    scrapes: pl.DataFrame,
 ) -> dict[str, Finding]:
     """Incident id → finding, for every incident of a pool that fires.
 
@@ -27,6 +28,7 @@ def pool_findings(
         targets: every target of the rows.
         rows: evidence rows of the minutes of this tick.
         verdicts: one Boolean column per rule id, beside ``rows``.
+        scrapes: those of the last minutes, failed ones with their reason.
     """
     found: dict[str, Finding] = {}
     for transition in firing:
@@ -45,8 +47,34 @@ def pool_findings(
             target=targets[keys[0]],
             minute=transition.at - timedelta(minutes=1),
             evidence={name: value for name, value in row.items() if not isinstance(value, list)},
-            reasons=reasons(row),
+            reasons=reasons(row) | _all_gone(concerned, scrapes),
             concerned=keys,
             of_targets=of_pool.height,
         )
     return found
+
+
+def _all_gone(concerned: pl.DataFrame, scrapes: pl.DataFrame) -> dict[str, str]:
+    """Why nothing is seen of the targets; empty where a part of some is, or the reason is unknown.
+
+    Nothing is seen of a target where no scrape was ok for as long as its first input is gone.
+    """
+    gone = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
+    asked = concerned.select(*_KEY, "end", since=pl.col("end") - gone)
+    told = (
+        scrapes.select(*_KEY, "time", "ok", "reason")
+        .join(asked, on=_KEY)
+        .filter(pl.col("time").is_between("since", "end", closed="left"))
+        .sort(*_KEY, "time")
+        .group_by(_KEY, maintain_order=True)
+        .agg(pl.col("ok").any(), pl.col("reason").last())
+    )
+    if len(told) < len(concerned) or told["ok"].any() or told["reason"].null_count():
+        return {}
+    counts = (
+        told.group_by("reason").len("targets").sort("targets", "reason", descending=[True, False])
+    )
+    if len(counts) == 1:
+        return {"coverage_missing_inputs": counts["reason"][0]}
+    each = [f"{number} {reason}" for reason, number in counts.iter_rows()]
+    return {"coverage_missing_inputs": ", ".join(each)}

@@ -31,7 +31,7 @@ def findings_of(
     of_targets = [t for t in firing if t.incident.target.get("instance")]
     of_pools = [t for t in firing if not t.incident.target.get("instance")]
     found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan)
-    return found | pool_findings(of_pools, state.targets, rows, verdicts)
+    return found | pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
 
 
 def with_pages(

@@ -464,6 +464,21 @@ GPU_LOST = case(
     annotations={"summary": "a GPU of the server fell off the bus"},
     reasons={"gpu_utilization_ratio": "nvmlDeviceGetUtilizationRates: GPU_IS_LOST"},
 )
+GPU_LOST_NAMED = replace(
+    GPU_LOST,
+    finding=replace(
+        GPU_LOST.finding,
+        evidence={
+            **GPU_LOST.finding.evidence,
+            "duration_seconds": 600.0,
+            "running_requests": 5.2,
+            "gpus_lost_names": "2 on node-1, GPU-6f1c",
+            "gpus_of_server": 8.0,
+        },
+    ),
+    incident=replace(GPU_LOST.incident, target={**GPU_LOST.incident.target, "pool": "rag-8b"}),
+    resolved_reason="the target is gone (no longer in the configuration)",
+)
 
 CAP_HELD = replace(
     CAP,
@@ -527,6 +542,16 @@ COVERAGE_ONE = replace(
         COVERAGE_POOL.incident, key='CoverageLost{pool="default"}', target={"pool": "default"}
     ),
 )
+COVERAGE_UNLISTED = replace(
+    COVERAGE_POOL,
+    finding=replace(
+        COVERAGE_POOL.finding,
+        reasons={
+            **COVERAGE_POOL.finding.reasons,
+            "coverage_missing_inputs": "not listed by prometheus 0",
+        },
+    ),
+)
 RETIRED = replace(
     CAP,
     resolved_reason=("the target is gone (scaled down; its traffic moved to the rest of the pool)"),
@@ -535,6 +560,7 @@ RETIRED = replace(
 CASES: dict[str, Case] = {
     "coverage_pool": COVERAGE_POOL,
     "coverage_one": COVERAGE_ONE,
+    "coverage_unlisted": COVERAGE_UNLISTED,
     "retired": RETIRED,
     "cap": CAP,
     "budget": BUDGET,
@@ -549,6 +575,7 @@ CASES: dict[str, Case] = {
     "slow_gpu": SLOW_GPU,
     "stuck_gpu": STUCK_GPU,
     "gpu_lost": GPU_LOST,
+    "gpu_lost_named": GPU_LOST_NAMED,
     "cap_held": CAP_HELD,
     "cap_unknown": CAP_UNKNOWN,
     "drift_generations": DRIFT_GENERATIONS,

@@ -12,13 +12,27 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_cases import AT, BEGAN, BUDGET, CAP, CASES, COVERAGE, DRIFT, STUCK, Case, case
+from page_cases import (
+    AT,
+    BEGAN,
+    BUDGET,
+    CAP,
+    CASES,
+    COVERAGE,
+    COVERAGE_UNLISTED,
+    DRIFT,
+    GPU_LOST_NAMED,
+    STUCK,
+    UNDETERMINED,
+    Case,
+    case,
+)
 
 from driftwatch.model import Diagnosis, Recommendation, Slo
 from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
-from driftwatch.notify.wording import HEADLINE_LIMIT, headline, lead
+from driftwatch.notify.wording import HEADLINE_LIMIT, complaints, headline, lead, marked
 
 MODULES = (
     "numbers",
@@ -72,8 +86,11 @@ EXACT = {
     "slow_gpu": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
     "stuck_gpu": "FIRING host:8000: no token for 3 min, 12 requests present. "
     "Do not change a knob; drain it, keep its logs, restart it",
-    "gpu_lost": "FIRING host:8000: 1 GPU fell off the bus. "
-    "Do not change a knob; drain the server, reset or replace the GPU",
+    "gpu_lost": "FIRING host:8000: 1 GPU lost. Do not change a knob; drain it, reset the GPU",
+    "gpu_lost_named": "FIRING rag-8b host:8000: 1 of 8 GPUs lost. "
+    "Do not change a knob; drain it, reset the GPU",
+    "coverage_unlisted": "TICKET rag-8b 7/8: no longer listed by prometheus 0 for 16 min. "
+    "Check service discovery and the servers",
     "cap_held": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
     "cap_unknown": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: max_num_seqs unknown",
@@ -356,3 +373,49 @@ def test_the_limit_line_is_of_the_scrapes_in_which_it_bound() -> None:
         "Limit max_num_seqs: 7.8 of 8 (inferred) running, 28 waiting while it bound "
         "(96 % of 120 scrapes)" in shown
     )
+
+
+def _lines(page: dict[str, Any]) -> dict[str, str]:
+    return {line.label: line.text for line in lines(page)}
+
+
+def test_a_lost_gpu_says_which_and_its_requests_have_units_and_a_span() -> None:
+    told = _lines(GPU_LOST_NAMED.page())
+    assert told["GPU"] == "2 on node-1, GPU-6f1c"
+    assert told["Seen"] == "5.2 requests running, 2 waiting (mean of the last 10 min)"
+
+
+def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
+    page = GPU_LOST_NAMED.resolved()
+    told = _lines(page)
+    assert told["Was"] == "1 of 8 GPUs was lost (GpuLost); not seen good"
+    assert told["GPU"] == "2 on node-1, GPU-6f1c"
+    assert "the target is gone" in page["summary"]
+    assert marked(page, "").strip() != "✅"
+    assert marked(STUCK.resolved(), "").strip() == "✅"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_resolve_says_what_it_was(name: str) -> None:
+    page = CASES[name].resolved()
+    text = " ".join((page["summary"], *(line.text for line in lines(page))))
+    assert any(bad in text for bad in complaints(page, True))
+
+
+def test_a_lost_gpu_is_advised_on_where_the_diagnosis_is_open() -> None:
+    evidence = {**UNDETERMINED.finding.evidence, "gpus_lost": 1.0}
+    advised = Recommendation("none", reason="do not change a knob; 1 GPU is lost")
+    found = replace(UNDETERMINED.finding, evidence=evidence, recommendation=advised)
+    page = replace(UNDETERMINED, finding=found).page()
+    assert page["summary"].endswith(". Do not change a knob; 1 GPU is lost")
+
+
+def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
+    told = _lines(COVERAGE_UNLISTED.page())
+    assert told["Missing"].startswith("everything (3 inputs): not listed by prometheus 0, gone for")
+    assert "queue_seconds" not in told["Missing"]
+    found = replace(
+        COVERAGE_UNLISTED.finding, reasons={"coverage_missing_inputs": "connection refused"}
+    )
+    page = replace(COVERAGE_UNLISTED, finding=found).page()
+    assert "no input for 16 min: connection refused. Check" in page["summary"]

@@ -250,3 +250,18 @@ def test_a_knob_without_a_closed_form_is_not_guessed() -> None:
     leaf = Leaf("x", "change", "meaning", knob="block_size")
     found = recommend(leaf, WALKED, {"binding_requests": 30.0}, serving(max_num_seqs=8))
     assert (found.action, found.reason) == ("none", "no closed form for block_size")
+
+
+@pytest.mark.parametrize("leaf", [CAP, BUDGET, None])
+@pytest.mark.parametrize(("lost", "said"), [(1.0, "1 GPU is lost"), (2.0, "2 GPUs are lost")])
+def test_a_lost_gpu_outranks_every_knob(leaf: Leaf | None, lost: float, said: str) -> None:
+    knobs = serving(max_num_seqs=8, max_num_batched_tokens=512)
+    evidence = {
+        "binding_requests": 39.0,
+        "allows_max_num_batched_tokens": 20.0,
+        "gpus_lost": lost,
+    }
+    advised = recommend(leaf, WALKED, evidence, knobs)
+    assert (advised.action, advised.reason) == ("none", f"do not change a knob; {said}")
+    if leaf is not None:
+        assert recommend(leaf, WALKED, evidence | {"gpus_lost": 0.0}, knobs).action == "change"

@@ -38,7 +38,7 @@ def events(outcomes):
 def test_half_vanish_and_the_rest_takes_over() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900) for i in range(4)]
     servers += [Server(f"s{i}:8000", step(900, 100, 200)) for i in range(4, 8)]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
     assert retired(outcomes) == {f"s{i}:8000": MOVED for i in range(4)}
     assert [key.instance for key in state.targets] == [f"s{i}:8000" for i in range(4, 8)]
@@ -46,7 +46,7 @@ def test_half_vanish_and_the_rest_takes_over() -> None:
 
 def test_half_vanish_with_their_traffic_and_it_is_one_ticket() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900 if i < 4 else 9e9) for i in range(8)]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert retired(outcomes) == {}
     assert len(state.targets) == 8
@@ -59,27 +59,28 @@ def test_half_vanish_with_their_traffic_and_it_is_one_ticket() -> None:
         "of_targets": 8,
         "first": [f"s{i}:8000" for i in range(4)],
     }
+    assert ": no longer listed by fleet for" in page["summary"]
     # 5 min gone on a tenth of the pool: told 5 to 9 min after the last scrape
     assert 20 <= told(outcomes)[0][2] <= 24
 
 
 def test_one_of_many_that_is_lost_is_a_ticket_after_15_minutes() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900 if i < 1 else 9e9) for i in range(8)]
-    _, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    _, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert 30 <= told(outcomes)[0][2] <= 34
 
 
 def test_the_whole_pool_is_gone() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert len(state.targets) == 3
 
 
 def test_a_pool_without_traffic_goes_to_sleep() -> None:
     servers = [Server(f"s{i}:8000", step(300, 100, 0), until=900) for i in range(3)]
-    state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN)
+    state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=5)
     assert events(outcomes) == []
     assert set(retired(outcomes).values()) == {IDLE}
     assert state.targets == {}
@@ -90,7 +91,7 @@ def test_a_pool_of_one_is_renamed() -> None:
         Server("old:8000", steady(500), until=900),
         Server("new:8000", steady(480), since=960),
     ]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
     assert retired(outcomes) == {"old:8000": MOVED}
     assert list(state.targets) == [TargetKey("new:8000", "0")]
@@ -99,30 +100,30 @@ def test_a_pool_of_one_is_renamed() -> None:
 def test_a_rollout_one_after_the_other() -> None:
     old = [Server(f"old{i}:8000", steady(100), until=900 + 90 * i) for i in range(8)]
     new = [Server(f"new{i}:8000", steady(100), since=880 + 90 * i) for i in range(8)]
-    _, outcomes = watched([FleetSource([*old, *new], 60)], 60, PLAN)
+    _, outcomes = watched([FleetSource([*old, *new], 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
     assert retired(outcomes) == {f"old{i}:8000": MOVED for i in range(8)}
 
 
-def test_one_to_two_hundred_to_one() -> None:
+def test_one_to_sixty_to_one() -> None:
     """The demand stays, the replicas follow an autoscaler's whim; nobody is told anything."""
-    demand, count = 20_000.0, 200
+    demand, count = 6_000.0, 60
 
     def alive(t: float) -> int:
-        up = 1 + int(max(0.0, t - 300) / 3)
-        down = count - int(max(0.0, t - 1500) / 4)
+        up = 1 + int(max(0.0, t - 300) / 10)
+        down = count - int(max(0.0, t - 1500) / 13)
         return max(1, min(count, up, down))
 
     servers = []
     for i in range(count):
-        since = 0.0 if i == 0 else 300 + 3.0 * i
-        until = 9e9 if i == 0 else 1500 + 4.0 * (count - i)
+        since = 0.0 if i == 0 else 300 + 10.0 * i
+        until = 9e9 if i == 0 else 1500 + 13.0 * (count - i)
         servers.append(
             Server(f"s{i:03}:8000", lambda t: demand / alive(t), since=since, until=until)
         )
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
-    assert len(retired(outcomes)) == 199
+    assert len(retired(outcomes)) == 59
     assert set(retired(outcomes).values()) <= {MOVED, SMALL}
     assert list(state.targets) == [TargetKey("s000:8000", "0")]
 
@@ -131,7 +132,7 @@ def test_what_comes_back_resolves_the_ticket() -> None:
     lost = [Server(f"s{i}:8000", steady(100), until=900) for i in range(4)]
     back = [Server(f"s{i}:8000", steady(100), since=2400) for i in range(4)]
     rest = [Server(f"s{i}:8000", steady(100)) for i in range(4, 8)]
-    _, outcomes = watched([FleetSource([*lost, *back, *rest], 60)], 60, PLAN)
+    _, outcomes = watched([FleetSource([*lost, *back, *rest], 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
     assert [t.reason for o in outcomes for t in o.transitions] == [None, None]
 
@@ -139,7 +140,7 @@ def test_what_comes_back_resolves_the_ticket() -> None:
 def test_traffic_that_moves_late_ends_it_with_a_reason() -> None:
     gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(4)]
     rest = [Server(f"s{i}:8000", step(2400, 100, 200)) for i in range(4, 8)]
-    _, outcomes = watched([FleetSource([*gone, *rest], 60)], 60, PLAN)
+    _, outcomes = watched([FleetSource([*gone, *rest], 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
     assert set(retired(outcomes).values()) == {MOVED}
 
@@ -147,7 +148,7 @@ def test_traffic_that_moves_late_ends_it_with_a_reason() -> None:
 def test_a_server_that_fails_is_not_gone() -> None:
     servers = [Server(f"s{i}:8000", steady(100)) for i in range(3)]
     servers[0] = replace(servers[0], fails=(900, 9e9))
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert retired(outcomes) == {}
     assert sum(len(o.unseen) for o in outcomes) == 0
@@ -159,7 +160,7 @@ def test_who_crashed_and_was_replaced_is_let_go() -> None:
         Server("a:8000", steady(100), until=2000, fails=(900, 9e9)),
         Server("b:8000", step(900, 100, 200)),
     ]
-    _, outcomes = watched([FleetSource(servers, 60)], 60, PLAN)
+    _, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
     assert retired(outcomes) == {"a:8000": MOVED}
 
@@ -197,7 +198,7 @@ def test_one_of_a_recording_ends() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900 if i < 2 else 9e9) for i in range(4)]
     source = FleetSource(servers, 60)
     source.servers = [replace(s, until=9e9) for s in servers]
-    state, outcomes = watched([source], 60, PLAN)
+    state, outcomes = watched([source], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert len(state.targets) == 4
     rest = [
@@ -205,13 +206,13 @@ def test_one_of_a_recording_ends() -> None:
     ]
     source = FleetSource(rest, 60)
     source.servers = [replace(s, until=9e9) for s in servers]
-    state, outcomes = watched([source], 60, PLAN)
+    state, outcomes = watched([source], 60, PLAN, every=5)
     assert events(outcomes) == []
     assert set(retired(outcomes)) == {"s0:8000", "s1:8000"}
     assert len(state.targets) == 2
 
 
-@settings(max_examples=4, deadline=None, phases=NO_SHRINK)
+@settings(max_examples=2, deadline=None, phases=NO_SHRINK)
 @given(
     every=st.sampled_from([0.5, 2, 7, 30, 60]),
     until=st.integers(600, 1500),
@@ -236,7 +237,7 @@ def test_how_minutes_are_split_changes_nothing(every: float, until: int, moved: 
     assert one.departures.traffic.equals(other.departures.traffic)
 
 
-@settings(max_examples=10, deadline=None, phases=NO_SHRINK)
+@settings(max_examples=5, deadline=None, phases=NO_SHRINK)
 @given(
     rates=st.lists(st.floats(20, 500), min_size=2, max_size=9),
     gone=st.integers(1, 8),
@@ -283,7 +284,7 @@ def test_a_pod_reborn_with_another_model_inherits_nothing() -> None:
 
 def test_the_state_is_empty_of_who_was_let_go() -> None:
     servers = [Server("a:8000", steady(100), until=900), Server("b:8000", step(900, 100, 200))]
-    state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN)
+    state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=5)
     assert retired(outcomes) == {"a:8000": MOVED}
     for frame in (
         state.scrapes,
@@ -305,7 +306,7 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     source = FleetSource([stuck, rest], 40)
     present = pl.when(pl.col("instance") == "a:8000").then(3.0).otherwise(1.0)
     source.frame = source.frame.with_columns(running_requests=present)
-    state, outcomes = watched([source], 40, PLAN)
+    state, outcomes = watched([source], 40, PLAN, every=5)
     assert events(outcomes) == [("firing", "EngineStuck"), ("resolved", "EngineStuck")]
     assert retired(outcomes) == {"a:8000": IDLE}
     resolved = [t for o in outcomes for t in o.transitions][1]
@@ -323,7 +324,7 @@ def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
     ]
     servers = [replace(s, rate=step(2000, 100, 0), fails=(900, 9e9)) for s in servers]
     source = FleetSource(servers, 80)
-    state, outcomes = watched([source], 80, PLAN)
+    state, outcomes = watched([source], 80, PLAN, every=5)
     # they failed while they carried traffic, and then were taken away: lost, as far as is known
     assert events(outcomes) == [TICKET]
     assert len(state.targets) == 2
