@@ -45,6 +45,13 @@ def test_an_instant_is_labels_and_values(api: PrometheusApi, asker: PrometheusAs
     assert {r.path for r in api.requests} == {"/api/v1/query"}
 
 
+def test_answers_are_not_asked_to_be_packed(api: PrometheusApi, asker: PrometheusAsker) -> None:
+    """Packing takes Prometheus longer than sending it as it is."""
+    asker.instant("up", T0)
+    asker.label_values("__name__")
+    assert {request.headers["accept-encoding"] for request in api.requests} == {"identity"}
+
+
 def test_the_labels_of_series(asker: PrometheusAsker) -> None:
     until = T0 + timedelta(minutes=1)
     found = asker.series_labels(["up", "other"], T0, until)
