@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.shipped import shipped
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.exposition_server import Page, ReplayedExposition
@@ -78,6 +80,12 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
             assert words in out, words
 
 
+def _without(text: str, pattern: str) -> tuple[str, str]:
+    """The text without the one place that matches, and that place on one line."""
+    (match,) = re.finditer(pattern, text)
+    return text[: match.start()] + text[match.end() :], " ".join(match[0].split())
+
+
 def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: Path) -> None:
     with _serve(_page(shared_data)) as server:
         text = COMPLETE.format(url=server.url)
@@ -88,6 +96,12 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         )
         code, out, _ = run("doctor")
     assert code == 1
+    # the other way out names a file of this installation, however long its path is
+    out, other = _without(out, r"; or without GPU(.|\n)*?rules:\s+\[FOLDER\]")
+    assert other == (
+        "; or without GPU readings, enabled: false and a reason at GpuLost "
+        f"({shipped('rules')}/gpu.yaml:5), in a copy of that folder named by rules: [FOLDER]"
+    )
     assert max(map(len, out.splitlines())) <= 80
     assert out == (
         "MISSING gpus    no DCGM or NVML reading\n"
@@ -117,6 +131,27 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
     match = re.fullmatch(verdict, out.splitlines()[-1])
     assert match is not None
     assert int(match[2]) - int(match[1]) == 3
+
+
+def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
+    run: Run, shared_data: Path, tmp_path: Path
+) -> None:
+    with _serve(_page(shared_data)) as server:
+        config = COMPLETE.format(url=server.url)
+        Path("driftwatch.yaml").write_text(config)
+        code, out, _ = run("doctor")
+        assert code == 1
+        assert "a reason at GpuLost" in " ".join(out.split())
+        shutil.copytree(shipped("rules"), "my-rules")
+        file = tmp_path / "my-rules/gpu.yaml"
+        off = "- alert: GpuLost\n        enabled: false\n        reason: no GPU is read here"
+        file.write_text(file.read_text().replace("- alert: GpuLost", off))
+        Path("driftwatch.yaml").write_text(f"{config}rules: [my-rules]\n")
+        code, out, err = run("doctor", "--all")
+    assert code == 0, out + err
+    assert "GpuLost" in out
+    assert "no GPU is read here" in out
+    assert "READY: 7 of 7 rules can fire" in out
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:

@@ -140,6 +140,12 @@ def test_a_step_longer_than_the_interval_samples(shared_data: Path) -> None:
     assert trouble(_checked(shared_data, _source(step_seconds=5.0))) == []
 
 
+def test_a_step_a_fifth_longer_samples_and_one_within_rounding_does_not(shared_data: Path) -> None:
+    check = _only(_checked(shared_data, _source(step_seconds=18.0)))
+    assert "scraped every 15 s, asked for every 18 s: 17% of its scrapes are not read" in check.what
+    assert trouble(_checked(shared_data, _source(step_seconds=15.5))) == []
+
+
 def test_two_intervals_in_one_pool(shared_data: Path) -> None:
     check = _only(_checked(shared_data, _source(intervals={"a:1": 15.0, "b:1": 30.0})))
     assert check.what == ("scraped at different intervals: every 15 s (a:1) to every 30 s (b:1)")
@@ -179,6 +185,19 @@ def test_what_a_source_could_not_read_is_said_and_bounded(shared_data: Path) -> 
         *(f"not read: {problem}" for problem in problems[:3]),
         "not read: 7 more (--json)",
     ]
+
+
+def test_two_servers_that_are_one_are_not_ready_however_many_problems_there_are(
+    shared_data: Path,
+) -> None:
+    partial = tuple(f"query {n}: Partial: shard {n} is down" for n in range(5))
+    clash = "engine 0 of a:1 has two series at the same time: read {cluster=a}, not {cluster=b}"
+    found = _checked(shared_data, _source(problems=(*partial, clash, clash)))
+    (check,) = [c for c in trouble(found) if c.status == "WRONG"]
+    assert check.what == f"{clash}; 1 more such (--json)"
+    assert check.setting == ("sources", 0, "match")
+    assert not found.ready
+    assert [c.what for c in trouble(found)][-1] == "not read: 2 more (--json)"
 
 
 def test_a_source_that_brings_nothing(shared_data: Path) -> None:
