@@ -24,6 +24,8 @@ _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
 # Traffic is compared over this long: shorter is noise, longer keeps people waiting.
 COMPARED = timedelta(minutes=5)
+# An even fall that the pool shows for this long is its demand's, and explains as much of a lack.
+TREND = 2 * COMPARED
 # What may lack of the traffic that left before it counts as lost: half lies in the middle between
 # "all of it moved" and "none of it did".
 LACKING_SHARE = 0.5
@@ -33,8 +35,8 @@ NOISE_RATIO = 0.05
 _LATE_SCRAPES = 2.0
 _SOONEST = timedelta(seconds=90)
 _LATEST = timedelta(seconds=MAX_GAP_SECONDS)
-# Minutes of traffic that are kept: the last known one may lie as far back as a look-back.
-_KEPT = _LATEST + COMPARED + 3 * _MINUTE
+# Minutes of traffic that are kept: for a trend of then, and what was carried a look-back ago.
+_KEPT = 2 * TREND + 3 * _MINUTE
 
 MOVED = "the target is gone (scaled down; its traffic moved to the rest of the pool)"
 IDLE = "the target is gone (it carried no traffic)"
@@ -210,6 +212,8 @@ def with_traffic(before: Departures, rows: pl.DataFrame) -> tuple[pl.DataFrame, 
         *_KEY, known_until="end", own="own", before="rate"
     )
     older = before.last.join(unknown, on=_KEY, how="semi")
+    # what was told once stands: the traffic that it was made from may be cut by now
+    ends = ends.join(older, on=[*_KEY, "known_until"], how="anti")
     return traffic, pl.concat([older, ends.cast(pl.Schema(_LAST))]).sort([*_KEY, "known_until"])
 
 
@@ -221,6 +225,35 @@ def _pool_rates(traffic: pl.DataFrame) -> pl.DataFrame:
         .sort("pool", "end")
         .rolling("end", period=COMPARED, closed="right", group_by="pool")
         .agg(rate=pl.col("tokens_per_second").mean())
+    )
+
+
+def _pool_trends(traffic: pl.DataFrame) -> pl.DataFrame:
+    """pool, end, ``falling``: tokens per second a minute, 0 where it does not fall evenly.
+
+    The flattest of the slopes over five minutes within ten: a step, as a loss makes one, leaves
+    some of them flat. Of the last ten minutes the steepest such fall.
+    """
+    minute = pl.col("end").dt.epoch("s") / _MINUTE.total_seconds()
+    slopes = (
+        traffic.group_by("pool", "end")
+        .agg(pl.col("tokens_per_second").sum())
+        .sort("pool", "end")
+        .with_columns(minute=minute)
+        .rolling("end", period=COMPARED, closed="right", group_by="pool")
+        .agg(
+            slope=pl.cov("minute", "tokens_per_second") / pl.col("minute").var(),
+            whole=pl.len() == COMPARED // _MINUTE,
+        )
+        .filter("whole")
+    )
+    several = TREND - COMPARED + _MINUTE
+    return (
+        slopes.rolling("end", period=several, closed="right", group_by="pool")
+        .agg(falling=pl.col("slope").max().clip(upper_bound=0.0), counted=pl.len())
+        .filter(pl.col("counted") == several // _MINUTE)
+        .rolling("end", period=TREND, closed="right", group_by="pool")
+        .agg(pl.col("falling").min())
     )
 
 
@@ -242,6 +275,11 @@ def retirements(absent: pl.DataFrame, traffic: pl.DataFrame, last: pl.DataFrame)
     known = known.sort([*_KEY, "end", "known_until"]).unique(
         [*_KEY, "end"], keep="last", maintain_order=True
     )
+    watched = (pl.col("end") - pl.col("known_until")).clip(upper_bound=TREND) / _MINUTE
+    fallen = pl.col("falling").fill_null(0.0) * watched
+    known = known.join(_pool_trends(traffic), on=["pool", "end"], how="left").with_columns(
+        expected=(pl.col("before") + fallen).clip(lower_bound=0.0)
+    )
     group = ["pool", "end"]
     together = (
         known.filter(pl.col("known_until").is_not_null())
@@ -253,13 +291,17 @@ def retirements(absent: pl.DataFrame, traffic: pl.DataFrame, last: pl.DataFrame)
             closed="both",
             group_by=group,
         )
-        .agg(all_own=pl.col("own").sum(), all_before=pl.col("before").max())
+        .agg(
+            all_own=pl.col("own").sum(),
+            all_before=pl.col("before").max(),
+            all_expected=pl.col("expected").max(),
+        )
         .unique([*group, "known_until"])
     )
     judged = (
         known.join(together, on=[*group, "known_until"], how="left")
         .join(_pool_rates(traffic), on=group, how="left")
-        .with_columns(lacking=pl.col("all_before") - pl.col("rate").fill_null(0.0))
+        .with_columns(lacking=pl.col("all_expected") - pl.col("rate").fill_null(0.0))
     )
     settled = pl.col("end") >= pl.col("known_until") + COMPARED
     reason = (

@@ -16,6 +16,7 @@ from driftwatch.rulebook.rules import Rule
 _KEY = list(KEY_COLUMNS)
 
 NO_TARGET_LEFT = "the pool has no target left"
+NOW_ELSEWHERE = "the pool is gone: its targets are in pool {} now"
 NOW_PER = "the rule is now per {}"
 
 
@@ -85,6 +86,7 @@ def let_go(
     left: Mapping[TargetKey, Target],
     reasons: Mapping[TargetKey, str],
     minute_end: datetime,
+    before: Mapping[TargetKey, Target] | None = None,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
     """Close the incidents of retired targets and of pools without a target.
 
@@ -94,10 +96,13 @@ def let_go(
         left: the targets that are left.
         reasons: retired target → why.
         minute_end: end of the minute that retires them.
+        before: the targets with the pools that they had.
     """
     closing: dict[str, str] = {}
     per = {rule.id: rule.per for rule in rules}
     pools = {target.pool for target in left.values()}
+    # after a start nobody has a pool until a source lists him: then none is gone
+    told = None not in pools and bool(left or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
         is_per = "pool" if not instance else "target"
@@ -107,9 +112,17 @@ def let_go(
             gone = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
             if gone is not None:
                 closing[key] = gone
-        elif pool not in pools and reasons:
-            closing[key] = NO_TARGET_LEFT
+        elif pool not in pools and told:
+            closing[key] = _pool_gone(pool, left, before or {})
     return close(incidents, minute_end, closing)
+
+
+def _pool_gone(
+    pool: str | None, left: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target]
+) -> str:
+    """Why a pool has no target: where those are that it had."""
+    now = {left[k].pool or "" for k, old in before.items() if old.pool == pool and k in left}
+    return NOW_ELSEWHERE.format(", ".join(sorted(now))) if now else NO_TARGET_LEFT
 
 
 _Observed = Iterator[tuple[Observation, datetime]]

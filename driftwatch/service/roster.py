@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import polars as pl
 
@@ -14,6 +15,8 @@ from driftwatch.service.plan import Plan
 from driftwatch.service.state import State
 
 _KEY = list(KEY_COLUMNS)
+# Labels that say which server stands behind a name.
+_WHO = ("pod", "model_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Roster:
         left: those that their source answered not to know.
         gone: those that are no target any more → why.
         reborn: those behind whose name another server stands now: another pod or model.
-        retired: retired ones that a source lists nevertheless.
+        retired: retired ones that are no targets until a scrape of them comes.
+        away: those of them that a source lists.
     """
 
     targets: Mapping[TargetKey, Target]
@@ -53,6 +57,7 @@ class Roster:
     gone: Mapping[TargetKey, str] | None = None
     reborn: frozenset[TargetKey] = frozenset()
     retired: frozenset[TargetKey] = frozenset()
+    away: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 
 def roster(
@@ -83,11 +88,10 @@ def roster(
         listed.update(brought.targets)
         for key in brought.targets:
             origins[key] = name
-    retired = _still_retired(departures.retired, collected)
+    retired = set(departures.retired)
     if sources.known == set(sources.names):
         retired &= listed.keys()
-    for key in retired:
-        listed.pop(key, None)
+    asleep = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
     away = {key: target for key, target in before.items() if key not in listed}
     left, gone = _who_left(away, origins, answered, sources)
     gone |= dict.fromkeys(_never_scraped(left, scrapes), NEVER)
@@ -100,28 +104,35 @@ def roster(
         and _is_another(old, target)
     )
     told = {
-        key: _with_model(target, None if key in reborn else before.get(key))
+        key: _as_known(target, None if key in reborn else before.get(key))
         for key, target in listed.items()
     }
     targets = plan.assign(told | kept, before)
-    for key in origins.keys() - targets.keys():
+    for key in origins.keys() - targets.keys() - asleep.keys():
         del origins[key]
-    return Roster(targets, origins, frozenset(left - gone.keys()), gone, reborn, frozenset(retired))
+    return Roster(
+        targets=targets,
+        origins=origins,
+        left=frozenset(left - gone.keys()),
+        gone=gone,
+        reborn=reborn,
+        retired=frozenset(retired),
+        away=asleep,
+    )
 
 
-def _still_retired(
-    retired: Collection[TargetKey], collected: Sequence[Collected]
-) -> set[TargetKey]:
-    """Retired targets of which no scrape came."""
-    if not retired:
-        return set()
-    keys = pl.DataFrame([tuple(k) for k in retired], schema=_KEY, orient="row")
-    came = {
-        TargetKey(*row)
-        for c in collected
-        for row in c.scrapes.select(_KEY).join(keys, on=_KEY, how="semi").unique().iter_rows()
-    }
-    return set(retired) - came
+def returning(scrapes: pl.DataFrame, away: Collection[TargetKey]) -> dict[TargetKey, datetime]:
+    """Of the retired targets those that have a scrape, with the time of the first.
+
+    Args:
+        scrapes: scrape table; of retired targets only what came after.
+        away: the retired ones.
+    """
+    if not away:
+        return {}
+    keys = pl.DataFrame([tuple(k) for k in away], schema=_KEY, orient="row")
+    came = scrapes.join(keys, on=_KEY, how="semi").group_by(_KEY).agg(pl.col("time").min())
+    return {TargetKey(i, e): at for i, e, at in came.select(*_KEY, "time").sort(_KEY).iter_rows()}
 
 
 def _who_left(
@@ -158,12 +169,17 @@ def _is_another(old: Target, new: Target) -> bool:
     """Another pod, or another model, stands behind the same name."""
     return any(
         old.labels.get(name) and new.labels.get(name) and old.labels[name] != new.labels[name]
-        for name in ("pod", "model_name")
+        for name in _WHO
     )
 
 
-def _with_model(target: Target, before: Target | None) -> Target:
-    """The target with the model it had, where a page that cannot be read names none."""
-    if before is None or "model_name" in target.labels or "model_name" not in before.labels:
+def _as_known(target: Target, before: Target | None) -> Target:
+    """The target with the pod and the model it had, where what was read now names none."""
+    if before is None:
         return target
-    return replace(target, labels={**target.labels, "model_name": before.labels["model_name"]})
+    missing = {
+        name: before.labels[name]
+        for name in _WHO
+        if not target.labels.get(name) and before.labels.get(name)
+    }
+    return replace(target, labels={**target.labels, **missing}) if missing else target

@@ -25,7 +25,7 @@ from driftwatch.collect.schema import (
 )
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.model import Incident, TargetKey, Transition
+from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.service.departures import (
     absences,
     kept,
@@ -36,7 +36,7 @@ from driftwatch.service.departures import (
 from driftwatch.service.history import recent
 from driftwatch.service.judging import let_go, live_through
 from driftwatch.service.plan import Plan
-from driftwatch.service.roster import Sources, roster
+from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.telling import findings_of, with_pages
 from driftwatch.service.unseen import late, listing, said
@@ -118,7 +118,9 @@ def evaluate(
     first, last = _first_minute(replace(state, scrapes=scrapes), until), _floor(until)
     reasons = there.gone or {}
     departures = replace(state.departures, origins=there.origins, retired=there.retired)
-    incidents, closed = let_go(plan.rules, state.incidents, there.targets, reasons, first or until)
+    incidents, closed = let_go(
+        plan.rules, state.incidents, there.targets, reasons, first or until, state.targets
+    )
     state = replace(
         _without(replace(state, scrapes=scrapes), reasons),
         gpus=gpus,
@@ -127,9 +129,15 @@ def evaluate(
         incidents=incidents,
     )
     pieces: list[_Piece] = []
-    while first is not None and first < last and state.targets:
-        piece = _piece(state, first, last, plan, sources, there.left)
+    away = dict(there.away)
+    while first is not None and first < last:
+        state, following = _with_returned(state, away, first, there.origins, plan)
+        if not state.targets:
+            break
+        piece = _piece(state, first, min(following or last, last), plan, sources, there.left)
         pieces.append(piece)
+        # to come back a target must be listed now, or have been
+        away |= {key: state.targets[key] for key in piece.retired}
         state, first = piece.state, piece.until
     if first is not None and first < last and pieces:
         state = replace(state, evaluated_until=last)
@@ -242,7 +250,48 @@ def _piece(
             retired=state.departures.retired | (retired.keys() - left),
         ),
     )
-    return _Piece(_without(after, retired), last, table.rows, verdicts, told, unseen, retired)
+    after = _without(after, retired, before=last)
+    return _Piece(after, last, table.rows, verdicts, told, unseen, retired)
+
+
+def _with_returned(
+    state: State,
+    away: Mapping[TargetKey, Target],
+    first: datetime,
+    origins: Mapping[TargetKey, str],
+    plan: Plan,
+) -> tuple[State, datetime | None]:
+    """The state with the retired targets that are scraped again, each from its first scrape on.
+
+    Without any other target the next one is there at once, as nothing is evaluated until then.
+
+    Args:
+        state: before the minute.
+        away: retired targets.
+        first: start of the minute.
+        origins: target → name of the source that lists it.
+        plan: pools.
+
+    Returns:
+        The state, and the start of the minute in which the next one comes.
+    """
+    asleep = [key for key in away if key not in state.targets]
+    starts = {key: _floor(at) for key, at in returning(state.scrapes, asleep).items()}
+    due = max(first, min(starts.values(), default=first)) if not state.targets else first
+    back = {key: away[key] for key, start in starts.items() if start <= due}
+    following = min((start for start in starts.values() if start > due), default=None)
+    if not back:
+        return state, following
+    departures = state.departures
+    return replace(
+        state,
+        targets=plan.assign({**state.targets, **back}, state.targets),
+        departures=replace(
+            departures,
+            origins={**departures.origins, **{k: origins[k] for k in back if k in origins}},
+            retired=departures.retired - back.keys(),
+        ),
+    ), following
 
 
 def _ever_seen(carried: Carried) -> pl.DataFrame:
@@ -251,8 +300,11 @@ def _ever_seen(carried: Carried) -> pl.DataFrame:
     return carried.seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
 
 
-def _without(state: State, keys: Iterable[TargetKey]) -> State:
-    """The state without what it remembers of some targets: their scrapes, and what was inferred."""
+def _without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
+    """The state without what it remembers of some targets: their scrapes, and what was inferred.
+
+    Scrapes from ``before`` on stay: catching up, a target may be back by then.
+    """
     gone = [tuple(key) for key in keys]
     if not gone:
         return state
@@ -261,10 +313,13 @@ def _without(state: State, keys: Iterable[TargetKey]) -> State:
     def others(of: pl.DataFrame) -> pl.DataFrame:
         return of.join(frame, on=_KEY, how="anti", maintain_order="left")
 
-    carried = state.carried
+    carried, scrapes = state.carried, state.scrapes
+    later = scrapes.clear()
+    if before is not None:
+        later = scrapes.filter(pl.col("time") >= before).join(frame, on=_KEY, how="semi")
     return replace(
         state,
-        scrapes=others(state.scrapes),
+        scrapes=_together([others(scrapes), later]) if len(later) else others(scrapes),
         carried=replace(
             carried,
             plateau=others(carried.plateau),

@@ -1,0 +1,56 @@
+"""Replicas that follow a falling demand make no noise; a loss in a falling demand is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fleet_cases import FleetSource, Server, one_pool, retired, told, watched
+from service_cases import shipped_plan
+
+from driftwatch.service.departures import MOVED
+
+PLAN = one_pool(shipped_plan())
+
+
+def shared(demand: Callable[[float], float], until: list[float]) -> list[Server]:
+    """Servers that leave at these times, the demand spread evenly over those that are there."""
+
+    def rate(t: float) -> float:
+        return demand(t) / sum(t < end for end in until)
+
+    return [Server(f"s{i:02}:8000", rate, until=end) for i, end in enumerate(until)]
+
+
+@pytest.mark.parametrize("minutes", [40, 80])
+def test_replicas_that_follow_a_falling_demand(minutes: int) -> None:
+    """Ten to two, each five minutes after its load."""
+    step = minutes * 60 / 8
+    servers = shared(
+        lambda t: 1000 * max(2.0, 10 - max(0.0, t - 1200) / step),
+        [1500 + step * (k + 1) + 7 * k for k in range(8)] + [9e9] * 2,
+    )
+    over = minutes + 45
+    state, outcomes = watched([FleetSource(servers, over)], over, PLAN, every=5)
+    assert told(outcomes) == []
+    assert retired(outcomes) == {f"s{k:02}:8000": MOVED for k in range(8)}
+    assert len(state.targets) == 2
+
+
+@pytest.mark.parametrize("fall_a_minute", [0.0, 0.005, 0.01])
+def test_a_loss_in_a_falling_demand_is_told(fall_a_minute: float) -> None:
+    def rate(t: float) -> float:
+        return 100 * (1 - fall_a_minute * t / 60)
+
+    servers = [Server(f"s{i}:8000", rate, until=1500 if i < 4 else 9e9) for i in range(8)]
+    _, outcomes = watched([FleetSource(servers, 50)], 50, PLAN, every=5)
+    assert [(event, alert) for event, alert, _ in told(outcomes)] == [("firing", "CoverageLost")]
+    assert retired(outcomes) == {}
+
+
+def test_two_losses_one_after_the_other_are_no_falling_demand() -> None:
+    until = [1200.0] * 2 + [1200.0 + 420] * 2 + [9e9] * 4
+    servers = [Server(f"s{i}:8000", lambda _: 100.0, until=end) for i, end in enumerate(until)]
+    _, outcomes = watched([FleetSource(servers, 50)], 50, PLAN, every=5)
+    assert [(event, alert) for event, alert, _ in told(outcomes)] == [("firing", "CoverageLost")]
+    assert retired(outcomes) == {}
