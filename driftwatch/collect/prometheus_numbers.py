@@ -12,6 +12,7 @@ import polars as pl
 from driftwatch.collect.prometheus_points import Keys, Known, Points
 from driftwatch.collect.prometheus_roster import Labels, Numbers, labels_of
 
+NEVER = int(np.iinfo(np.int64).min)
 LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}  # at: unix ms
 
 
@@ -54,11 +55,13 @@ class Numbered:
 
     @property
     def newest(self) -> Numbers:
-        """When each series has its last sample, unix ms."""
+        """When each series has its last sample, unix ms; :data:`NEVER` where it has none."""
+        if not len(self.times):
+            return np.full(len(self.keys), NEVER)
         if self.there is None:
-            return np.repeat(self.times[-1:], len(self.keys))
-        back: Numbers = np.argmax(self.there[:, ::-1], axis=1)
-        return self.times[len(self.times) - 1 - back]
+            return np.full(len(self.keys), self.times[-1])
+        back = np.argmax(self.there[:, ::-1], axis=1)
+        return np.where(self.there.any(axis=1), self.times[len(self.times) - 1 - back], NEVER)
 
 
 def answers(chunks: Sequence[Points]) -> Answers:

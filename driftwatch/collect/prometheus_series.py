@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.prometheus_blocks import Column, column_of
+from driftwatch.collect.prometheus_numbers import NEVER
 from driftwatch.collect.prometheus_points import Heads, Keys, Known
 from driftwatch.collect.prometheus_query import Query
 from driftwatch.collect.prometheus_roster import (
@@ -248,7 +249,7 @@ def engine_labels(
         roster: what the origins are.
     """
     engine_of = roster.engine
-    last = np.full(len(roster.engines), np.iinfo(np.int64).min)
+    last = np.full(len(roster.engines), NEVER)
     counted = [one for one in alive if one[0].metric.per_engine and one[0].metric.type != "info"]
     for column, newest in counted:
         np.maximum.at(last, engine_of[column.origins], newest)

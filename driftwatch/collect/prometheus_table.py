@@ -15,7 +15,7 @@ import polars as pl
 from driftwatch.collect.prometheus_blocks import Block, Column
 from driftwatch.collect.prometheus_choice import chosen
 from driftwatch.collect.prometheus_gathered import Gathered, says_engine
-from driftwatch.collect.prometheus_numbers import Numbered
+from driftwatch.collect.prometheus_numbers import NEVER, Numbered
 from driftwatch.collect.prometheus_roster import Labels, Numbers, shown
 from driftwatch.collect.prometheus_series import Placement
 from driftwatch.collect.registry import Metric
@@ -71,11 +71,11 @@ def gather(
 
 def _newest(column: Column, placement: Placement, answered: Numbered) -> Numbers:
     """When each origin of the column has its last sample."""
-    if answered.there is None:  # nearly always
-        return np.repeat(answered.times[-1:], len(column.origins))
+    if answered.there is None and len(answered.times):  # nearly always
+        return np.full(len(column.origins), answered.times[-1])
     origin = placement.origins[placement.query.metrics.index(column.metric)]
     series = np.nonzero(origin >= 0)[0]
-    found = np.zeros(len(column.origins), np.int64)
+    found = np.full(len(column.origins), NEVER)
     np.maximum.at(found, np.searchsorted(column.origins, origin[series]), answered.newest[series])
     return found
 
