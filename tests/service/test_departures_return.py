@@ -30,12 +30,12 @@ def test_who_comes_back_within_what_is_caught_up_is_seen(listed_for_ever: bool) 
         Server("a:8000", lambda _: 500.0, since=985),
         *[Server(f"b{k}:8000", lambda _: 100.0) for k in range(3)],
     ]
-    source = FleetSource(servers, 30)
+    source = FleetSource(servers, 25)
     if listed_for_ever:
         source.servers = [replace(s, since=0.0, until=9e9) for s in servers]
     found = []
-    for every in (1, 0.25, 30):
-        _, outcomes = watched([source], 30, PLAN, every=every)
+    for every in (1, 0.75, 25):
+        _, outcomes = watched([source], 25, PLAN, every=every)
         assert retired(outcomes) == {"a:8000": IDLE}
         rows = pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
         found.append((rows.sort("instance", "start"), told(outcomes)))
