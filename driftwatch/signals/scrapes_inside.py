@@ -15,8 +15,8 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
-        capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the previous
-        scrape of the epoch, NULL on its first), ``several_api_servers``, and ``stalled``
+        capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the
+        previous scrape of the epoch, NULL on its first), ``several_api_servers``, and ``stalled``
         (requests run, and no token came since the previous scrape of the epoch).
     """
     by = keys(epochs)
