@@ -42,6 +42,7 @@ import polars as pl
 from canned_api import JOB, grown
 from prometheus_client.parser import text_string_to_metric_families
 
+from driftwatch.cli.allocator import ALLOCATOR
 from driftwatch.collect.exposition import PageParser
 from driftwatch.collect.prometheus import PrometheusSource
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
@@ -76,6 +77,8 @@ class Fleet:
         ticks: seconds of each steady tick that completes a minute.
         reading: of these, up to the scrape table.
         peak: MiB of the process at most, from the first real tick on.
+        peak_reading: the same while steady ticks read, ``peak_evaluating`` while they evaluate,
+            ``peak_joining`` in the tick in which targets join and leave.
         before: MiB of the process before the first real tick, history included.
         joining: seconds of a tick in which targets join and one leaves; None where not measured.
         commit: seconds of writing a tick into the store.
@@ -86,6 +89,9 @@ class Fleet:
     ticks: list[float] = field(default_factory=list)
     reading: list[float] = field(default_factory=list)
     peak: float = 0.0
+    peak_reading: float = 0.0
+    peak_evaluating: float = 0.0
+    peak_joining: float = 0.0
     before: float = 0.0
     joining: float | None = None
     commit: list[float] = field(default_factory=list)
@@ -207,6 +213,13 @@ def memory(what: str) -> float:
     return int(found) / 1024
 
 
+def peak_again() -> float:
+    """MiB of this process at most since the last call; counts anew from here."""
+    highest = memory("VmHWM")
+    Path("/proc/self/clear_refs").write_text("5")
+    return highest
+
+
 def measure(path: str, count: int, scrapes: int, folder: Path) -> Fleet:
     """Everything of one fleet, in this process."""
     way: Text | Json = (Text if path == "text" else Json)(instances(count), folder)
@@ -246,11 +259,14 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         found.brought = way.prepare(names, scrape, scrapes)
         since, scrape = scraped_at(scrape), scrape + scrapes
         gc.collect()
+        peak_again()
         began = time.perf_counter()
         collected = way.collect(since, scraped_at(scrape))
         read = time.perf_counter()
+        found.peak_reading = max(found.peak_reading, peak_again())
         state, outcome = evaluate(state, [collected], scraped_at(scrape), plan)
         ended = time.perf_counter()
+        found.peak_evaluating = max(found.peak_evaluating, peak_again())
         assert collected.scrapes.height == len(names) * scrapes, collected.problems[:3]
         assert collected.scrapes["ok"].all(), collected.scrapes["reason"].drop_nulls()[0]
         targets = dict(collected.targets)
@@ -260,7 +276,7 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         state = fed(state, PER_MINUTE * WARM_MINUTES)
         gc.collect()
         found.before = memory("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
+        peak_again()
         for n in range(REPEATS + 1):
             state, outcome, seconds, reading = ticked(state, names)
             assert len(outcome.rows) == count
@@ -270,9 +286,12 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
                 found.ticks.append(seconds)
                 found.reading.append(reading)
                 found.commit.append(committed(store, state, outcome))
+        steady_peaks = found.peak_reading, found.peak_evaluating
         state, outcome, found.joining, _ = ticked(state, grown_fleet)
+        found.peak_joining = max(found.peak_reading, found.peak_evaluating)
+        found.peak_reading, found.peak_evaluating = steady_peaks
         assert joining <= len(outcome.rows) - count + 1 <= joining + 1
-        found.peak = memory("VmHWM")
+        found.peak = max(*steady_peaks, found.peak_joining)
         if isinstance(way, Text):
             found.alternative = way.alternative()
     return found
@@ -296,7 +315,10 @@ def committed(store: Store, state: State, outcome: Outcome) -> float:
 def in_a_process(path: str, count: int, scrapes: int) -> Fleet:
     """What :func:`measure` finds in a fresh process."""
     command = [sys.executable, __file__, "--one", path, "--scrapes", str(scrapes), str(count)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    as_run_does = {**os.environ, **ALLOCATOR}  # Polars set it here when it was imported
+    told = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, text=True, env=as_run_does
+    ).stdout
     return Fleet(**json.loads(told))
 
 
@@ -312,7 +334,7 @@ def report(path: str, counts: Sequence[int], scrapes: int) -> list[str]:
     print(f"\n{path}: {new} a target")
     print(
         "targets  median s  worst s  reading s  joining s  commit s  MB read  "
-        "MiB before  MiB peak  alternative s"
+        "MiB before  peak reading  peak evaluating  peak joining  alternative s"
     )
     fleets: dict[int, Fleet] = {}
     missed: list[str] = []
@@ -324,7 +346,8 @@ def report(path: str, counts: Sequence[int], scrapes: int) -> list[str]:
             f"{count:7,}  {median:8.3f}  {max(found.ticks):7.3f}  "
             f"{statistics.median(found.reading):9.3f}  {found.joining or 0.0:9.3f}  "
             f"{statistics.median(found.commit):8.3f}  {found.brought['bytes'] / 1e6:7.1f}  "
-            f"{found.before:10,.0f}  {found.peak:8,.0f}  {other:>13}",
+            f"{found.before:10,.0f}  {found.peak_reading:12,.0f}  {found.peak_evaluating:15,.0f}  "
+            f"{found.peak_joining:12,.0f}  {other:>13}",
             flush=True,
         )
         seconds, mebibytes = GOALS.get(count, (math.inf, math.inf))

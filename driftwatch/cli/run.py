@@ -34,6 +34,9 @@ def command(config: Path, once: bool) -> None:
     """
     from datetime import timedelta
 
+    from driftwatch.cli.allocator import give_memory_back
+
+    give_memory_back()
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.notify.senders import build_senders

@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, in_order
-from driftwatch.detect.reference import REMEMBERED, no_reference, with_reference
+from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import limit_columns, with_allowances
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
-from driftwatch.evidence import COLUMNS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
+from driftwatch.signals.past import READ_BUCKETS, Past, joined
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.scrapes_inside import inside
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
@@ -178,6 +178,7 @@ def evidence_table(
             "api_server_count",
         ),
     )
+    del pairs  # the largest of what is made here, and read no more
     stuck = seconds_since_last_token(seen.alive(), asked, seen.numbered(before.alive))
     inputs_seen = input_coverage(scrapes, windows, before.seen, inputs)
 
@@ -201,7 +202,7 @@ def evidence_table(
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
     rows = _with_idle_twins(with_allowances(rows))
     return EvidenceTable(
-        _in_schema_order(rows),
+        in_schema_order(rows),
         _carried(windows, plateau, stuck, inputs_seen, _past(seen, windows, kind, cut)),
     )
 
@@ -318,70 +319,6 @@ def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
             others_idle / others
         )
     )
-
-
-def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
-    """Key, pool, window and the evidence columns: the published table, nothing internal."""
-    return rows.select([*_KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
-
-
-def _in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
-    dtypes: dict[str, pl.DataType | type[pl.DataType]] = {
-        "float": pl.Float64,
-        "bool": pl.Boolean,
-        "string": pl.String,
-        "time": TIME,
-    }
-    head = [*_KEY, "pool", "start", "end"]
-    evidence = [
-        (pl.col(c.name) if c.name in rows.columns else pl.lit(None).alias(c.name)).cast(
-            dtypes[c.dtype]
-        )
-        for c in COLUMNS
-    ]
-    names = {c.name for c in COLUMNS}
-    extra = [c for c in rows.columns if c in _EXTRA and c not in names]
-    return rows.select(*head, *evidence, *extra)
-
-
-_EXTRA = (
-    "gpu_reasons",
-    "gpus_lost_names",
-    "gpus_of_server",
-    "model_name",
-    "cache_config",
-    "first_time",
-    "last_time",
-    "kv_block_tokens",
-    "slo_ttft_seconds",
-    "slo_tpot_seconds",
-    "slo_share",
-    "ttft_in_target_10m_upper_ratio",
-    "tpot_in_target_10m_upper_ratio",
-    "allows_max_num_seqs",
-    "allows_max_num_batched_tokens",
-    "allows_kv_cache",
-    "binding_requests",
-    "binding_since",
-    "deferred_since",
-    "reference_kind",
-    "reference_since",
-    "reference_until",
-    *(f"reference_{c}" for c in REMEMBERED),
-    "prompt_tokens_buckets",
-    "prompt_tokens_edges",
-    "generation_tokens_buckets",
-    "generation_tokens_edges",
-)
-
-
-def _past(seen: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
-    """What the minute grid leaves behind; other windows are nobody's past."""
-    until = windows["end"].max()
-    if kind != "chained" or cut or not isinstance(until, datetime):
-        return Past()
-    return left_behind(seen, until, until - HISTORY)
 
 
 def _carried(

@@ -106,7 +106,7 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
         | _changed(seen, "process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
         | _changed(seen, "created_seconds", START_TIME_TOLERANCE_SECONDS),
         configuration_changed=_changed(seen, "cache_config"),
-        edges_changed=pl.any_horizontal([_changed(seen, c) for c in _EDGES]),
+        edges_changed=_edges_changed(seen),
         after_gap=(
             (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds()
             > MAX_GAP_SECONDS * 1000
@@ -119,6 +119,14 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
         epoch_starts=begins | first,
     )
     return usable.with_columns(step_microseconds=_step_microseconds())
+
+
+def _edges_changed(seen: pl.DataFrame) -> pl.Series:
+    """Any histogram's edges differ; one after the other, for all of them are half the table."""
+    changed = pl.repeat(False, len(seen), dtype=pl.Boolean, eager=True)
+    for column in _EDGES:
+        changed |= seen.select(_changed(seen, column).alias(column)).to_series()
+    return changed
 
 
 def with_known(scrapes: pl.DataFrame, known: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:

@@ -7,7 +7,7 @@ start or end: at the last scrape of a minute and at the first of an epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
@@ -86,6 +86,7 @@ class Past:
         known: per target and ``time`` (that of its last scrape) the last known values of what is
             compared with the next.
         serials: how many scrapes were numbered.
+        since: what is older counts no more, except for each target's last scrape.
     """
 
     targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TARGETS))
@@ -101,6 +102,7 @@ class Past:
         )
     )
     serials: int = 0
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,8 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
             already; that scrape itself must be there.
         past: from :func:`left_behind`; an empty one to begin with.
     """
-    begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
-    here = scrapes.select(_KEY).filter(scrapes.select(begins).to_series())
-    targets = _with_numbers(here, past.targets)
+    past = _renumbered(past, scrapes)
+    targets = past.targets
     new = only(scrapes, pl.col("ok"))
     whose = new.select(_KEY).join(targets, on=_KEY, how="left", maintain_order="left")
     new = new.hstack(whose.drop(_KEY))
@@ -176,6 +177,9 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     older = past.scrapes
     if len(moved) < len(past.targets):
         older = older.filter(led)
+    if past.since is not None:
+        is_last = pl.col("serial").is_in(past.targets["base_serial"].implode())
+        older = only(older, (pl.col("time") >= past.since) | is_last)
     if len(older):
         narrow = pl.concat([older, narrow.filter(told["is_new"])]).sort("target", "time")
     return Seen(
@@ -190,13 +194,32 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     )
 
 
-def _with_numbers(here: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Every target that is here or was known, new ones numbered after the others."""
-    highest = known["target"].max()
-    first = int(highest) + 1 if isinstance(highest, int) else 0
-    new = here.join(known, on=_KEY, how="anti", maintain_order="left")
-    numbered = new.select(*_KEY, target=(pl.int_range(pl.len()) + first).cast(pl.UInt32))
-    return pl.concat([known, numbered], how="diagonal")
+def _renumbered(past: Past, scrapes: pl.DataFrame) -> Past:
+    """The past with the targets of these scrapes too, numbered in the order of their keys.
+
+    So scrapes in order are in the order of their targets' numbers, and need no sorting.
+    """
+    begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
+    here = scrapes.select(_KEY).filter(scrapes.select(begins).to_series())
+    new = here.join(past.targets, on=_KEY, how="anti", maintain_order="left")
+    if new.is_empty():
+        return past
+    every = pl.concat([past.targets, new], how="diagonal").sort(_KEY)
+    numbered = every.with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
+    numbers = numbered.filter(pl.col("target").is_not_null()).select("target", "number")
+
+    def renumbered(frame: pl.DataFrame) -> pl.DataFrame:
+        theirs = frame.select("target").join(
+            numbers, on="target", how="left", maintain_order="left"
+        )
+        return frame.with_columns(target=theirs["number"])
+
+    return replace(
+        past,
+        targets=numbered.with_columns(target="number").drop("number"),
+        scrapes=renumbered(past.scrapes),
+        known=renumbered(past.known),
+    )
 
 
 def _waiting() -> pl.Expr:
@@ -226,8 +249,6 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
     marks = [m for m in seen.past.marks if m.select((pl.col("time") >= since).any()).item()]
     if len(block):
         marks.append(block)
-    is_last = pl.col("serial").is_in(bases["serial"].implode())
-    kept = seen.scrapes.filter((pl.col("time") < until) & ((pl.col("time") >= since) | is_last))
     targets = seen.targets.join(
         bases.select("target", base_time="time", base_epoch="epoch", base_serial="serial"),
         on="target",
@@ -236,10 +257,12 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
     newest = seen.epochs["serial"].max()
     return Past(
         targets=targets.select(_TARGETS.keys()),
-        scrapes=kept,
+        # what is too old goes when the next scrapes come: now it would be one more copy
+        scrapes=only(seen.scrapes, pl.col("time") < until),
         marks=tuple(marks),
         known=_last_known(seen.epochs, last, seen.past.known),
         serials=max(seen.past.serials, newest + 1 if isinstance(newest, int) else 0),
+        since=since,
     )
 
 
@@ -251,8 +274,11 @@ def _last_known(epochs: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> 
     )
     filled = with_known(present, before, _KNOWN).select("target", "time", *_KNOWN)
     partly = [c for c in _KNOWN if 0 < filled[c].null_count() < len(filled)]
+    # one after the other: edges are long
+    columns = {
+        c: filled.select(pl.col(c).forward_fill().over("target")).to_series().filter(last)
+        for c in partly
+    }
     return (
-        filled.with_columns(pl.col(c).forward_fill().over("target") for c in partly)
-        .filter(last)
-        .select("target", "time", *_KNOWN)
+        filled.drop(partly).filter(last).with_columns(**columns).select("target", "time", *_KNOWN)
     )
