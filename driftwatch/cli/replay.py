@@ -262,7 +262,7 @@ def write_evidence(rows: Sequence[pl.DataFrame], path: Path) -> None:
     """The evidence table as Parquet (or JSON lines, CSV by suffix), minutes in order."""
     import polars as pl
 
-    from driftwatch.diagnose.evidence_table import evidence_only
+    from driftwatch.diagnose.evidence_order import evidence_only
 
     table = pl.concat(rows) if rows else pl.DataFrame()
     if not table.is_empty():

@@ -20,7 +20,7 @@ from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.past import READ_BUCKETS, Past, joined
+from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.scrapes_inside import inside
 from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
@@ -319,6 +319,14 @@ def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
             others_idle / others
         )
     )
+
+
+def _past(seen: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
+    """What the minute grid leaves behind; other windows are nobody's past."""
+    until = windows["end"].max()
+    if kind != "chained" or cut or not isinstance(until, datetime):
+        return Past()
+    return left_behind(seen, until, until - HISTORY)
 
 
 def _carried(

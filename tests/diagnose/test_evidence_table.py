@@ -25,10 +25,10 @@ from driftwatch.collect.exposition import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
 from driftwatch.collect.schema import TIME
 from driftwatch.detect.reference import baseline
+from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.diagnose.evidence_table import (
     Carried,
     EvidenceTable,
-    evidence_only,
     evidence_table,
     minute_windows,
 )

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from service_cases import shipped_plan
 
-from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import TargetKey
 from driftwatch.service.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL, UNCONFIGURED
 from driftwatch.service.roster import Sources

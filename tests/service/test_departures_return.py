@@ -11,7 +11,7 @@ from fleet_cases import BEGIN, FleetSource, Server, one_pool, retired, told, wat
 from service_cases import shipped_plan
 
 from driftwatch.collect.schema import Collected, empty_scrapes
-from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.service.collecting import Collecting
 from driftwatch.service.departures import IDLE, retirements

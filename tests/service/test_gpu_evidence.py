@@ -17,7 +17,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.gpu_schema import gpu_frame
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.explained import explained_json, render_explained
 from driftwatch.service.explain import Window, explain, measured_reference

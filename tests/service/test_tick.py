@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
-from driftwatch.diagnose.evidence_table import evidence_only
+from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.service.explain import Window, measured_reference
 from driftwatch.service.state import State
 from driftwatch.service.tick import tick
