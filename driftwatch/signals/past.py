@@ -12,7 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only
+from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, sorted_by
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
 from driftwatch.signals.scrapes_inside import scrape_facts
 from driftwatch.signals.stuck import waiting
@@ -181,7 +181,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
         is_last = pl.col("serial").is_in(past.targets["base_serial"].implode())
         older = only(older, (pl.col("time") >= past.since) | is_last)
     if len(older):
-        narrow = pl.concat([older, narrow.filter(told["is_new"])]).sort("target", "time")
+        narrow = sorted_by(pl.concat([older, narrow.filter(told["is_new"])]), ["target", "time"])
     return Seen(
         targets=targets.select(*_KEY, "target"),
         epochs=epochs,
