@@ -14,7 +14,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, sorted_by
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
-from driftwatch.signals.scrapes_inside import scrape_facts
+from driftwatch.signals.scrapes_inside import gauge_facts, scrape_facts
 from driftwatch.signals.stuck import waiting
 from driftwatch.signals.windows import SUMS
 
@@ -41,13 +41,9 @@ _CONTINUITY = {
     "configuration_changed": pl.Boolean,
     "step_microseconds": pl.Int64,
 }
+# facts besides those that the gauges are
 _FACTS = {
     "several_api_servers": pl.Boolean,
-    "running": pl.Float64,
-    "waiting": pl.Float64,
-    "capacity": pl.Float64,
-    "deferred": pl.Float64,
-    "kv": pl.Float64,
     "preempted": pl.Float64,
     "tokens_per_step": pl.Float64,
     "stalled": pl.Boolean,
@@ -185,7 +181,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     return Seen(
         targets=targets.select(*_KEY, "target"),
         epochs=epochs,
-        scrapes=narrow,
+        scrapes=narrow.with_columns(**gauge_facts()),
         values=(
             *past.marks,
             epochs.select("serial", *_VALUES, *_EDGES, *_LABELS),
@@ -258,7 +254,7 @@ def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
     return Past(
         targets=targets.select(_TARGETS.keys()),
         # what is too old goes when the next scrapes come: now it would be one more copy
-        scrapes=only(seen.scrapes, pl.col("time") < until),
+        scrapes=only(seen.scrapes.select(_NARROW.keys()), pl.col("time") < until),
         marks=tuple(marks),
         known=_last_known(seen.epochs, last, seen.past.known),
         serials=max(seen.past.serials, newest + 1 if isinstance(newest, int) else 0),

@@ -7,6 +7,18 @@ import polars as pl
 from driftwatch.signals.as_of import at_end, at_start, keys
 
 
+def gauge_facts() -> dict[str, pl.Expr]:
+    """The facts that one scrape's gauges are."""
+    return {
+        "running": pl.col("running_requests"),
+        "waiting": pl.col("waiting_requests"),
+        # before waiting_by_reason existed every waiting request waited for capacity
+        "capacity": pl.coalesce("waiting_capacity_requests", "waiting_requests"),
+        "deferred": pl.col("waiting_deferred_requests"),
+        "kv": pl.col("kv_cache_usage_ratio"),
+    }
+
+
 def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
     """What one scrape shows of the scheduler, narrow enough to repeat in every window.
 
@@ -31,12 +43,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         "time",
         "epoch",
         "several_api_servers",
-        running=pl.col("running_requests"),
-        waiting=pl.col("waiting_requests"),
-        # before waiting_by_reason existed every waiting request waited for capacity
-        capacity=pl.coalesce("waiting_capacity_requests", "waiting_requests"),
-        deferred=pl.col("waiting_deferred_requests"),
-        kv=pl.col("kv_cache_usage_ratio"),
+        **gauge_facts(),
         preempted=increase("preemptions_total"),
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
         stalled=(increase("generation_tokens_total") == 0) & (pl.col("running_requests") > 0),
