@@ -119,6 +119,7 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
     """Serve on a free port of the loopback until the process ends."""
 
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True  # as Prometheus; else small answers wait for 40-ms acks
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
