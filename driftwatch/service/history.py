@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, empty_scrapes, told_once
-from driftwatch.service.state import HISTORY
-from driftwatch.signals.past import Past, joined, left_behind
+from driftwatch.collect.schema import KEY_COLUMNS
 
 _KEY = list(KEY_COLUMNS)
 
@@ -34,20 +31,3 @@ def recent(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
         ~done | from_the_end(done, 2) | from_the_end(done & pl.col("ok"), 1)
     ).to_series()
     return scrapes.filter(wanted)
-
-
-def relived(pieces: Iterable[tuple[pl.DataFrame, datetime]]) -> tuple[pl.DataFrame, Past]:
-    """What evaluated scrapes leave behind, read a piece at a time: together they are large.
-
-    Args:
-        pieces: scrapes, and the end of the span that they are from; ascending.
-
-    Returns:
-        The scrapes that are needed in full (:func:`recent`), and the past of the others.
-    """
-    held, past = empty_scrapes(), Past()
-    for scrapes, until in pieces:
-        held = told_once(pl.concat([held, scrapes]))
-        past = left_behind(joined(held, past), until, until - HISTORY)
-        held = recent(held, until)
-    return held, past

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import SourceProblem, empty_scrapes
 from driftwatch.detect.reference import no_reference
-from driftwatch.diagnose.evidence_table import HISTORY, Carried
+from driftwatch.diagnose.evidence_table import Carried
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.service.departures import Departures
+from driftwatch.signals.continuity import MAX_GAP_SECONDS
 
-__all__ = ["HISTORY", "Outcome", "State"]
+# The longest window, the look-back before it in which its base scrape may lie, and a minute for
+# the grid: with less, the answer would depend on how minutes are split over ticks.
+HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,9 @@ class State:
     """What one tick hands to the next.
 
     Attributes:
-        scrapes: those of the open minute, and of each target its last usable one, however old,
-            and its last two of any kind; the rest of :data:`HISTORY` is in ``carried.past``.
+        scrapes: the last minutes of scrapes (:data:`HISTORY`), those of the open minute, and of
+            a target without a usable one among them its last usable one, however old: whether it
+            restarted is seen from there.
         gpus: GPU readings of the same span.
         collected_until: per source name, up to where it was asked.
         evaluated_until: end of the last evaluated minute, None before the first.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 
 import orjson
 import polars as pl
@@ -14,9 +13,7 @@ import polars as pl
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.departures import Departures
-from driftwatch.service.history import relived
 from driftwatch.service.state import HISTORY, State
-from driftwatch.signals.past import Past
 from driftwatch.store.store import Store
 
 _STATE = "tick"
@@ -69,14 +66,10 @@ def state_from(store: Store, now: datetime) -> State:
     evaluated = _time(document["evaluated_until"])
     since = min(evaluated or now, now) - HISTORY
     frames = {name: _unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
-    silent, end = _unpacked(memory[_SILENT]), now + timedelta(minutes=1)
-    if evaluated is None:
-        held, past = pl.concat([silent, store.scrapes(since, end)]), Past()
-    else:
-        held, past = relived(chain([(silent, since)], _minutes(store, since, evaluated)))
-        held = pl.concat([held, store.scrapes(evaluated, max(end, evaluated))])
     return State(
-        scrapes=held,
+        scrapes=pl.concat(
+            [_unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+        ),
         gpus=store.gpus(since, now + timedelta(minutes=1)),
         collected_until={
             name: at
@@ -89,22 +82,11 @@ def state_from(store: Store, now: datetime) -> State:
             plateau=frames["plateau"],
             alive=frames["alive"],
             seen=frames["seen"],
-            past=past,
         ),
         incidents=incidents,
         targets=_targets(document),
         departures=_departures(document, memory),
     )
-
-
-def _minutes(
-    store: Store, since: datetime, until: datetime
-) -> Iterator[tuple[pl.DataFrame, datetime]]:
-    """Stored scrapes, a minute at a time, with the minute's end."""
-    while since < until:
-        end = min(since + timedelta(minutes=1), until)
-        yield store.scrapes(since, end), end
-        since = end
 
 
 def _departures(
