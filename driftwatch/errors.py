@@ -14,6 +14,8 @@ DriftwatchError
 │   ├── Partial           answered with warnings: some of it is missing
 │   └── BadPage           answered, but not with what was asked for (HTML, cut off, too large)
 ├── RecordingError        a recording cannot be read at all
+├── ImpossibleConfiguration  scheduler settings that vLLM would refuse, or requests that never fit
+├── WorkloadError         a request log or trace cannot be read as requests
 ├── StoreError            the database is locked, full, read-only or of another version
 └── DeliveryError         a receiver did not take a page
 ```
@@ -128,6 +130,28 @@ class BadPage(SourceError):
 
 class RecordingError(DriftwatchError):
     """The recording cannot be read."""
+
+
+class ImpossibleConfiguration(DriftwatchError):
+    """The scheduler settings cannot be.
+
+    ``problems`` names each of them.
+    """
+
+    def __init__(self, problems: tuple[str, ...], *, help_text: str | None = None) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems), help_text=help_text)
+
+
+class WorkloadError(DriftwatchError):
+    """The requests cannot be read.
+
+    ``problems`` names each of them, with its place in the file.
+    """
+
+    def __init__(self, problems: tuple[str, ...], *, help_text: str | None = None) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems), help_text=help_text)
 
 
 class StoreError(DriftwatchError):

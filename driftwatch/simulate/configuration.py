@@ -1,0 +1,121 @@
+"""The scheduler's settings, under vLLM's own names, and which of them cannot be.
+
+What vLLM 0.32 itself refuses (``config/scheduler.py``) is refused here, all problems at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driftwatch.errors import ImpossibleConfiguration
+
+FCFS, PRIORITY = "fcfs", "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfiguration:
+    """One engine's scheduler settings.
+
+    Attributes:
+        max_num_seqs: most requests in the running set.
+        max_num_batched_tokens: token budget of a step.
+        num_gpu_blocks: KV blocks, vLLM's one null block included; None = never binds.
+        block_size: tokens a KV block holds.
+        max_model_len: most tokens of a request, prompt and generation; None = never binds.
+        max_num_active_seqs: admit only while fewer run; None = max_num_seqs.
+        long_prefill_token_threshold: most prefill tokens of one request in a step; 0 = off.
+        long_prefill_token_threshold_adaptive: at least an equal share of the budget.
+        enable_chunked_prefill: a prompt may be computed over several steps.
+        watermark: share of the blocks kept free at admission while something runs.
+        scheduler_reserve_full_isl: admit only where the whole input fits the free blocks.
+        scheduling_policy: ``fcfs`` or ``priority`` (lower first, ties by arrival).
+        enable_prefix_caching: full blocks are found again by requests with the same prefix.
+        async_scheduling: schedule step k + 1 while step k runs (vLLM's default on GPUs).
+        max_num_queued_reqs: answer 503 while as many requests wait; None = no limit.
+        max_num_queued_tokens: answer 503 while as many prompt tokens wait; None = no limit.
+        max_loras: most different adapters among running requests; None = adapters are not limited.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    num_gpu_blocks: int | None = None
+    block_size: int = 16
+    max_model_len: int | None = None
+    max_num_active_seqs: int | None = None
+    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    enable_chunked_prefill: bool = True
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    scheduling_policy: str = FCFS
+    enable_prefix_caching: bool = True
+    async_scheduling: bool = True
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    max_loras: int | None = None
+
+    def problems(self) -> tuple[str, ...]:
+        """Why vLLM would refuse to start with these settings; empty where it would start."""
+        found = [
+            f"{name} must be at least 1, not {value}"
+            for name, value in (
+                ("max_num_seqs", self.max_num_seqs),
+                ("max_num_batched_tokens", self.max_num_batched_tokens),
+                ("block_size", self.block_size),
+                ("max_model_len", self.max_model_len),
+                ("max_num_active_seqs", self.max_num_active_seqs),
+                ("max_num_queued_reqs", self.max_num_queued_reqs),
+                ("max_num_queued_tokens", self.max_num_queued_tokens),
+                ("max_loras", self.max_loras),
+            )
+            if value is not None and value < 1
+        ]
+        if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
+            found.append(
+                f"num_gpu_blocks must be at least 2 (one is vLLM's null block), "
+                f"not {self.num_gpu_blocks}"
+            )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            found.append(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs "
+                f"({self.max_num_seqs}): vLLM refuses to start"
+            )
+        if self.max_num_active_seqs is not None and self.max_num_active_seqs > self.max_num_seqs:
+            found.append(
+                f"max_num_active_seqs ({self.max_num_active_seqs}) is above max_num_seqs "
+                f"({self.max_num_seqs})"
+            )
+        if self.long_prefill_token_threshold < 0:
+            found.append("long_prefill_token_threshold must not be negative")
+        if self.max_model_len is not None:
+            if self.long_prefill_token_threshold > self.max_model_len:
+                found.append(
+                    f"long_prefill_token_threshold ({self.long_prefill_token_threshold}) is above "
+                    f"max_model_len ({self.max_model_len})"
+                )
+            if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+                found.append(
+                    f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below "
+                    f"max_model_len ({self.max_model_len}) and chunked prefill is off"
+                )
+            if self.num_gpu_blocks is not None and self.num_gpu_blocks >= 2:
+                usable = (self.num_gpu_blocks - 1) * self.block_size
+                if usable < self.max_model_len:
+                    found.append(
+                        f"the KV cache holds {usable:,} tokens, one request of max_model_len needs "
+                        f"{self.max_model_len:,}: vLLM refuses to start"
+                    )
+        if not 0.0 <= self.watermark < 1.0:
+            found.append(f"watermark must be at least 0 and below 1, not {self.watermark}")
+        if self.scheduling_policy not in (FCFS, PRIORITY):
+            found.append(f"scheduling_policy is fcfs or priority, not {self.scheduling_policy!r}")
+        return tuple(found)
+
+    def check(self) -> None:
+        """Refuse what vLLM would refuse.
+
+        Raises:
+            ImpossibleConfiguration: with every problem.
+        """
+        if found := self.problems():
+            raise ImpossibleConfiguration(found)

@@ -1,0 +1,37 @@
+"""What makes a real engine differ from its law: jitter, wander, slowdowns, stalls.
+
+The hidden engine of the replayable fleet uses all of it; a what-if replay uses none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def _none() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Disturbance:
+    """Factors and pauses on the law's step times.
+
+    Attributes:
+        jitter_sigma: sd of the log of a factor drawn anew each step (log-normal, mean 1).
+        factor_seconds: sorted times from which the next factor holds (a step function).
+        factors: step-time factor from each of those times on (1.25 = a quarter slower); 1 before.
+        stall_seconds: sorted times of stalls; the step that runs then, or the next one that
+            starts, is lengthened (once).
+        stall_durations_seconds: by how much; inf = the engine never returns (wedged).
+    """
+
+    jitter_sigma: float = 0.0
+    factor_seconds: Floats = field(default_factory=_none)
+    factors: Floats = field(default_factory=_none)
+    stall_seconds: Floats = field(default_factory=_none)
+    stall_durations_seconds: Floats = field(default_factory=_none)

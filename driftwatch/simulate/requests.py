@@ -1,0 +1,104 @@
+"""What is offered to an engine: one row a request, in the order of arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+NO_GROUP = -1  # the prompt shares no prefix
+LOOK_UP = -1  # cached tokens are found in the simulated block cache, not given
+NO_ADAPTER = -1
+NEVER = np.inf  # the client does not cancel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Arrays of one length, sorted by arrival (equal times keep their order).
+
+    Attributes:
+        arrival_seconds: when the request reaches the server, on the simulation's clock.
+        prompt_tokens: its prompt, at least 1.
+        generation_tokens: how many it will generate, at least 1.
+        priority: lower is served first under the priority policy.
+        prefix_group: requests of one group (>= 0) begin with the same text; NO_GROUP = none.
+        shared_prefix_tokens: how many of its first prompt tokens are the group's common text.
+        cached_tokens: prefix hit at its first admission, where it is given (then every later
+            admission hits nothing); LOOK_UP = ask the simulated block cache.
+        cancel_seconds: when the client gives up, on the same clock; NEVER = not at all.
+        adapter: LoRA adapter (>= 0); NO_ADAPTER = the base model.
+    """
+
+    arrival_seconds: Floats
+    prompt_tokens: Integers
+    generation_tokens: Integers
+    priority: Integers
+    prefix_group: Integers
+    shared_prefix_tokens: Integers
+    cached_tokens: Integers
+    cancel_seconds: Floats
+    adapter: Integers
+
+    def __len__(self) -> int:
+        return len(self.arrival_seconds)
+
+    def take(self, which: npt.NDArray[np.bool_] | Integers | slice) -> Requests:
+        """Some of them, by mask, index or slice."""
+        return Requests(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
+
+
+def make_requests(
+    arrival_seconds: npt.ArrayLike,
+    prompt_tokens: npt.ArrayLike,
+    generation_tokens: npt.ArrayLike,
+    *,
+    priority: npt.ArrayLike | None = None,
+    prefix_group: npt.ArrayLike | None = None,
+    shared_prefix_tokens: npt.ArrayLike | None = None,
+    cached_tokens: npt.ArrayLike | None = None,
+    cancel_seconds: npt.ArrayLike | None = None,
+    adapter: npt.ArrayLike | None = None,
+) -> Requests:
+    """Requests from array-likes; what is left out gets its neutral value.
+
+    Raises:
+        ValueError: lengths differ, times are unsorted, negative or not finite, lengths below 1.
+    """
+    arrival = np.ascontiguousarray(arrival_seconds, dtype=np.float64)
+    count = len(arrival)
+
+    def integers(values: npt.ArrayLike | None, neutral: int) -> Integers:
+        if values is None:
+            return np.full(count, neutral, dtype=np.int64)
+        return np.ascontiguousarray(values, dtype=np.int64)
+
+    cancel = (
+        np.full(count, NEVER)
+        if cancel_seconds is None
+        else np.ascontiguousarray(cancel_seconds, dtype=np.float64)
+    )
+    made = Requests(
+        arrival_seconds=arrival,
+        prompt_tokens=integers(prompt_tokens, 1),
+        generation_tokens=integers(generation_tokens, 1),
+        priority=integers(priority, 0),
+        prefix_group=integers(prefix_group, NO_GROUP),
+        shared_prefix_tokens=integers(shared_prefix_tokens, 0),
+        cached_tokens=integers(cached_tokens, LOOK_UP),
+        cancel_seconds=cancel,
+        adapter=integers(adapter, NO_ADAPTER),
+    )
+    for field in fields(made):
+        if len(getattr(made, field.name)) != count:
+            raise ValueError(f"{field.name} has another length than arrival_seconds")
+    if count:
+        if not np.isfinite(arrival).all() or arrival[0] < 0 or (np.diff(arrival) < 0).any():
+            raise ValueError("arrival_seconds must be finite, not negative, and sorted")
+        for name in ("prompt_tokens", "generation_tokens"):
+            if getattr(made, name).min() < 1:
+                raise ValueError(f"{name} must be at least 1")
+    return made
