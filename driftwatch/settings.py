@@ -125,7 +125,7 @@ class NvmlSource(Part):
 class RecordingSource(Part):
     """Recorded scrapes."""
 
-    recording: File = Field(description="scrapes.jsonl.gz")
+    recording: File = Field(description="scrapes.jsonl.gz, or the folder of a recording")
     labels: Labels = Field(default_factory=dict, description="labels its targets get")
 
 

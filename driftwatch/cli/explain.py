@@ -132,11 +132,11 @@ def from_recording(
     path: Path, plan: Plan
 ) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], Window]:
     """Scrapes and GPU readings of a recording, its targets, from the first scrape to the last."""
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings import open_recording
     from driftwatch.service.explain import Window
 
     progress = Progress("reading")
-    source = RecordingSource(path, progress=progress)
+    source = open_recording(path, progress=progress)
     try:
         since, until = source.span()
         collected = source.collect(since, until)

@@ -161,9 +161,9 @@ def _iso(time: datetime) -> str:
 
 def _reach(sources: Sequence[Source]) -> str:
     """From when to when the recordings reach."""
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings import Recording
 
-    spans = [s.span() for s in sources if isinstance(s, RecordingSource)]
+    spans = [s.span() for s in sources if isinstance(s, Recording)]
     first, last = min(s[0] for s in spans), max(s[1] for s in spans)
     return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
 
@@ -193,10 +193,10 @@ def sources_from(
             PrometheusSource(prometheus, selector=_matchers(selector), step_seconds=step_seconds),
             DcgmPrometheusSource(PrometheusAsker(prometheus)),
         ]
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings import open_recording
 
     return [
-        RecordingSource(path, instance=_instance(i, len(recordings)), progress=progress)
+        open_recording(path, instance=_instance(i, len(recordings)), progress=progress)
         for i, path in enumerate(recordings)
     ]
 
@@ -220,9 +220,9 @@ def _span(
     sources: Sequence[Source], since: datetime | None, until: datetime | None
 ) -> tuple[datetime, datetime]:
     """What was asked for, else what the recordings hold."""
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings import Recording
 
-    spans = [s.span() for s in sources if isinstance(s, RecordingSource)]
+    spans = [s.span() for s in sources if isinstance(s, Recording)]
     if not spans and (since is None or until is None):
         raise UsageError("--prometheus needs --from and --to")
     first = since or min(s[0] for s in spans)

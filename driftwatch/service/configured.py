@@ -136,9 +136,9 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
         elif isinstance(source, kinds.RecordingSource):
-            from driftwatch.collect.recording import RecordingSource
+            from driftwatch.collect.recordings import open_recording
 
-            sources.append(RecordingSource(source.recording, labels=source.labels))
+            sources.append(open_recording(source.recording, labels=source.labels))
         elif isinstance(source, kinds.DcgmSource):
             exporters += source.dcgm
         elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):

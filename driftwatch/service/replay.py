@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings import Recording
 from driftwatch.collect.schema import Source
 from driftwatch.service.explain import Window, measured_reference
 from driftwatch.service.plan import Plan
@@ -61,9 +61,9 @@ def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
     One odd timestamp in a recording must not make a replay walk through the years between.
     """
     upcoming = [
-        after for s in sources if isinstance(s, RecordingSource) and (after := s.next_after(now))
+        after for s in sources if isinstance(s, Recording) and (after := s.next_after(now))
     ]
-    recorded = all(isinstance(s, RecordingSource) for s in sources)
+    recorded = all(isinstance(s, Recording) for s in sources)
     if not recorded or not upcoming or min(upcoming) - now <= CATCH_UP:
         return now
     return min(upcoming)

@@ -1,0 +1,276 @@
+"""The compact recording: scrapes of many servers over weeks, as Parquet.
+
+A folder: ``recording.json`` (the manifest) and Parquet parts beside it. A part of scrapes holds
+rows of :data:`~driftwatch.collect.schema.SCRAPE_SCHEMA`, a part of GPUs rows of
+:data:`~driftwatch.collect.gpu_schema.GPU_SCHEMA`; failed scrapes are rows with their reason. Text
+of a server-day is some 150 MB of pages, the same rows as Parquet are about 1 MB.
+
+Only the parts, and of them only the row groups, that reach into an asked interval are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from driftwatch.collect.gpu_schema import GPU_SCHEMA, empty_gpus
+from driftwatch.collect.recording import Progress
+from driftwatch.collect.schema import (
+    SCRAPE_SCHEMA,
+    Collected,
+    SourceProblem,
+    empty_scrapes,
+    in_order,
+)
+from driftwatch.errors import RecordingError
+from driftwatch.model import Target, TargetKey
+
+MANIFEST = "recording.json"
+FORMAT = "driftwatch-compact-recording"
+VERSION = 1
+
+_MAX_MANIFEST_BYTES = 64 * 2**20
+_HELP = (
+    "a compact recording is a folder with recording.json and its Parquet parts, as\n"
+    "  driftwatch demo --scenario NAME --write DIR --format compact\nwrites it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One Parquet file of a compact recording.
+
+    Attributes:
+        file: its name, in the folder of the manifest.
+        kind: ``scrapes`` or ``gpus``.
+        first: unix seconds of its first row.
+        last: unix seconds of its last row.
+        rows: how many it has.
+    """
+
+    file: str
+    kind: str
+    first: float
+    last: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``recording.json`` says.
+
+    Attributes:
+        parts: the Parquet files.
+        targets: the servers' engines with their labels.
+        problems: what could not be read when it was made.
+    """
+
+    parts: tuple[Part, ...]
+    targets: Mapping[TargetKey, Target]
+    problems: tuple[SourceProblem, ...] = field(default=())
+
+    def to_json(self) -> bytes:
+        """The file's bytes; the same manifest gives the same bytes."""
+        found = {
+            "format": FORMAT,
+            "version": VERSION,
+            "parts": [
+                {
+                    "file": p.file,
+                    "kind": p.kind,
+                    "first": p.first,
+                    "last": p.last,
+                    "rows": p.rows,
+                }
+                for p in self.parts
+            ],
+            "targets": [
+                {"instance": key.instance, "engine": key.engine, "labels": dict(target.labels)}
+                for key, target in self.targets.items()
+            ],
+            "problems": [
+                {
+                    "where": p.where,
+                    "reason": p.reason,
+                    "time": None if p.time is None else p.time.timestamp(),
+                }
+                for p in self.problems
+            ],
+        }
+        return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+class CompactRecordingSource:
+    """A compact recording as a source.
+
+    Args:
+        path: its folder, or the manifest in it.
+        progress: called with (parts read, parts in all) as an interval is collected.
+        labels: labels that its targets get besides.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        progress: Progress | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        self._given = Path(path)
+        self._folder = self._given if self._given.is_dir() else self._given.parent
+        self._progress = progress
+        self._labels = dict(labels or {})
+        self._manifest: Manifest | None = None
+        self._times: pl.Series | None = None
+        self.name = f"recording {self._given}"
+        self.settle_seconds = 0.0
+
+    def span(self) -> tuple[datetime, datetime]:
+        """First scrape and just after the last: ``collect(*span())`` is all of it.
+
+        Raises:
+            RecordingError: as :meth:`collect`.
+        """
+        parts = self._said().parts
+        return (
+            datetime.fromtimestamp(min(p.first for p in parts), UTC),
+            datetime.fromtimestamp(max(p.last for p in parts), UTC) + timedelta(microseconds=1),
+        )
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Scrapes and problems with since <= time < until.
+
+        Raises:
+            RecordingError: the manifest or a part is not there, broken, or of a later version.
+        """
+        said = self._said()
+        inside = [
+            p for p in said.parts if p.last >= since.timestamp() and p.first < until.timestamp()
+        ]
+        rows: dict[str, list[pl.DataFrame]] = {"scrapes": [], "gpus": []}
+        for done, part in enumerate(inside):
+            rows[part.kind].append(self._read(part, since, until))
+            if self._progress is not None:
+                self._progress(done + 1, len(inside))
+        scrapes = in_order(pl.concat([empty_scrapes(), *rows["scrapes"]]))
+        gpus = pl.concat([empty_gpus(), *rows["gpus"]])
+        problems = tuple(p for p in said.problems if p.time is None or since <= p.time < until)
+        return Collected(scrapes, said.targets, problems, gpus=gpus)
+
+    def next_after(self, time: datetime) -> datetime | None:
+        """The first scrape at or after ``time``; None after the last."""
+        if self._times is None:
+            files = [self._folder / p.file for p in self._said().parts if p.kind == "scrapes"]
+            every = [pl.read_parquet(f, columns=["time"])["time"].unique() for f in files]
+            self._times = pl.concat([empty_scrapes()["time"], *every]).unique().sort()
+        later = self._times.filter(self._times >= time)
+        found = later.min() if len(later) else None
+        return found.astimezone(UTC) if isinstance(found, datetime) else None
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._manifest = self._times = None
+
+    def _said(self) -> Manifest:
+        if self._manifest is None:
+            self._manifest = read_manifest(self._folder / MANIFEST, self._labels)
+        return self._manifest
+
+    def _read(self, part: Part, since: datetime, until: datetime) -> pl.DataFrame:
+        schema = SCRAPE_SCHEMA if part.kind == "scrapes" else GPU_SCHEMA
+        path = self._folder / part.file
+        try:
+            found = (
+                pl.scan_parquet(path)
+                .filter(pl.col("time").is_between(since, until, closed="left"))
+                .collect()
+            )
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise RecordingError(f"{path}: not a part of a recording: {reason}") from error
+        if unknown := sorted(set(found.columns) - set(schema)):
+            raise RecordingError(
+                f"{path}: columns of another version of driftwatch: {', '.join(unknown[:5])}"
+            )
+        # a part of an older driftwatch lacks the columns that came since: they are unknown
+        return found.select(
+            (pl.col(name).cast(kind) if name in found.columns else pl.lit(None, kind).alias(name))
+            for name, kind in schema.items()
+        )
+
+
+def is_compact(path: Path) -> bool:
+    """Whether that is a compact recording (it may be a broken one)."""
+    return path.name == MANIFEST or (path / MANIFEST).is_file()
+
+
+def read_manifest(path: Path, labels: Mapping[str, str] | None = None) -> Manifest:
+    """The manifest; every target gets these labels besides.
+
+    Raises:
+        RecordingError: it is not there, none, of a later version, or names no part.
+    """
+    try:
+        if path.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise RecordingError(f"{path}: larger than {_MAX_MANIFEST_BYTES} bytes")
+        said: Any = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordingError(f"{path}: {error.strerror or error}", help_text=_HELP) from error
+    except orjson.JSONDecodeError as error:
+        raise RecordingError(f"{path}: not JSON: {error}", help_text=_HELP) from error
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise RecordingError(f"{path}: not the manifest of a recording", help_text=_HELP)
+    version = said.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= VERSION:
+        raise RecordingError(
+            f"{path}: version {version!r:.20}; this driftwatch reads up to {VERSION}"
+        )
+    try:
+        parts = tuple(_part(one) for one in said["parts"])
+        targets = _targets(said["targets"], labels or {})
+        problems = tuple(_problem(one) for one in said.get("problems", ()))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise RecordingError(f"{path}: not a manifest: {error!r:.200}", help_text=_HELP) from error
+    if not parts:
+        raise RecordingError(f"{path}: names no part", help_text=_HELP)
+    return Manifest(parts, targets, problems)
+
+
+def _part(said: Mapping[str, Any]) -> Part:
+    part = Part(
+        str(said["file"]),
+        str(said["kind"]),
+        float(said["first"]),
+        float(said["last"]),
+        int(said["rows"]),
+    )
+    if Path(part.file).name != part.file:
+        raise ValueError(f"a part lies beside the manifest, not at {part.file!r:.80}")
+    if part.kind not in ("scrapes", "gpus"):
+        raise ValueError(f"kind {part.kind!r:.80}")
+    if not (math.isfinite(part.first) and part.first <= part.last < math.inf):
+        raise ValueError(f"{part.file}: its times are in no order")
+    return part
+
+
+def _targets(said: Sequence[Mapping[str, Any]], more: Mapping[str, str]) -> dict[TargetKey, Target]:
+    found = {}
+    for one in said:
+        key = TargetKey(str(one["instance"]), str(one["engine"]))
+        own = {str(name): str(value) for name, value in one["labels"].items()}
+        # what a target is known by cannot be renamed from outside
+        fixed = {"instance": key.instance, "engine": key.engine}
+        found[key] = Target(key, {**more, **own, **fixed})
+    return found
+
+
+def _problem(said: Mapping[str, Any]) -> SourceProblem:
+    time = said["time"]
+    at = None if time is None else datetime.fromtimestamp(float(time), UTC)
+    return SourceProblem(str(said["where"]), str(said["reason"]), at)

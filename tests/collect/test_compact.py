@@ -1,0 +1,115 @@
+"""The compact recording says what the text it was made from says, and refuses what it is not."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings import Recording, open_recording
+from driftwatch.errors import RecordingError
+from driftwatch.testing.fleet.write_compact import write_compact
+
+
+@pytest.fixture(scope="module")
+def text(shared_data: Path) -> RecordingSource:
+    return RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+
+
+@pytest.fixture(scope="module")
+def folder(text: RecordingSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("compact") / "run_cap"
+    write_compact(text, made)
+    return made
+
+
+def test_text_and_parquet_give_the_same_table(text: RecordingSource, folder: Path) -> None:
+    compact = open_recording(folder)
+    assert isinstance(compact, CompactRecordingSource)
+    assert compact.span() == text.span()
+    want, got = text.collect(*text.span()), compact.collect(*text.span())
+    assert_frame_equal(got.scrapes, want.scrapes)
+    assert_frame_equal(got.gpus, want.gpus)
+    assert got.targets == want.targets
+    assert got.problems == want.problems
+    failed = got.scrapes.filter(~pl.col("ok"))
+    assert len(failed) == 7 and failed["reason"].is_not_null().all()  # as its README says
+
+
+def test_any_interval_is_the_same(text: RecordingSource, folder: Path) -> None:
+    compact = CompactRecordingSource(folder / "recording.json")
+    start, end = text.span()
+    for minutes in (0, 7, 13, 14, 15, 28):
+        since = start + timedelta(minutes=minutes)
+        until = min(since + timedelta(minutes=2, seconds=3), end)
+        assert_frame_equal(
+            compact.collect(since, until).scrapes, text.collect(since, until).scrapes
+        )
+        assert compact.next_after(since) == text.next_after(since)
+    assert compact.next_after(end) is None
+
+
+def test_both_are_recordings_and_take_labels(text: RecordingSource, folder: Path) -> None:
+    compact = open_recording(folder, labels={"job": "vllm", "instance": "elsewhere"})
+    assert isinstance(compact, Recording) and isinstance(text, Recording)
+    (target,) = compact.collect(*compact.span()).targets.values()
+    assert target.labels["job"] == "vllm"
+    assert target.labels["instance"] == target.key.instance != "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"version": True}, "version True"),
+        ({"format": "another"}, "not the manifest"),
+        ({"parts": []}, "names no part"),
+        ({"parts": [{"file": "x"}]}, "not a manifest"),
+        ({"targets": [3]}, "not a manifest"),
+    ],
+)
+def test_a_wrong_manifest_is_named(
+    folder: Path, tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    manifest = json.loads((folder / "recording.json").read_text()) | change
+    (tmp_path / "recording.json").write_text(json.dumps(manifest))
+    with pytest.raises(RecordingError, match=f"{tmp_path}/recording.json: .*{said}"):
+        open_recording(tmp_path).span()
+
+
+def test_a_part_may_not_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
+    manifest = json.loads((folder / "recording.json").read_text())
+    manifest["parts"][0]["file"] = f"../{folder.name}/all.scrapes.parquet"
+    (tmp_path / "recording.json").write_text(json.dumps(manifest))
+    with pytest.raises(RecordingError, match="lies beside the manifest"):
+        open_recording(tmp_path).span()
+
+
+def test_a_broken_part_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "recording.json").write_bytes((folder / "recording.json").read_bytes())
+    source = open_recording(tmp_path)
+    with pytest.raises(RecordingError, match=r"all\.scrapes\.parquet"):
+        source.collect(*source.span())
+    (tmp_path / "all.scrapes.parquet").write_bytes(b"PAR1 no PAR1")
+    with pytest.raises(RecordingError, match=r"all\.scrapes\.parquet: not a part"):
+        source.collect(*source.span())
+
+
+def test_columns_of_an_older_release_are_unknown_of_a_later_one_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "recording.json").write_bytes((folder / "recording.json").read_bytes())
+    whole = pl.read_parquet(folder / "all.scrapes.parquet")
+    source = open_recording(tmp_path)
+    whole.drop(whole.columns[-1]).write_parquet(tmp_path / "all.scrapes.parquet")
+    older = source.collect(*source.span()).scrapes
+    assert older[whole.columns[-1]].is_null().all() and older["ok"].any()
+    whole.with_columns(later=pl.lit(1)).write_parquet(tmp_path / "all.scrapes.parquet")
+    with pytest.raises(RecordingError, match="another version of driftwatch: later"):
+        source.collect(*source.span())
