@@ -1,0 +1,143 @@
+"""What the judge is given: truth episodes, findings, and which stretch of which servers was seen.
+
+All times are unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+DAY_SECONDS = 86_400.0
+# 365.25 / 12 days
+MONTH_SECONDS = 30.4375 * DAY_SECONDS
+
+Block = tuple[str, int]  # (what is drawn together: seed and traffic, day)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """Something that was injected, or that is known to be of no harm.
+
+    Attributes:
+        kind: what happened (``slowdown``, ``prompts``, …).
+        start_seconds: when it began.
+        end_seconds: when it was over.
+        size: how large (0.15 = 15 % slower, 4.0 = times four); None where it has none.
+        instances: which servers; empty = all of the stretch.
+        rules: rules of which one is expected to speak; empty = nobody should be told.
+        leaf: where the diagnosis should end; None = the truth does not say.
+        knob: the setting that should be advised; None = none helps.
+    """
+
+    kind: str
+    start_seconds: float
+    end_seconds: float
+    size: float | None = None
+    instances: frozenset[str] = frozenset()
+    rules: frozenset[str] = frozenset()
+    leaf: str | None = None
+    knob: str | None = None
+
+    @property
+    def cell(self) -> str:
+        """Kind and size: what detection is counted by."""
+        return self.kind if self.size is None else f"{self.kind} {self.size:g}"
+
+    def concerns(self, instance: str | None) -> bool:
+        """Whether it is about this server (None: a pool's finding, that is about all)."""
+        return instance is None or not self.instances or instance in self.instances
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One event of one incident, as ``driftwatch replay --json`` prints it.
+
+    Attributes:
+        event: ``firing`` or ``resolved``.
+        rule: the alert's name.
+        severity: ``page``, ``ticket`` or ``notice``.
+        at_seconds: end of the minute that decided it.
+        started_seconds: when the condition began to hold.
+        instance: the server; None for a pool's.
+        leaf: where its diagnosis ended; None without one.
+        knob: the setting it advises to change; None = it advises no change.
+        before: the value it says the setting has; None = it did not say one.
+        after: the value it advises; None = it did not say one.
+    """
+
+    event: str
+    rule: str
+    severity: str
+    at_seconds: float
+    started_seconds: float
+    instance: str | None = None
+    leaf: str | None = None
+    knob: str | None = None
+    before: float | None = None
+    after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some servers over some time, as one replay saw them.
+
+    Attributes:
+        name: of the scenario or recording.
+        draw: what is drawn together (seed and traffic): stretches of one draw are not independent.
+        start_seconds: first scrape.
+        end_seconds: last scrape.
+        instances: the servers.
+        episodes: what was injected.
+        findings: what driftwatch said, oldest first.
+        lives: server → when it was there, where not all the time (scaled up later, restarted).
+    """
+
+    name: str
+    draw: str
+    start_seconds: float
+    end_seconds: float
+    instances: tuple[str, ...]
+    episodes: tuple[Episode, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    lives: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def block(self, at_seconds: float) -> Block:
+        """The bootstrap's block of a moment."""
+        return self.draw, int(at_seconds // DAY_SECONDS)
+
+    def life(self, instance: str) -> tuple[float, float]:
+        """From when to when a server was there."""
+        return self.lives.get(instance, (self.start_seconds, self.end_seconds))
+
+
+def seconds_of(text: str) -> float:
+    """ISO 8601 → unix seconds."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def finding_of(page: Mapping[str, Any]) -> Finding:
+    """One line of ``driftwatch replay --json`` (docs/page.schema.json)."""
+    times, diagnosis = page["times"], page["diagnosis"] or {}
+    change = page["recommendation"] or {}
+    if change.get("action") != "change":
+        change = {}
+    return Finding(
+        event=page["event"],
+        rule=page["alert"],
+        severity=page["severity"],
+        at_seconds=seconds_of(times["evaluated_at"]),
+        started_seconds=seconds_of(times["started_at"]),
+        instance=page["target"].get("instance"),
+        leaf=diagnosis.get("leaf"),
+        knob=change.get("knob"),
+        before=change.get("from"),
+        after=change.get("to"),
+    )
+
+
+def findings_of(pages: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
+    """All of them, oldest first."""
+    return tuple(sorted((finding_of(page) for page in pages), key=lambda f: f.at_seconds))

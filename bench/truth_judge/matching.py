@@ -1,0 +1,138 @@
+"""Findings against truth: which episodes were found and when, and which pages are false.
+
+An episode is *found* if a finding of an expected rule, about one of its servers, fires from its
+start to its end plus the grace. A finding that fires is *false* if no episode that expects anybody
+to be told covers its moment and its server (grace included). What fires inside such a window under
+another rule is *unexpected*: neither a find nor false, and counted by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Block, Episode, Finding, Stretch
+
+# The windows that the rules judge reach back 10 min, an incident that flaps is kept firing for
+# 5 min, and a backlog has to drain: what fires up to so long after the end is still of the episode.
+GRACE_SECONDS = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """One episode, and when it was found.
+
+    Attributes:
+        stretch: where it lies.
+        episode: what was injected.
+        delay_seconds: from its start to the page; None = not found.
+        finding: the page that found it.
+    """
+
+    stretch: Stretch
+    episode: Episode
+    delay_seconds: float | None
+    finding: Finding | None
+
+    @property
+    def block(self) -> Block:
+        """The bootstrap's block: of the episode's start."""
+        return self.stretch.block(self.episode.start_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A finding that fired, and what the truth says of it: ``found``, ``unexpected``, ``false``."""
+
+    stretch: Stretch
+    finding: Finding
+    verdict: str
+
+
+def _firing(stretch: Stretch) -> Iterator[Finding]:
+    return (f for f in stretch.findings if f.event == "firing")
+
+
+def _covers(episode: Episode, finding: Finding, grace_seconds: float) -> bool:
+    inside = episode.start_seconds <= finding.at_seconds <= episode.end_seconds + grace_seconds
+    return inside and episode.concerns(finding.instance)
+
+
+def detections(
+    stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS
+) -> list[Detection]:
+    """Every episode that expects somebody to be told, with the first finding that tells of it."""
+    found = []
+    for stretch in stretches:
+        for episode in stretch.episodes:
+            if not episode.rules:
+                continue
+            first = min(
+                (
+                    f
+                    for f in _firing(stretch)
+                    if f.rule in episode.rules and _covers(episode, f, grace_seconds)
+                ),
+                key=lambda f: f.at_seconds,
+                default=None,
+            )
+            delay = None if first is None else first.at_seconds - episode.start_seconds
+            found.append(Detection(stretch, episode, delay, first))
+    return found
+
+
+def alarms(stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS) -> list[Alarm]:
+    """Every finding that fired, judged."""
+    judged = []
+    for stretch in stretches:
+        telling = [episode for episode in stretch.episodes if episode.rules]
+        for finding in _firing(stretch):
+            covering = [e for e in telling if _covers(e, finding, grace_seconds)]
+            if any(finding.rule in e.rules for e in covering):
+                verdict = "found"
+            else:
+                verdict = "unexpected" if covering else "false"
+            judged.append(Alarm(stretch, finding, verdict))
+    return judged
+
+
+def quiet_months(
+    stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS
+) -> dict[Block, float]:
+    """Server-months in which nobody should be told, by block: what false pages are counted over."""
+    months: dict[Block, float] = {}
+    for stretch in stretches:
+        for instance in stretch.instances:
+            windows = [
+                (e.start_seconds, e.end_seconds + grace_seconds)
+                for e in stretch.episodes
+                if e.rules and e.concerns(instance)
+            ]
+            for start, end in _outside(stretch.life(instance), windows):
+                for day, seconds in _by_day(start, end):
+                    block = stretch.block(day * DAY_SECONDS)
+                    months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
+    return months
+
+
+def _outside(
+    life: tuple[float, float], windows: Sequence[tuple[float, float]]
+) -> Iterator[tuple[float, float]]:
+    """What is left of a life when windows, which may overlap, are cut out."""
+    at, end = life
+    for first, last in sorted(windows):
+        if first >= end:
+            break
+        if first > at:
+            yield at, first
+        at = max(at, last)
+    if at < end:
+        yield at, end
+
+
+def _by_day(start: float, end: float) -> Iterator[tuple[int, float]]:
+    day = int(start // DAY_SECONDS)
+    while start < end:
+        edge = min((day + 1) * DAY_SECONDS, end)
+        yield day, edge - start
+        start, day = edge, day + 1

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
+from truth_judge.figures import confusion, detection, false_alarms, unexpected
+
+A = "a:8000"
+
+
+def day(number: int, *findings: Finding, episodes: tuple[Episode, ...] = ()) -> Stretch:
+    start = number * DAY_SECONDS
+    return Stretch("s", "seed 1", start, start + DAY_SECONDS, (A,), episodes, findings)
+
+
+def fired(at: float, rule: str, severity: str = "page") -> Finding:
+    return Finding("firing", rule, severity, at, at, A)
+
+
+def test_pages_and_notices_are_counted_apart_and_by_rule() -> None:
+    days = [
+        day(n, fired(n * DAY_SECONDS + 60, "LengthDrift", "notice"))
+        if n % 2
+        else day(n, fired(n * DAY_SECONDS + 60, "Limit"), fired(n * DAY_SECONDS + 90, "Stuck"))
+        for n in range(12)
+    ]
+    figures = false_alarms(days, seed=1)
+    month = 12 * DAY_SECONDS / MONTH_SECONDS
+    assert figures["server_months"] == pytest.approx(month)
+    assert figures["by_severity"]["page"]["count"] == 12
+    assert figures["by_severity"]["page"]["value"] == pytest.approx(12 / month)
+    assert figures["by_severity"]["notice"]["count"] == 6
+    assert figures["by_severity"]["ticket"]["count"] == 0
+    assert {r: f["count"] for r, f in figures["by_rule"].items()} == {
+        "LengthDrift (notice)": 6,
+        "Limit (page)": 6,
+        "Stuck (page)": 6,
+    }
+
+
+def slowed(number: int, size: float, delay: float | None) -> Stretch:
+    start = number * DAY_SECONDS + 3600
+    episode = Episode("slowdown", start, start + 7200, size, rules=frozenset({"Slower"}))
+    said = () if delay is None else (fired(start + delay, "Slower"),)
+    return day(number, *said, fired(start + 5, "Limit"), episodes=(episode,))
+
+
+def test_detection_is_told_by_kind_and_size_smallest_first() -> None:
+    runs = [slowed(n, 0.3, 600.0 + n) for n in range(12)]
+    runs += [slowed(n, 0.05, 60.0 if n == 3 else None) for n in range(12)]
+    cells = detection(runs, seed=1)
+    assert list(cells) == ["slowdown 0.05", "slowdown 0.3"]
+    small, large = cells.values()
+    assert (small["episodes"], small["found"]) == (12, 1)
+    assert large["found_ratio"]["value"] == 1.0
+    assert large["delay_median_seconds"]["value"] == 605.5
+    assert (
+        600 <= large["delay_median_seconds"]["low"] < large["delay_median_seconds"]["high"] <= 611
+    )
+    assert small["delay_median_seconds"]["note"].startswith("no interval")
+    assert unexpected(runs) == {"Limit (page)": 24}
+
+
+def test_undetermined_is_a_column_of_its_own_and_counts_as_not_said() -> None:
+    told = confusion(
+        [
+            ("kv_pressure", "kv_pressure"),
+            ("kv_pressure", "undetermined"),
+            ("engine_stuck", "kv_pressure"),
+            ("healthy", "no verdict"),
+        ]
+    )
+    assert told["leaves"] == ["kv_pressure", "undetermined", "no verdict"]
+    assert told["matrix"]["kv_pressure"] == {"kv_pressure": 1, "undetermined": 1, "no verdict": 0}
+    assert told["right_ratio"] == 0.25
+    assert told["right_when_said_ratio"] == 0.5
+    assert told["undetermined_ratio"] == 0.5
+    assert confusion([])["right_ratio"] is None

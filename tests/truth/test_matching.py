@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
+from truth_judge.matching import GRACE_SECONDS, alarms, detections, quiet_months
+
+A, B = "a:8000", "b:8000"
+SLOW = Episode(
+    "slowdown", 1000.0, 5000.0, 0.15, frozenset({A}), frozenset({"Slower"}), "scheduler_regression"
+)
+QUIET = Episode("season", 0.0, DAY_SECONDS)
+
+
+def fired(at: float, rule: str = "Slower", instance: str | None = A) -> Finding:
+    return Finding("firing", rule, "page", at, at - 60.0, instance)
+
+
+def stretch(*findings: Finding, episodes: tuple[Episode, ...] = (SLOW,)) -> Stretch:
+    return Stretch("s", "seed 1", 0.0, 2 * DAY_SECONDS, (A, B), episodes, findings)
+
+
+@pytest.mark.parametrize(
+    ("at", "delay"),
+    [
+        (999.0, None),
+        (1000.0, 0.0),
+        (1600.0, 600.0),
+        (5000.0 + GRACE_SECONDS, 4000.0 + GRACE_SECONDS),
+        (5001.0 + GRACE_SECONDS, None),
+    ],
+)
+def test_an_episode_is_found_from_its_start_to_its_end_and_the_grace(
+    at: float, delay: float | None
+) -> None:
+    (found,) = detections([stretch(fired(at))])
+    assert found.delay_seconds == delay
+
+
+def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
+    resolved = replace(fired(1100.0), event="resolved")
+    (found,) = detections([stretch(fired(3000.0), resolved, fired(2000.0))])
+    assert found.delay_seconds == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict"),
+    [
+        (fired(2000.0), "found"),
+        (fired(2000.0, instance=None), "found"),  # of the pool
+        (fired(2000.0, rule="Other"), "unexpected"),
+        (fired(2000.0, instance=B), "false"),  # the other server is healthy
+        (fired(900.0), "false"),
+        (fired(5001.0 + GRACE_SECONDS, rule="Other"), "false"),
+    ],
+)
+def test_what_the_truth_says_of_a_finding(finding: Finding, verdict: str) -> None:
+    (judged,) = alarms([stretch(finding)])
+    assert judged.verdict == verdict
+
+
+def test_an_episode_in_which_nobody_should_be_told_excuses_nothing() -> None:
+    one = stretch(fired(2000.0), episodes=(QUIET,))
+    assert [a.verdict for a in alarms([one])] == ["false"]
+    assert detections([one]) == []
+    assert sum(quiet_months([one]).values()) == pytest.approx(4 * DAY_SECONDS / MONTH_SECONDS)
+
+
+def test_quiet_time_is_what_no_window_covers_of_each_server_by_day() -> None:
+    again = replace(SLOW, start_seconds=4000.0, end_seconds=9000.0)  # overlaps the first
+    months = quiet_months([stretch(episodes=(SLOW, again))])
+    lost = 9000.0 + GRACE_SECONDS - 1000.0
+    assert months == pytest.approx(
+        {
+            ("seed 1", 0): (2 * DAY_SECONDS - lost) / MONTH_SECONDS,
+            ("seed 1", 1): 2 * DAY_SECONDS / MONTH_SECONDS,
+        }
+    )
+
+
+def test_a_server_counts_only_while_it_was_there() -> None:
+    one = replace(stretch(episodes=()), lives={B: (3600.0, 7200.0)})
+    assert sum(quiet_months([one]).values()) == pytest.approx(
+        (2 * DAY_SECONDS + 3600.0) / MONTH_SECONDS
+    )
