@@ -1,0 +1,284 @@
+"""One connection to an OpenAI-compatible server: streamed completions, timed. Nothing is retried.
+
+The wire format is that of POST /v1/completions with ``stream``: server-sent events, one JSON chunk
+a line behind ``data: ``, ended by ``data: [DONE]``; ``ignore_eos`` is vLLM's own addition.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import responses
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from driftwatch.collect.endable import EndableAdapter
+from driftwatch.errors import UsageError
+
+TIMED_OUT, CUT_OFF, STOPPED = "timed out", "stream cut off", "stopped"
+_LONGEST_LINE = 2**20
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How one request went, on the monotonic clock.
+
+    Attributes:
+        start_seconds: when it was sent; connecting counts.
+        first_token_seconds: when the first chunk with a choice came, None where none did.
+        end_seconds: when it ended.
+        prompt_tokens: by the server's count, None where it gives none.
+        generation_tokens: the same.
+        failure: why it did not finish, "" where it did.
+        status: HTTP status, None where there was none.
+        said: the beginning of an error's body.
+        retry_after_seconds: what the server asked for, None where it did not.
+    """
+
+    start_seconds: float
+    first_token_seconds: float | None
+    end_seconds: float
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    failure: str = ""
+    status: int | None = None
+    said: str = ""
+    retry_after_seconds: float | None = None
+
+
+def base_url(url: str) -> str:
+    """The address without its path's ``/v1``, e.g. ``http://host:8000``.
+
+    Raises:
+        UsageError: no http(s) address, or one with a password in it.
+    """
+    help_text = "give http://HOST:PORT"
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise UsageError("--url is no address", help_text=help_text) from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError("--url is no http or https address", help_text=help_text)
+    if parts.username or parts.password or parts.query:
+        raise UsageError(
+            "--url holds a user, a password or a query",
+            help_text="give a key with --api-key-file or in VLLM_API_KEY",
+        )
+    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/v1")
+    return parts._replace(path=path, fragment="").geturl()
+
+
+class Connection:
+    """One user of the server: one request at a time, ended from outside where it must be.
+
+    Args:
+        base: address of :func:`base_url`.
+        key: bearer token, None = none.
+        timeout_seconds: for one request, first byte to last.
+    """
+
+    def __init__(self, base: str, key: str | None, timeout_seconds: float) -> None:
+        self.base = base
+        self.timeout_seconds = timeout_seconds
+        self._deadline: float | None = None
+        self._ended = ""  # why it was ended from outside
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy, no .netrc: the address that was given
+        headers = {"User-Agent": "driftwatch", "Accept-Encoding": "identity"}
+        # vLLM's server closes idle connections after 5 s: one that is kept may be gone
+        headers["Connection"] = "close"
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._session.headers = requests.structures.CaseInsensitiveDict(headers)
+        adapter = EndableAdapter(self._keep)
+        self._session.mount("http://", adapter)
+        self._session.mount("https://", adapter)
+
+    def models(self) -> Mapping[str, int | None]:
+        """Models that the server lists, with the longest request each takes where it says so.
+
+        Raises:
+            UsageError: there is no such list, with the reason.
+        """
+        where = f"{self.base}/v1/models"
+        try:
+            with self._session.get(
+                where, timeout=(5.0, self.timeout_seconds), allow_redirects=False, stream=True
+            ) as response:
+                body = response.raw.read(_LONGEST_LINE)
+                if response.status_code != 200:
+                    raise UsageError(f"{where} {_refused(response)}")
+            listed = json.loads(body)["data"]
+            return {str(model["id"]): model.get("max_model_len") for model in listed}
+        except (requests.RequestException, HTTPError, OSError) as error:
+            raise UsageError(f"{where}: {_reason(error)}") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UsageError(f"{where} is no list of models") from None
+        finally:
+            self._keep(None)
+
+    def complete(self, body: Mapping[str, Any]) -> Answer:
+        """Send one streamed completion and read it to its end; a failure is told, not raised."""
+        start = time.monotonic()
+        first: float | None = None
+        usage: Mapping[str, Any] = {}
+        failure, said, status, after = "", "", None, None
+        with self._lock:
+            self._deadline = start + self.timeout_seconds
+        try:
+            with self._session.post(
+                f"{self.base}/v1/completions",
+                json=dict(body),
+                stream=True,
+                allow_redirects=False,
+                timeout=(min(10.0, self.timeout_seconds), self.timeout_seconds),
+            ) as response:
+                status = response.status_code
+                if status != 200:
+                    failure, after = _refused(response), _retry_after(response)
+                    said = response.raw.read(4 * _SHOWN).decode(errors="replace")
+                elif "event-stream" not in (kind := response.headers.get("Content-Type", "")):
+                    failure = f"answers with {kind[:80] or 'no type'}, not with an event stream"
+                else:
+                    failure = CUT_OFF
+                    for event in _events(response):
+                        if event is None:
+                            failure = ""
+                            break
+                        if event.get("choices") and first is None:
+                            first = time.monotonic()
+                        usage = event.get("usage") or usage
+                        if "error" in event:
+                            failure, said = "error inside the stream", json.dumps(event["error"])
+                            break
+        except (requests.RequestException, HTTPError, OSError, ValueError, TypeError) as error:
+            failure = _reason(error)
+        finally:
+            self._keep(None)
+        with self._lock:
+            # an answer whose connection was shut may look like any other failure
+            failure = self._ended or failure
+            self._deadline = None
+            if self._ended == TIMED_OUT:
+                self._ended = ""
+        return Answer(
+            start,
+            first,
+            time.monotonic(),
+            _whole(usage.get("prompt_tokens")),
+            _whole(usage.get("completion_tokens")),
+            failure,
+            status,
+            said[:_SHOWN],
+            after,
+        )
+
+    def end_if_late(self, now: float) -> None:
+        """End the request under way where its time is over; called from another thread."""
+        with self._lock:
+            if self._deadline is not None and now > self._deadline:
+                self._end(TIMED_OUT)
+
+    def stop(self) -> None:
+        """End the request under way and any later one; called from another thread."""
+        with self._lock:
+            self._end(STOPPED)
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        if self._socket is not None:
+            with suppress(OSError):  # it ended by itself
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._keep(None)
+        self._session.close()
+
+    def _keep(self, held: socket.socket | None) -> None:
+        with self._lock:
+            before, self._socket = self._socket, held
+            if before is not None:
+                before.close()
+            if held is not None and self._ended:
+                self._end(self._ended)
+
+
+def _events(response: requests.Response) -> Iterator[Mapping[str, Any] | None]:
+    """The JSON chunks of a stream as they arrive; None = [DONE]. Ends early where it is cut.
+
+    Raises:
+        ValueError: a line that is no JSON object, or one without an end.
+    """
+    rest = b""
+    while piece := response.raw.read1(65536):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            data = line.strip()
+            if not data.startswith(b"data:"):  # comments, event names, the line between events
+                continue
+            data = data[5:].strip()
+            if data == b"[DONE]":
+                yield None
+                return
+            event = json.loads(data)
+            if not isinstance(event, dict):
+                raise ValueError("not an object")
+            yield event
+        if len(rest) > _LONGEST_LINE:
+            raise ValueError("a line without an end")
+
+
+def _refused(response: requests.Response) -> str:
+    status = response.status_code
+    if 300 <= status < 400:
+        return f"answers {status}, a redirect, which is not followed"
+    return f"answers {status} {responses.get(status, '')}".rstrip()
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Seconds of a Retry-After header; a date in it is left aside."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() and len(text) < 6 else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _reason(error: BaseException) -> str:
+    """A failure in a few words that are the same for every request it hits."""
+    todo: list[BaseException] = [error]
+    seen: list[BaseException] = []
+    while todo:
+        here = todo.pop(0)
+        if any(here is one for one in seen):
+            continue
+        seen.append(here)
+        inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
+        todo += [one for one in inner if isinstance(one, BaseException)]
+    for one in seen:
+        if isinstance(one, requests.ConnectTimeout | requests.ReadTimeout | ReadTimeoutError):
+            return TIMED_OUT
+    for one in seen:
+        if isinstance(one, socket.gaierror):
+            return "the host's name is not known"
+        if isinstance(one, OSError) and one.strerror and not isinstance(one, requests.Timeout):
+            return one.strerror[0].lower() + one.strerror[1:]
+    if any(isinstance(one, ValueError | TypeError) for one in seen) and not any(
+        isinstance(one, OSError | HTTPError) for one in seen
+    ):
+        return "the answer is no event stream"
+    return CUT_OFF
