@@ -1,0 +1,131 @@
+"""driftwatch as its users run it: its public commands, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from truth_judge.facts import Episode, Finding, Stretch, findings_of
+from truth_judge.figures import NO_VERDICT
+
+EXIT_PARTLY, EXIT_NO_VERDICT = 1, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something to replay, and what is true of it.
+
+    Attributes:
+        name: of the scenario or recording.
+        draw: what is drawn together in the bootstrap (seed and traffic).
+        recording: file that ``driftwatch replay`` reads.
+        start_seconds: first scrape.
+        end_seconds: last scrape.
+        instances: the servers.
+        episodes: what was injected.
+        reference: window whose lengths and rates are the reference, as an operator would pin it;
+            None = none is given.
+        options: further words of the command line (``-c`` with the pool's declared settings).
+        lives: server → when it was there, where not all the time.
+    """
+
+    name: str
+    draw: str
+    recording: Path
+    start_seconds: float
+    end_seconds: float
+    instances: tuple[str, ...]
+    episodes: tuple[Episode, ...] = ()
+    reference: tuple[float, float] | None = None
+    options: tuple[str, ...] = ()
+    lives: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        """What ``replay`` and ``explain`` are both given."""
+        if self.reference is None:
+            return list(self.options)
+        first, last = (iso(at) for at in self.reference)
+        return [*self.options, "--baseline", f"{first}..{last}"]
+
+    def stretch(self, findings: Sequence[Finding]) -> Stretch:
+        """The case with what driftwatch said of it."""
+        return Stretch(
+            name=self.name,
+            draw=self.draw,
+            start_seconds=self.start_seconds,
+            end_seconds=self.end_seconds,
+            instances=self.instances,
+            episodes=self.episodes,
+            findings=tuple(findings),
+            lives=self.lives,
+        )
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as the command line takes them."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def driftwatch(*words: str, accept: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
+    """Run it.
+
+    Raises:
+        RuntimeError: it ended with another exit code; with what it said.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", "driftwatch", *words], capture_output=True, text=True, check=False
+    )
+    if ran.returncode not in accept:
+        raise RuntimeError(
+            f"driftwatch {' '.join(words)}: exit {ran.returncode}: {ran.stderr[-2000:]}"
+        )
+    return ran
+
+
+def pages(*words: str) -> tuple[list[dict[str, Any]], float]:
+    """What ``driftwatch replay --json`` prints with these words, and how long it took.
+
+    Exit 1 is taken: failed scrapes are part of most histories.
+    """
+    began = time.perf_counter()
+    ran = driftwatch("replay", "--json", *words, accept=(0, EXIT_PARTLY))
+    seconds = time.perf_counter() - began
+    return [json.loads(line) for line in ran.stdout.splitlines()], seconds
+
+
+def replayed(case: Case) -> tuple[tuple[Finding, ...], float]:
+    """The findings of a case, and the seconds it took."""
+    said, seconds = pages(*case.words(), str(case.recording))
+    return findings_of(said), seconds
+
+
+def explained(case: Case, instance: str, at_seconds: float) -> dict[str, Any] | None:
+    """``driftwatch explain --json`` of a server at a moment; None = no verdict (exit 4)."""
+    ran = driftwatch(
+        "explain",
+        instance,
+        "--json",
+        "--at",
+        iso(at_seconds),
+        "--recording",
+        str(case.recording),
+        *case.words(),
+        accept=(0, EXIT_NO_VERDICT),
+    )
+    if ran.returncode == EXIT_NO_VERDICT:
+        return None
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+def leaf_of(told: dict[str, Any] | None) -> str:
+    """Where the diagnosis ended."""
+    diagnosis = None if told is None else told["diagnosis"]
+    return NO_VERDICT if diagnosis is None else str(diagnosis["leaf"])

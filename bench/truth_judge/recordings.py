@@ -1,0 +1,82 @@
+"""The recorded runs of real vLLM servers as cases: their truth is what was sent and injected.
+
+``phases.json`` says what the load generator sent and how the engine was slowed, and
+``phase_summary.json`` what was measured inside; nothing is read from a name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truth_judge.commands import Case
+from truth_judge.facts import Episode
+
+INSTANCE = "host:8000"  # what driftwatch calls the server of a recording that names none
+LENGTHS_MOVED, RATE_FELL = 1.5, 0.67  # evaluation.md's smallest drift that is to be noticed; a drop
+AT_CAP = 0.5  # share of the run's own scrapes with the cap full
+
+
+def recorded_cases(vllm: Path) -> list[Case]:
+    """Every folder with scrapes and phases, in order of name."""
+    folders = sorted(path.parent for path in vllm.glob("*/phases.json"))
+    return [recorded_case(folder) for folder in folders if (folder / "scrapes.jsonl.gz").exists()]
+
+
+def recorded_case(folder: Path) -> Case:
+    """One recorded run; the reference is its first phase under load."""
+    phases = json.loads((folder / "phases.json").read_text())["phases"]
+    measured = {p["phase"]: p for p in json.loads((folder / "phase_summary.json").read_text())}
+    loaded = [p for p in phases if p["submitted"]]
+    first = loaded[0]
+    episodes = [e for p in loaded[1:] for e in _episodes(p, first, measured[p["name"]])]
+    return Case(
+        name=folder.name,
+        draw=f"recorded {folder.name}",
+        recording=folder / "scrapes.jsonl.gz",
+        start_seconds=phases[0]["start"],
+        end_seconds=phases[-1]["end"],
+        instances=(INSTANCE,),
+        episodes=tuple(episodes),
+        reference=(first["start"], first["end"]),
+    )
+
+
+def _episodes(
+    phase: Mapping[str, Any], first: Mapping[str, Any], measured: Mapping[str, Any]
+) -> list[Episode]:
+    def episode(
+        kind: str, size: float | None, leaf: str, *rules: str, knob: str | None = None
+    ) -> Episode:
+        return Episode(
+            kind, phase["start"], phase["end"], size, frozenset(), frozenset(rules), leaf, knob
+        )
+
+    if phase.get("extra"):
+        size = round(phase["extra"], 2)
+        return [episode("slowdown", size, "scheduler_regression", "SlowerAtEqualLoad")]
+    if measured.get("share_scrapes_running_at_cap", 0.0) >= AT_CAP:
+        return [
+            episode(
+                "sequence cap",
+                None,
+                "concurrency_cap_binding",
+                "BatchLimitBinding",
+                knob="max_num_seqs",
+            )
+        ]
+    for kind, key in (("prompts", "prompt"), ("generations", "gen")):
+        times = phase[key]["mean"] / first[key]["mean"]
+        if times >= LENGTHS_MOVED:
+            return [episode(kind, times, "drifted_within_limits", "LengthDrift")]
+    rate = _rate(phase) / _rate(first)
+    if rate <= RATE_FELL:
+        return [episode("request rate", round(rate, 2), "request_rate_drop")]
+    return []
+
+
+def _rate(phase: Mapping[str, Any]) -> float:
+    """Requests a second that were sent."""
+    return float(phase["submitted"]) / float(phase["end"] - phase["start"])

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from truth_judge.commands import explained, leaf_of, replayed
+from truth_judge.matching import alarms, detections
+from truth_judge.recordings import recorded_cases
+
+
+def test_the_truth_of_the_recordings_is_what_was_sent_and_injected(shared_data: Path) -> None:
+    cases = {case.name: case for case in recorded_cases(shared_data / "vllm-0.32")}
+    told = {
+        name: [(e.cell, e.leaf, sorted(e.rules), e.knob) for e in case.episodes]
+        for name, case in cases.items()
+    }
+    assert told == {
+        "run_main": [
+            ("prompts 4", "drifted_within_limits", ["LengthDrift"], None),
+            ("generations 4", "drifted_within_limits", ["LengthDrift"], None),
+            ("request rate 0.25", "request_rate_drop", [], None),
+        ],
+        "run_cap": [
+            ("sequence cap", "concurrency_cap_binding", ["BatchLimitBinding"], "max_num_seqs")
+        ],
+        "run_slow": [("slowdown 0.33", "scheduler_regression", ["SlowerAtEqualLoad"], None)],
+    }
+    assert all(case.reference is not None for case in cases.values())
+
+
+def test_a_real_page_is_found_through_the_public_commands(shared_data: Path) -> None:
+    (case,) = (c for c in recorded_cases(shared_data / "vllm-0.32") if c.name == "run_cap")
+    findings, seconds = replayed(case)
+    (found,) = detections([case.stretch(findings)])
+    assert found.delay_seconds is not None and 480 <= found.delay_seconds <= 660
+    assert found.finding is not None and found.finding.knob == "max_num_seqs"
+    assert found.finding.before == 8 and (found.finding.after or 0) > 8
+    assert found.finding.leaf == "concurrency_cap_binding"
+    assert [a.verdict for a in alarms([case.stretch(findings)])] == ["found"]
+    assert seconds > 0
+    told = explained(case, case.instances[0], case.episodes[0].end_seconds)
+    assert leaf_of(told) == "concurrency_cap_binding"
+    assert leaf_of(explained(case, case.instances[0], case.start_seconds - 7200)) == "no verdict"
