@@ -3,6 +3,8 @@
 # Both need Python 3.11 or newer (python3), git and make, and build .venv on the first call.
 
 PYTHON ?= python3
+# test processes: as many as cores, at most four (some tests start a Prometheus of their own)
+PYTEST_WORKERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -13,7 +15,7 @@ demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	scripts/check
