@@ -1,0 +1,170 @@
+"""A file of requests → ``Requests``: any known format, checked value by value, bounded memory.
+
+Nothing is guessed: a value that cannot be ends the reading, with the first problems by line; what
+is not used of the file is named in ``Workload.notes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.errors import WorkloadError
+from driftwatch.simulate.requests import Floats, Requests, make_requests
+from driftwatch.simulate.workload.chunks import Chunk, chunks, opened
+from driftwatch.simulate.workload.columns import BY_NAME, cross_problems, numbers
+from driftwatch.simulate.workload.formats import NUMERIC, Format, recognise
+from driftwatch.simulate.workload.prefixes import Prefixes
+from driftwatch.simulate.workload.problems import Problems
+
+_WHOLE = np.int32  # tokens are below 2^31: half the memory until they are all read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """Requests and where they come from.
+
+    Attributes:
+        requests: in the order of the file, which is that of arrival.
+        source: the format, for people.
+        notes: what of the file is not used, or cannot be expressed; a sentence each.
+    """
+
+    requests: Requests
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def read_requests(path: Path | str, *, limit: int | None = None) -> Requests:
+    """The requests of a file; ``read_workload`` says where they come from as well.
+
+    Raises:
+        WorkloadError: as ``read_workload``.
+    """
+    return read_workload(path, limit=limit).requests
+
+
+def read_workload(path: Path | str, *, limit: int | None = None) -> Workload:
+    """Requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
+
+    Args:
+        path: the file; what it is is decided by its first bytes and its columns.
+        limit: read only so many requests.
+
+    Raises:
+        WorkloadError: the file cannot be read, lacks a column, or holds what cannot be: the
+            first twenty problems with their lines, and how many more there are.
+    """
+    path = Path(path)
+    problems = Problems(str(path))
+    reader: _Reader | None = None
+    with opened(path) as stream:
+        for chunk in chunks(path, stream, problems, NUMERIC):
+            if reader is None and chunk.frame.columns:
+                reader = _Reader(recognise(str(path), chunk.frame.columns), problems)
+            if reader is not None:
+                left = None if limit is None else limit - reader.count
+                reader.take(chunk if left is None else _first(chunk, left))
+                if limit is not None and reader.count >= limit:
+                    break
+            problems.sort()
+    problems.raise_any()
+    if reader is None or not reader.count:
+        raise WorkloadError((f"{path}: no request in it",))
+    return reader.workload()
+
+
+def _first(chunk: Chunk, count: int) -> Chunk:
+    return Chunk(chunk.lines[:count], chunk.frame.head(count))
+
+
+class _Reader:
+    """Collects the columns of one file."""
+
+    def __init__(self, kind: Format, problems: Problems) -> None:
+        self._kind = kind
+        self._problems = problems
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
+        self._unknown: dict[str, None] = {}
+        self._before = -np.inf
+        self._zero: int | None = None
+        self._prefixes: Prefixes | None = None
+        self.count = 0
+
+    def take(self, chunk: Chunk) -> None:
+        """One more chunk of the file."""
+        kind, frame = self._kind, chunk.frame
+        known = {*kind.required, *kind.optional}
+        self._unknown |= dict.fromkeys(name for name in frame.columns if name not in known)
+        if not frame.height:
+            return
+        found: dict[str, Floats] = {}
+        if kind.times is not None:
+            times, self._zero = kind.times(chunk, self._zero, self._problems)
+            found["arrival_seconds"] = times
+        for said, ours in kind.renamed.items():
+            if said in frame.columns or said in kind.required or ours in self._parts:
+                renamed = Chunk(chunk.lines, frame.rename({said: ours}, strict=False))
+                found[ours] = numbers(BY_NAME[ours], renamed, self._problems, said)
+        cross_problems(found, chunk.lines, self._before, self._problems)
+        if "hash_ids" in kind.optional and "hash_ids" in frame.columns:
+            self._prefixes = self._prefixes or Prefixes(self.count)
+            self._prefixes.take(chunk, found["prompt_tokens"], self._problems)
+        elif self._prefixes is not None:
+            self._prefixes.skip(frame.height)
+        arrival = found["arrival_seconds"]
+        if not np.isnan(arrival[-1]):
+            self._before = float(arrival[-1])
+        self._keep(found, len(arrival))
+
+    def _keep(self, found: dict[str, Floats], count: int) -> None:
+        """Into as little memory as holds it; nothing once the file is known to be broken."""
+        before, self.count = self.count, self.count + count
+        if self._problems:
+            self._parts.clear()
+            return
+        for name, values in found.items():
+            column = BY_NAME[name]
+            if name not in self._parts and before:  # an optional column that begins late
+                neutral = np.inf if column.neutral is None else column.neutral
+                dtype = _WHOLE if column.whole else np.float64
+                self._parts[name] = [np.full(before, neutral, dtype=dtype)]
+            part = values.astype(_WHOLE) if column.whole else values
+            self._parts.setdefault(name, []).append(part)
+
+    def workload(self) -> Workload:
+        """All of it, once the file has ended without a problem."""
+        notes = []
+        if self._unknown:
+            shown = list(self._unknown)
+            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
+            notes.append(f"columns not used: {', '.join(shown[:12])}{more}")
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for name in list(self._parts):
+            parts = self._parts.pop(name)
+            columns[name] = np.concatenate(
+                parts, dtype=np.int64 if BY_NAME[name].whole else np.float64, casting="unsafe"
+            )
+        if "prefix_group" in columns and "shared_prefix_tokens" not in columns:
+            raise WorkloadError(
+                (f"{self._problems.path}: prefix_group without a column shared_prefix_tokens",),
+                help_text="say how many of a request's first tokens are its group's common text",
+            )
+        if "shared_prefix_tokens" in columns:
+            # a group's text may be longer than a prompt that begins with it
+            np.minimum(
+                columns["shared_prefix_tokens"],
+                columns["prompt_tokens"],
+                out=columns["shared_prefix_tokens"],
+            )
+        if self._prefixes is not None:
+            groups, shared, note = self._prefixes.grouped()
+            columns |= {"prefix_group": groups, "shared_prefix_tokens": shared}
+            notes.append(note)
+        make: Callable[..., Requests] = make_requests
+        return Workload(make(**columns), self._kind.name, tuple(notes))

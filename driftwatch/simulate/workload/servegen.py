@@ -1,0 +1,187 @@
+"""ServeGen: production traffic as a sum of clients, each with its own rates and lengths.
+
+Two tables (Xiang et al., "ServeGen", arXiv 2505.09999): rates (client, start_seconds,
+requests_per_second, arrival_cv; windows of 10 minutes) and lengths (client, start_seconds,
+kind = prompt | generation, tokens, probability; a distribution each 6 hours). In each window a
+client sends as many requests as recorded, at the ends of Gamma gaps of its CV scaled to fill the
+window, so a burst is a burst and the window's rate stays that of the recording. Prompt and
+generation of a request are drawn independently: the tables hold no joint distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from driftwatch.errors import WorkloadError
+from driftwatch.simulate.requests import Floats, Integers, Requests, make_requests
+from driftwatch.simulate.workload.servegen_tables import (
+    EPOCH_SECONDS,
+    WINDOW_SECONDS,
+    LengthTable,
+    read_lengths,
+    read_rates,
+)
+
+CV_CAP = 10.0
+"""Recorded CVs reach 797: one burst in a window. From 10 on a window is one burst anyway."""
+
+
+class ServeGen:
+    """The clients of one model class.
+
+    Args:
+        rates_path: Parquet file of rates.
+        lengths_path: Parquet file of lengths.
+        cv_cap: largest CV of a client's gaps in a window.
+
+    Attributes:
+        clients: those that have lengths, sorted.
+        dropped: clients without lengths, and their share of all requests.
+        missing: starts of windows for which no client has a row: no data, not silence.
+
+    Raises:
+        WorkloadError: a table cannot be read, lacks a column, or holds what cannot be.
+    """
+
+    def __init__(
+        self, rates_path: Path | str, lengths_path: Path | str, *, cv_cap: float = CV_CAP
+    ) -> None:
+        rates = read_rates(Path(rates_path))
+        self._lengths: LengthTable = read_lengths(Path(lengths_path))
+        everybody = rates["client"].unique().sort().to_list()
+        self.clients: tuple[int, ...] = tuple(c for c in everybody if c in self._lengths.clients)
+        self.dropped: dict[int, float] = {}
+        total = float(rates["requests_per_second"].sum())
+        for client in everybody:
+            if client not in self._lengths.clients:
+                of_client = rates.filter(pl.col("client") == client)["requests_per_second"].sum()
+                self.dropped[client] = float(of_client) / total if total else 0.0
+        starts = rates["start_seconds"].unique().sort().to_numpy().astype(np.int64)
+        whole = np.arange(starts[0], starts[-1] + 1, WINDOW_SECONDS)
+        self.missing: Integers = np.setdiff1d(whole, starts)
+        self.start_seconds = float(starts[0])
+        self.end_seconds = float(starts[-1] + WINDOW_SECONDS)
+        kept = rates.filter(pl.col("client").is_in(list(self.clients)))
+        if not kept.height:
+            raise WorkloadError((f"{lengths_path}: no client of {rates_path} has lengths",))
+        kept = kept.sort("start_seconds", "client")
+        self._client = kept["client"].to_numpy().astype(np.int64)
+        self._start = kept["start_seconds"].to_numpy().astype(np.int64)
+        self._rate = kept["requests_per_second"].to_numpy().astype(np.float64)
+        self._cv = np.minimum(kept["arrival_cv"].to_numpy().astype(np.float64), cv_cap)
+
+    def notes(
+        self, from_seconds: float | None = None, to_seconds: float | None = None
+    ) -> list[str]:
+        """What of the recording is not in a span's requests, a sentence each."""
+        found = []
+        if self.dropped:
+            names = ", ".join(map(str, self.dropped))
+            found.append(
+                f"clients without lengths left out: {names} "
+                f"({100 * sum(self.dropped.values()):.3g} % of the recording's requests)"
+            )
+        lacking = self.missing_windows(from_seconds, to_seconds)
+        if len(lacking):
+            found.append(
+                f"{len(lacking)} ten-minute windows without data (first at {lacking[0]:,} s): "
+                "nothing is sent in them, which is not what happened"
+            )
+        found.append("prompt and generation drawn independently: no joint lengths are recorded")
+        return found
+
+    def missing_windows(
+        self, from_seconds: float | None = None, to_seconds: float | None = None
+    ) -> Integers:
+        """Starts of the windows without data that overlap a span (the whole recording's)."""
+        start = self.start_seconds if from_seconds is None else from_seconds
+        end = self.end_seconds if to_seconds is None else to_seconds
+        return self.missing[(self.missing + WINDOW_SECONDS > start) & (self.missing < end)]
+
+    def requests(
+        self,
+        from_seconds: float,
+        to_seconds: float,
+        rng: np.random.Generator,
+        *,
+        scale: float = 1.0,
+        clients: Collection[int] | None = None,
+        fill_missing: bool = False,
+    ) -> Requests:
+        """The requests of a span of the recording; arrivals count from its beginning.
+
+        Args:
+            from_seconds: beginning of the span, on the recording's clock.
+            to_seconds: its end.
+            rng: the randomness.
+            scale: factor on every rate.
+            clients: only these; all that have lengths where None.
+            fill_missing: send in a window without data what was sent in the one before it.
+
+        Raises:
+            ValueError: the span is empty or outside the recording, the scale is negative, or a
+                client has no lengths.
+        """
+        if not self.start_seconds <= from_seconds < to_seconds <= self.end_seconds:
+            raise ValueError(
+                f"{from_seconds:g}..{to_seconds:g} s is no span of the recording's "
+                f"{self.start_seconds:g}..{self.end_seconds:g} s"
+            )
+        if not (np.isfinite(scale) and scale >= 0):
+            raise ValueError(f"scale must be finite and not negative, not {scale}")
+        if clients is not None and (unknown := sorted(set(clients) - set(self.clients))):
+            raise ValueError(f"no lengths for client {', '.join(map(str, unknown))}")
+        which, start = self._windows(from_seconds, to_seconds, clients, fill_missing)
+        expected = self._rate[which] * WINDOW_SECONDS * scale
+        # a fraction of a request is sent with its probability, so that small scales keep the rate
+        count = np.floor(expected + rng.random(len(expected))).astype(np.int64)
+        arrival = start.repeat(count) + _burst_offsets(count, self._cv[which], rng)
+        client = self._client[which].repeat(count)
+        inside = (arrival >= from_seconds) & (arrival < to_seconds)
+        arrival, client = arrival[inside], client[inside]
+        order = np.argsort(arrival, kind="stable")
+        arrival, client = arrival[order], client[order]
+        epoch = np.floor(arrival / EPOCH_SECONDS).astype(np.int64) * EPOCH_SECONDS
+        return make_requests(
+            arrival - from_seconds,
+            self._lengths.draw("prompt", client, epoch, rng),
+            self._lengths.draw("generation", client, epoch, rng),
+        )
+
+    def _windows(
+        self, start: float, end: float, clients: Collection[int] | None, fill_missing: bool
+    ) -> tuple[Integers, Floats]:
+        """Rows of the rate table that are sent in a span, and when each of them begins."""
+        sent = (self._start + WINDOW_SECONDS > start) & (self._start < end)
+        rows = [np.flatnonzero(sent)]
+        begins = [self._start[sent]]
+        if fill_missing:
+            there = np.unique(self._start)
+            for lacking in self.missing_windows(start, end):
+                before = there[np.searchsorted(there, lacking) - 1]
+                same = np.flatnonzero(self._start == before)
+                rows.append(same)
+                begins.append(np.full(len(same), lacking))
+        which, begin = np.concatenate(rows), np.concatenate(begins).astype(np.float64)
+        if clients is not None:
+            asked = np.isin(self._client[which], list(clients))
+            which, begin = which[asked], begin[asked]
+        return which, begin
+
+
+def _burst_offsets(count: Integers, cv: Floats, rng: np.random.Generator) -> Floats:
+    """Offsets in a window for each request: ends of ``count`` of ``count + 1`` Gamma gaps."""
+    gaps = count + 1
+    ends = np.cumsum(gaps)
+    # a gap of 0 (a tiny shape underflows) still counts as a gap
+    drawn = rng.standard_gamma((1.0 / cv**2).repeat(gaps)) + 1e-300
+    total = np.add.reduceat(drawn, ends - gaps) if len(gaps) else np.zeros(0)
+    share = drawn / total.repeat(gaps)
+    reached = np.cumsum(share) - np.arange(len(gaps)).repeat(gaps)
+    last = np.zeros(len(drawn), dtype=bool)
+    last[ends - 1] = True  # the gap after a window's last request
+    return np.clip(reached[~last], 0.0, np.nextafter(1.0, 0.0)) * WINDOW_SECONDS
