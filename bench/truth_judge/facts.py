@@ -13,6 +13,9 @@ from typing import Any
 DAY_SECONDS = 86_400.0
 # 365.25 / 12 days
 MONTH_SECONDS = 30.4375 * DAY_SECONDS
+# The windows that the rules judge reach back 10 min and a flapping incident is kept for 5: what
+# fires up to so long after an episode's end is still of the episode, unless its truth says else.
+GRACE_SECONDS = 900.0
 
 Block = tuple[str, int]  # (what is drawn together: seed and traffic, day)
 
@@ -27,9 +30,12 @@ class Episode:
         end_seconds: when it was over.
         size: how large (0.15 = 15 % slower, 4.0 = times four); None where it has none.
         instances: which servers; empty = all of the stretch.
-        rules: rules of which one is expected to speak; empty = nobody should be told.
+        pages: rules of which a page is expected.
+        tickets: rules of which a ticket is expected.
+        notices: rules that should inform. Nothing in the three: nobody should be told.
         leaf: where the diagnosis should end; None = the truth does not say.
         knob: the setting that should be advised; None = none helps.
+        grace_seconds: how long after its end a finding still counts as its own.
     """
 
     kind: str
@@ -37,9 +43,27 @@ class Episode:
     end_seconds: float
     size: float | None = None
     instances: frozenset[str] = frozenset()
-    rules: frozenset[str] = frozenset()
+    pages: frozenset[str] = frozenset()
+    tickets: frozenset[str] = frozenset()
+    notices: frozenset[str] = frozenset()
     leaf: str | None = None
     knob: str | None = None
+    grace_seconds: float = GRACE_SECONDS
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """All that may speak of it."""
+        return self.pages | self.tickets | self.notices
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Of whom one must speak: pages, where none is expected tickets, else notices."""
+        return self.pages or self.tickets or self.notices
+
+    @property
+    def until_seconds(self) -> float:
+        """End and grace."""
+        return self.end_seconds + self.grace_seconds
 
     @property
     def cell(self) -> str:

@@ -1,9 +1,10 @@
 """Findings against truth: which episodes were found and when, and which pages are false.
 
-An episode is *found* if a finding of an expected rule, about one of its servers, fires from its
-start to its end plus the grace. A finding that fires is *false* if no episode that expects anybody
-to be told covers its moment and its server (grace included). What fires inside such a window under
-another rule is *unexpected*: neither a find nor false, and counted by itself.
+An episode is *found* if a finding of a rule that must speak (a page where pages are expected, else
+a ticket, else a notice), about one of its servers, fires from its start to its end plus its grace.
+A finding that fires is *false* if no episode that expects anybody to be told covers its moment and
+its server (grace included). What fires inside such a window under another rule is *unexpected*:
+neither a find nor false, and counted by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Block, Episode, Finding, Stretch
-
-# The windows that the rules judge reach back 10 min, an incident that flaps is kept firing for
-# 5 min, and a backlog has to drain: what fires up to so long after the end is still of the episode.
-GRACE_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +50,12 @@ def _firing(stretch: Stretch) -> Iterator[Finding]:
     return (f for f in stretch.findings if f.event == "firing")
 
 
-def _covers(episode: Episode, finding: Finding, grace_seconds: float) -> bool:
-    inside = episode.start_seconds <= finding.at_seconds <= episode.end_seconds + grace_seconds
+def _covers(episode: Episode, finding: Finding) -> bool:
+    inside = episode.start_seconds <= finding.at_seconds <= episode.until_seconds
     return inside and episode.concerns(finding.instance)
 
 
-def detections(
-    stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS
-) -> list[Detection]:
+def detections(stretches: Iterable[Stretch]) -> list[Detection]:
     """Every episode that expects somebody to be told, with the first finding that tells of it."""
     found = []
     for stretch in stretches:
@@ -68,11 +63,7 @@ def detections(
             if not episode.rules:
                 continue
             first = min(
-                (
-                    f
-                    for f in _firing(stretch)
-                    if f.rule in episode.rules and _covers(episode, f, grace_seconds)
-                ),
+                (f for f in _firing(stretch) if f.rule in episode.asked and _covers(episode, f)),
                 key=lambda f: f.at_seconds,
                 default=None,
             )
@@ -81,13 +72,13 @@ def detections(
     return found
 
 
-def alarms(stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS) -> list[Alarm]:
+def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
     """Every finding that fired, judged."""
     judged = []
     for stretch in stretches:
         telling = [episode for episode in stretch.episodes if episode.rules]
         for finding in _firing(stretch):
-            covering = [e for e in telling if _covers(e, finding, grace_seconds)]
+            covering = [e for e in telling if _covers(e, finding)]
             if any(finding.rule in e.rules for e in covering):
                 verdict = "found"
             else:
@@ -96,15 +87,13 @@ def alarms(stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS) -
     return judged
 
 
-def quiet_months(
-    stretches: Iterable[Stretch], grace_seconds: float = GRACE_SECONDS
-) -> dict[Block, float]:
+def quiet_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
     """Server-months in which nobody should be told, by block: what false pages are counted over."""
     months: dict[Block, float] = {}
     for stretch in stretches:
         for instance in stretch.instances:
             windows = [
-                (e.start_seconds, e.end_seconds + grace_seconds)
+                (e.start_seconds, e.until_seconds)
                 for e in stretch.episodes
                 if e.rules and e.concerns(instance)
             ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,33 +48,44 @@ def recorded_case(folder: Path) -> Case:
 def _episodes(
     phase: Mapping[str, Any], first: Mapping[str, Any], measured: Mapping[str, Any]
 ) -> list[Episode]:
-    def episode(
-        kind: str, size: float | None, leaf: str, *rules: str, knob: str | None = None
-    ) -> Episode:
-        return Episode(
-            kind, phase["start"], phase["end"], size, frozenset(), frozenset(rules), leaf, knob
-        )
-
+    started = Episode("", phase["start"], phase["end"])
     if phase.get("extra"):
-        size = round(phase["extra"], 2)
-        return [episode("slowdown", size, "scheduler_regression", "SlowerAtEqualLoad")]
+        return [
+            replace(
+                started,
+                kind="slowdown",
+                size=round(1 + phase["extra"], 2),
+                pages=frozenset({"SlowerAtEqualLoad"}),
+                leaf="scheduler_regression",
+            )
+        ]
     if measured.get("share_scrapes_running_at_cap", 0.0) >= AT_CAP:
         return [
-            episode(
-                "sequence cap",
-                None,
-                "concurrency_cap_binding",
-                "BatchLimitBinding",
+            replace(
+                started,
+                kind="sequence_cap",
+                pages=frozenset({"BatchLimitBinding"}),
+                leaf="concurrency_cap_binding",
                 knob="max_num_seqs",
             )
         ]
-    for kind, key in (("prompts", "prompt"), ("generations", "gen")):
+    for kind, key in (("prompt_length", "prompt"), ("generation_length", "gen")):
         times = phase[key]["mean"] / first[key]["mean"]
         if times >= LENGTHS_MOVED:
-            return [episode(kind, times, "drifted_within_limits", "LengthDrift")]
+            return [
+                replace(
+                    started,
+                    kind=kind,
+                    size=times,
+                    notices=frozenset({"LengthDrift"}),
+                    leaf="drifted_within_limits",
+                )
+            ]
     rate = _rate(phase) / _rate(first)
     if rate <= RATE_FELL:
-        return [episode("request rate", round(rate, 2), "request_rate_drop")]
+        return [
+            replace(started, kind="request_rate", size=round(rate, 2), leaf="request_rate_drop")
+        ]
     return []
 
 

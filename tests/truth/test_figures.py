@@ -39,7 +39,7 @@ def test_pages_and_notices_are_counted_apart_and_by_rule() -> None:
 
 def slowed(number: int, size: float, delay: float | None) -> Stretch:
     start = number * DAY_SECONDS + 3600
-    episode = Episode("slowdown", start, start + 7200, size, rules=frozenset({"Slower"}))
+    episode = Episode("slowdown", start, start + 7200, size, pages=frozenset({"Slower"}))
     said = () if delay is None else (fired(start + delay, "Slower"),)
     return day(number, *said, fired(start + 5, "Limit"), episodes=(episode,))
 

@@ -3,12 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.matching import GRACE_SECONDS, alarms, detections, quiet_months
+from truth_judge.facts import DAY_SECONDS, GRACE_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
+from truth_judge.matching import alarms, detections, quiet_months
 
 A, B = "a:8000", "b:8000"
 SLOW = Episode(
-    "slowdown", 1000.0, 5000.0, 0.15, frozenset({A}), frozenset({"Slower"}), "scheduler_regression"
+    "slowdown",
+    1000.0,
+    5000.0,
+    1.15,
+    frozenset({A}),
+    frozenset({"Slower"}),
+    notices=frozenset({"Note"}),
 )
 QUIET = Episode("season", 0.0, DAY_SECONDS)
 
@@ -49,6 +55,7 @@ def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
     [
         (fired(2000.0), "found"),
         (fired(2000.0, instance=None), "found"),  # of the pool
+        (fired(2000.0, rule="Note"), "found"),
         (fired(2000.0, rule="Other"), "unexpected"),
         (fired(2000.0, instance=B), "false"),  # the other server is healthy
         (fired(900.0), "false"),
@@ -84,3 +91,18 @@ def test_a_server_counts_only_while_it_was_there() -> None:
     assert sum(quiet_months([one]).values()) == pytest.approx(
         (2 * DAY_SECONDS + 3600.0) / MONTH_SECONDS
     )
+
+
+def test_a_notice_does_not_find_what_must_page() -> None:
+    (found,) = detections([stretch(fired(2000.0, rule="Note"))])
+    assert found.delay_seconds is None
+    informs = replace(SLOW, pages=frozenset())
+    (found,) = detections([stretch(fired(2000.0, rule="Note"), episodes=(informs,))])
+    assert found.delay_seconds == 1000.0
+
+
+def test_the_truth_may_say_another_grace() -> None:
+    late = fired(5000.0 + 2 * GRACE_SECONDS)
+    patient = replace(SLOW, grace_seconds=3 * GRACE_SECONDS)
+    assert [a.verdict for a in alarms([stretch(late)])] == ["false"]
+    assert [a.verdict for a in alarms([stretch(late, episodes=(patient,))])] == ["found"]

@@ -15,14 +15,14 @@ def test_the_truth_of_the_recordings_is_what_was_sent_and_injected(shared_data: 
     }
     assert told == {
         "run_main": [
-            ("prompts 4", "drifted_within_limits", ["LengthDrift"], None),
-            ("generations 4", "drifted_within_limits", ["LengthDrift"], None),
-            ("request rate 0.25", "request_rate_drop", [], None),
+            ("prompt_length 4", "drifted_within_limits", ["LengthDrift"], None),
+            ("generation_length 4", "drifted_within_limits", ["LengthDrift"], None),
+            ("request_rate 0.25", "request_rate_drop", [], None),
         ],
         "run_cap": [
-            ("sequence cap", "concurrency_cap_binding", ["BatchLimitBinding"], "max_num_seqs")
+            ("sequence_cap", "concurrency_cap_binding", ["BatchLimitBinding"], "max_num_seqs")
         ],
-        "run_slow": [("slowdown 0.33", "scheduler_regression", ["SlowerAtEqualLoad"], None)],
+        "run_slow": [("slowdown 1.33", "scheduler_regression", ["SlowerAtEqualLoad"], None)],
     }
     assert all(case.reference is not None for case in cases.values())
 
