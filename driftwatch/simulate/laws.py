@@ -1,0 +1,204 @@
+"""Step-time laws from a datasheet, and as text.
+
+The roofline (Williams et al., CACM 2009): a step takes as long as its bytes at the memory's
+bandwidth, or its operations at the units' peak. As a linear law: the weights are read by every step
+(c0), each prompt token costs its operations (c1), each decoding request its operations (c2), each
+context token its KV bytes (c3). The sum is an upper bound of the roofline's maximum; the hinge
+variant gives the first prompt tokens of a step back. It is a prior: fit it where there is data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from driftwatch.errors import UsageError
+from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.kv_cache import bytes_per_token, check_split
+from driftwatch.simulate.step_time import StepTime
+
+HINGE_TOKENS = 128
+VARIANTS = ("linear", "hinge", "hinge+quadratic")
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """What of a datasheet a serving engine reaches: stated, not measured here.
+
+    Attributes:
+        bandwidth_ratio: of the memory bandwidth (decode kernels reach 0.6 to 0.9).
+        flops_ratio: of the dense peak (prefill reaches 0.4 to 0.75).
+        overhead_seconds: of a step, besides the kernels: launches, sampling, the scheduler.
+        all_reduce_seconds: latency of one; two a layer where several GPUs share a model. The
+            volume is not counted, as the table has no interconnect.
+    """
+
+    bandwidth_ratio: float = 0.8
+    flops_ratio: float = 0.6
+    overhead_seconds: float = 0.001
+    all_reduce_seconds: float = 10e-6
+
+
+STATED = Efficiency()
+
+
+def read_weights(model: Model, tokens: float) -> float:
+    """Parameters that a step with so many tokens reads.
+
+    Of E routed experts a token picks k; n tokens that pick independently reach
+    E · (1 − (1 − k/E)^n) of them.
+    """
+    shapes = model.shapes
+    found = float(shapes.always + shapes.head)
+    if (moe := model.experts) is not None:
+        found += shapes.routed * (1 - (1 - moe.num_experts_per_tok / moe.num_experts) ** tokens)
+    return found
+
+
+def active_parameters(model: Model, *, head: bool) -> float:
+    """Parameters that one token is multiplied with; ``head``: with the output projection."""
+    shapes = model.shapes
+    found = float(shapes.always + (shapes.head if head else 0))
+    if (moe := model.experts) is not None:
+        found += shapes.routed * moe.num_experts_per_tok / moe.num_experts
+    return found
+
+
+def attention_flops_per_pair(model: Model) -> float:
+    """Operations of attention for each pair of tokens: query · key and probability · value."""
+    if (mla := model.latent) is not None:
+        width = mla.qk_nope_head_dim + mla.qk_rope_head_dim + mla.v_head_dim
+        return 2.0 * model.num_hidden_layers * model.num_attention_heads * width
+    return 4.0 * model.num_hidden_layers * model.num_attention_heads * model.head_dim
+
+
+def roofline(
+    gpu: Gpu,
+    model: Model,
+    *,
+    dtype_bytes: float = 2.0,
+    tensor_parallel: int = 1,
+    kv_cache_dtype: str = "auto",
+    efficiency: Efficiency = STATED,
+    expert_batch: int = 32,
+) -> StepTime:
+    """The linear law of a model on a GPU.
+
+    Args:
+        gpu: one of ``tensor_parallel`` equal ones.
+        model: shapes.
+        dtype_bytes: of a weight (2 = bf16, 1 = fp8).
+        tensor_parallel: GPUs that share each layer.
+        kv_cache_dtype: vLLM's --kv-cache-dtype.
+        efficiency: what of the datasheet is reached.
+        expert_batch: mixture of experts only: the weights that so many tokens reach are read by
+            every step. Smaller steps read less, larger ones more: there the law is off by up to
+            the rest of the experts.
+
+    Raises:
+        ImpossibleConfiguration: the heads cannot be shared so.
+    """
+    check_split(model, tensor_parallel)
+    bandwidth = gpu.bandwidth_bytes_per_second * efficiency.bandwidth_ratio * tensor_parallel
+    flops = gpu.flops_per_second(dtype_bytes) * efficiency.flops_ratio * tensor_parallel
+    talk = 2 * model.num_hidden_layers * efficiency.all_reduce_seconds
+    kv = bytes_per_token(
+        model, tensor_parallel=tensor_parallel, kv_cache_dtype=kv_cache_dtype
+    )  # of one GPU, read at the bandwidth of one
+    return StepTime(
+        c0_seconds=read_weights(model, expert_batch) * dtype_bytes / bandwidth
+        + efficiency.overhead_seconds
+        + (talk if tensor_parallel > 1 else 0.0),
+        c1_seconds_per_prefill_token=2 * active_parameters(model, head=False) / flops,
+        c2_seconds_per_decode_seq=2 * active_parameters(model, head=True) / flops,
+        c3_seconds_per_kv_token=kv * tensor_parallel / bandwidth,
+    )
+
+
+def variants(
+    prior: StepTime,
+    gpu: Gpu,
+    model: Model,
+    *,
+    tensor_parallel: int = 1,
+    efficiency: Efficiency = STATED,
+) -> dict[str, StepTime]:
+    """The three structures of one prior: linear, hinge, hinge and quadratic attention."""
+    hinged = replace(prior, hinge_tokens=HINGE_TOKENS)
+    flops = gpu.flops_per_second(2.0) * efficiency.flops_ratio * tensor_parallel
+    pair = attention_flops_per_pair(model) / flops
+    return dict(
+        zip(
+            VARIANTS,
+            (prior, hinged, replace(hinged, c4_seconds_per_prefill_pair=pair)),
+            strict=True,
+        )
+    )
+
+
+_NAMES = (
+    "c0 (seconds of every step)",
+    "c1 (seconds a prefill token)",
+    "c2 (seconds a decoding request)",
+    "c3 (seconds a context token)",
+)
+
+
+def parse_step_time(text: str) -> StepTime:
+    """``c0,c1,c2,c3`` in seconds, optionally ``,hinge_tokens`` and ``,c4`` → a law.
+
+    Raises:
+        UsageError: with every problem of the text.
+
+    >>> parse_step_time("0.005,3e-5,2e-5,1e-7").c0_seconds
+    0.005
+    """
+    words = text.split(",")
+    help_text = "four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)"
+    if not 4 <= len(words) <= 6:
+        raise UsageError(
+            f"--step-time wants c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
+            f"value{'' if len(words) == 1 else 's'}",
+            help_text=help_text,
+        )
+    names = (*_NAMES, "hinge_tokens", "c4 (seconds a pair of prefill attention)")
+    numbers, problems = [], []
+    for name, word in zip(names, words, strict=False):
+        try:
+            number = float(word)
+        except ValueError:
+            problems.append(f"{name}: {word.strip()!r} is no number")
+            continue
+        if not math.isfinite(number) or number < 0:
+            problems.append(f"{name}: {word.strip()} must be finite and not negative")
+        elif name == "hinge_tokens" and number != int(number):
+            problems.append(f"{name}: {word.strip()} must be a whole number")
+        numbers.append(number)
+    if not problems and numbers[0] + min(numbers[1], numbers[2]) <= 0:
+        problems.append("c0 and c1 or c2 are 0: a step would take no time")
+    if problems:
+        raise UsageError(f"--step-time: {'; '.join(problems)}", help_text=help_text)
+    more = numbers[4:]
+    return StepTime(
+        *numbers[:4],
+        hinge_tokens=int(more[0]) if more else 0,
+        c4_seconds_per_prefill_pair=more[1] if len(more) > 1 else 0.0,
+    )
+
+
+def describe(law: StepTime) -> str:
+    """The law as ``--step-time`` takes it."""
+    text = ",".join(
+        f"{value:.6g}"
+        for value in (
+            law.c0_seconds,
+            law.c1_seconds_per_prefill_token,
+            law.c2_seconds_per_decode_seq,
+            law.c3_seconds_per_kv_token,
+        )
+    )
+    if law.hinge_tokens or law.c4_seconds_per_prefill_pair:
+        text += f",{law.hinge_tokens}"
+    if law.c4_seconds_per_prefill_pair:
+        text += f",{law.c4_seconds_per_prefill_pair:.6g}"
+    return text

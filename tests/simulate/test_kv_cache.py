@@ -1,0 +1,166 @@
+"""KV arithmetic against published figures, the recorded servers and vLLM's own logs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate.hardware import Model, gpu, model
+from driftwatch.simulate.kv_cache import (
+    bytes_per_token,
+    capture_sizes,
+    held_tokens,
+    memory_plan,
+    num_gpu_blocks,
+)
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "dtype", "kib"),
+    [
+        ("llama-2-7b", 1, "auto", 512),
+        ("llama-2-7b", 1, "fp8", 256),
+        ("llama-3-8b", 1, "auto", 128),
+        ("llama-3-70b", 1, "auto", 320),
+        ("llama-3-70b", 8, "auto", 40),
+        ("llama-3-70b", 16, "auto", 40),  # fewer KV heads than GPUs: each keeps one
+        ("deepseek-v3", 1, "auto", 68.625),
+        ("deepseek-v3", 8, "auto", 68.625),  # the latent is whole on every GPU
+        ("deepseek-v3", 8, "fp8_ds_mla", 39.078125),
+        ("deepseek-v3", 1, "nvfp4_ds_mla", 61 * 352 / KIB),
+    ],
+)
+def test_bytes_per_token(name: str, split: int, dtype: str, kib: float) -> None:
+    found = bytes_per_token(model(name), tensor_parallel=split, kv_cache_dtype=dtype)
+    assert found / KIB == kib
+
+
+def test_the_recorded_tiny_model_fills_a_gibibyte_with_its_logged_tokens(
+    shared_data: Path,
+) -> None:
+    log = (shared_data / "vllm-0.32/server_startup_log.txt").read_text()
+    assert "262,144 tokens" in log
+    tiny = model("llama-3.2-1b").model_copy(
+        update={"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+    )
+    found = bytes_per_token(tiny, dtype_bytes=4.0)  # the CPU server computes in float32
+    assert found == 4096
+    assert 2**30 / found == 262_144
+
+
+@pytest.mark.parametrize("folder", ["RTX4090_Llama-3.1-8B"])
+def test_the_recorded_block_count(shared_data: Path, folder: str) -> None:
+    meta = json.loads((shared_data / "gpu-runs" / folder / "meta.json").read_text())
+    arguments, cache = meta["engine_kwargs"], meta["kv_cache"]
+    plan = memory_plan(
+        gpu(meta["hardware"]["device_name"]),
+        model(meta["model"]),
+        max_num_seqs=arguments["max_num_seqs"],
+        max_num_batched_tokens=arguments["max_num_batched_tokens"],
+        block_size=cache["block_size"],
+        gpu_memory_utilization=cache["gpu_memory_utilization"],
+        count_graphs=False,  # vLLM 0.19
+    )
+    assert plan.total == pytest.approx(meta["hardware"]["device_total_memory_bytes"], rel=0.002)
+    assert plan.num_gpu_blocks == pytest.approx(cache["num_gpu_blocks"], rel=0.05)
+    recorded = meta["resolved_config"]["compilation_config"]["cudagraph_capture_sizes"]
+    assert capture_sizes(256, 2048) == tuple(recorded)
+
+
+def test_against_a_start_up_log_of_an_h100() -> None:
+    # vllm-project/vllm pull request 10511: Meta-Llama-3-8B, 53.29 GiB left at utilisation 0.9
+    plan = memory_plan(
+        gpu("H100-80GB"),
+        model("llama-3-8b"),
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        gpu_memory_utilization=0.9,
+        count_graphs=False,
+    )
+    assert plan.weights / 2**30 == pytest.approx(14.96, abs=0.01)
+    assert plan.kv / 2**30 == pytest.approx(53.29, rel=0.05)
+
+
+def test_the_cache_never_binds_on_the_rtx_pro_6000(shared_data: Path) -> None:
+    # not even the longest that can run together would fill it: its unknown block count is no input
+    folder = shared_data / "gpu-runs/RTXPRO6000_Llama-3.1-8B"
+    arguments = json.loads((folder / "meta.json").read_text())["engine_kwargs"]
+    plan = memory_plan(
+        gpu("RTX-PRO-6000-SERVER"),
+        model(arguments["model"]),
+        max_num_seqs=arguments["max_num_seqs"],
+        max_num_batched_tokens=arguments["max_num_batched_tokens"],
+        gpu_memory_utilization=0.9,
+    )
+    with gzip.open(folder / "requests.jsonl.gz") as lines:
+        lengths = sorted(r["input_toks"] + r["output_toks"] for r in map(json.loads, lines))
+    assert plan.kv_tokens > 1.2 * sum(lengths[-arguments["max_num_seqs"] :])
+
+
+def test_more_tokens_a_step_or_more_rows_leave_less_for_the_cache() -> None:
+    def blocks(seqs: int, budget: int) -> int:
+        return num_gpu_blocks(
+            gpu("H100"), model("llama-3.1-8b"), max_num_seqs=seqs, max_num_batched_tokens=budget
+        )
+
+    assert blocks(64, 512) > blocks(64, 8192) > blocks(64, 32768)
+    assert blocks(64, 2048) > blocks(256, 2048) > blocks(1024, 2048)
+
+
+def test_what_does_not_fit_is_refused_with_the_sizes() -> None:
+    with pytest.raises(ImpossibleConfiguration, match=r"does not fit 1 × H100-80GB: weights 131"):
+        num_gpu_blocks(
+            gpu("H100"), model("llama-3.1-70b"), max_num_seqs=256, max_num_batched_tokens=2048
+        )
+    assert (
+        num_gpu_blocks(
+            gpu("H100"),
+            model("llama-3.1-70b"),
+            max_num_seqs=256,
+            max_num_batched_tokens=2048,
+            tensor_parallel=4,
+        )
+        > 10_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"tensor_parallel": 3}, "32 attention heads .* by 3 GPUs; 8 KV heads"),
+        ({"tensor_parallel": 0}, "at least 1"),
+        ({"kv_cache_dtype": "fp8_ds_mla"}, "latent attention"),
+        ({"kv_cache_dtype": "int3"}, "is one of auto"),
+        ({"gpu_memory_utilization": 1.2}, "at most 1"),
+        ({"max_num_seqs": 0, "block_size": 0}, "max_num_seqs .* block_size"),
+    ],
+)
+def test_impossible_settings(changes: dict[str, object], says: str) -> None:
+    settings: dict[str, object] = {"max_num_seqs": 8, "max_num_batched_tokens": 512, **changes}
+    with pytest.raises(ImpossibleConfiguration, match=says):
+        memory_plan(gpu("H100"), model("llama-3-8b"), **settings)  # type: ignore[arg-type]
+
+
+def test_a_sliding_window_holds_its_window() -> None:
+    gemma: Model = model("gemma-3-27b")
+    assert held_tokens(gemma, 1000) == pytest.approx(1000)
+    assert held_tokens(gemma, 11_024) == pytest.approx((10 * 11_024 + 52 * 1024) / 62)
+    assert held_tokens(model("llama-3-8b"), 5000) == 5000
+
+
+@pytest.mark.parametrize(
+    ("seqs", "budget", "largest", "top", "extra"),
+    [(256, 2048, 512, 512, 256), (1000, 8192, 512, 512, 496), (1024, 8192, 1024, 1024, 1008)],
+)
+def test_capture_sizes(seqs: int, budget: int, largest: int, top: int, extra: int) -> None:
+    sizes = capture_sizes(seqs, budget, largest=largest)
+    assert sizes[:4] == (1, 2, 4, 8)
+    assert sizes[-1] == top
+    assert extra in sizes
+    assert capture_sizes(seqs, 20) == (1, 2, 4, 8, 16, 20)
