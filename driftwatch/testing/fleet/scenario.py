@@ -1,0 +1,309 @@
+"""A scenario as data: a pool, its traffic, the hidden engine, what goes wrong, and the truth.
+
+Every duration and time in a file is text such as ``90m``; times count from the scenario's start.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from driftwatch.durations import parse_duration
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.settings_values import Count, File, Name, Number, Part, Seconds
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+
+def _offset(value: object) -> float:
+    """A time from the start; 0 is one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("a time from the start is text such as 90m")
+    return 0.0 if str(value) in ("0", "0s", "0.0") else parse_duration(str(value))
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Offset = Annotated[float, BeforeValidator(_offset)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Style = Literal["0.32", "0.8"]
+
+
+class Scrape(Part):
+    """How the pages are taken.
+
+    Scrapes of a server come every ``interval``, each at its own phase, as Prometheus spreads them.
+    """
+
+    interval: Seconds = Field(15.0, description="between two scrapes of a server")
+    jitter_seconds: float = Field(0.05, ge=0, description="sd of a scrape's lateness")
+    missed_ratio: Ratio = Field(0.002, description="share of scrapes that time out")
+
+
+class Serving(Part):
+    """The scheduler's settings, under vLLM's names."""
+
+    max_num_seqs: Count = Field(256, description="sequence cap")
+    max_num_batched_tokens: Count = Field(2048, description="token budget of a step")
+    max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
+    num_gpu_blocks: Count | None = Field(
+        None, description="KV blocks; without it what the model leaves free on the GPU"
+    )
+    block_size: Count = Field(16, description="tokens of a KV block")
+    max_model_len: Count = Field(8192, description="longest context in tokens")
+    long_prefill_token_threshold: int = Field(0, ge=0, description="0 is off")
+    watermark: Ratio = Field(0.0, description="share of KV blocks kept free at admission")
+    async_scheduling: bool = Field(True, description="schedule the next step during this one")
+    scheduling_policy: Literal["fcfs", "priority"] = Field("fcfs", description="who is next")
+    max_num_queued_reqs: Count | None = Field(None, description="503 while as many wait")
+    max_loras: Count | None = Field(None, description="adapters that run at a time")
+
+    def configuration(self, num_gpu_blocks: int | None) -> SchedulerConfiguration:
+        """As the simulator takes it."""
+        said = self.model_dump(exclude={"num_gpu_blocks"})
+        return SchedulerConfiguration(num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **said)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.configuration(None).check()
+        except ImpossibleConfiguration as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+class Slo(Part):
+    """Latency targets, as in driftwatch.yaml."""
+
+    ttft_seconds: Number | None = Field(None, description="target of time to first token")
+    tpot_seconds: Number | None = Field(None, description="target of time per output token")
+    share: Ratio = Field(0.95, description="share of requests that must meet each")
+
+
+class Pool(Part):
+    """Servers that serve the same thing in the same way."""
+
+    name: Name = Field("chat-8b", description="name of the pool")
+    replicas: Count = Field(2, description="servers at the start")
+    model: str = Field("llama-3.1-8b", description="of the simulator's table of models")
+    gpu: str = Field("H100-80GB", description="of the simulator's table of GPUs")
+    gpus_per_replica: Count = Field(1, description="tensor parallelism")
+    release: Style = Field("0.32", description="vLLM whose pages it shows: 0.32, or 0.8")
+    dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
+    serving: Serving = Field(default_factory=lambda: Serving.model_validate({}), description="")
+    slo: Slo | None = Field(None, description="latency targets")
+
+
+class Season(Part):
+    """Demand over the day and the week."""
+
+    peak_to_trough: float = Field(1.0, ge=1, description="rate at the peak over that at night")
+    peak_hour: float = Field(15.0, ge=0, lt=24, description="hour (UTC) of the peak")
+    weekend_ratio: float = Field(1.0, gt=0, description="of the rate on Saturday and Sunday")
+
+
+class NewClient(Part):
+    """Somebody else begins to send, on top of the others."""
+
+    share_ratio: float = Field(gt=0, lt=1, description="of all requests, from then on")
+    prompt_tokens: Count = Field(1200, description="mean of its prompts")
+    generation_tokens: Count | None = Field(None, description="mean; without it as the others")
+
+
+class Change(Part):
+    """Traffic from ``at`` on (until ``until``); what is not said stays."""
+
+    at: Offset = Field(description="when it begins")
+    until: Offset | None = Field(None, description="when it is over; without it never")
+    ramp: Offset = Field(0.0, description="how long factors take to come up")
+    prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
+    generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
+    rate_factor: float = Field(1.0, ge=0, description="on requests per second")
+    new_client: NewClient | None = Field(None, description="a further client")
+    prefix_hit_ratio: Ratio | None = Field(None, description="of prompt tokens")
+    cancelled_ratio: Ratio | None = Field(None, description="of requests")
+    adapters: Count | None = Field(None, description="different LoRA adapters in use")
+
+
+class Traffic(Part):
+    """What the pool is sent."""
+
+    source: Literal["azure_conv", "azure_code", "servegen"] = Field(
+        "azure_conv", description="shipped trace that lengths and arrivals come from"
+    )
+    path: File | None = Field(
+        None, description="a request log or trace instead; a folder with ServeGen's two files"
+    )
+    requests_per_second: Number = Field(description="mean of the whole pool")
+    offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
+    season: Season = Field(default_factory=lambda: Season.model_validate({}), description="")
+    wander_ratio: Ratio = Field(0.05, description="sd of the slow wander of the rate")
+    prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
+    cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
+    adapters: Count | None = Field(None, description="different LoRA adapters in use")
+    changes: tuple[Change, ...] = Field((), description="what changes, and when")
+
+
+class Coefficients(Part):
+    """A step-time law, in seconds."""
+
+    c0_seconds: float = Field(gt=0, description="every step")
+    c1_seconds_per_prefill_token: float = Field(ge=0, description="each prompt token computed")
+    c2_seconds_per_decode_seq: float = Field(ge=0, description="each request that decodes")
+    c3_seconds_per_kv_token: float = Field(ge=0, description="each context token read")
+    hinge_tokens: int = Field(0, ge=0, description="prompt tokens that cost nothing")
+
+
+class Engine(Part):
+    """The hidden engine: what no page says and no detector's model has.
+
+    The defaults are those of evaluation.md: harder than any model in the detectors.
+    """
+
+    law: Coefficients | None = Field(None, description="without it the roofline of GPU and model")
+    times_roofline: float = Field(1.1, ge=1, description="how much slower than the roofline")
+    quadratic_ratio: float = Field(1.0, ge=0, description="on the quadratic term of attention")
+    cuda_graphs: bool = Field(True, description="decode batches are padded to captured sizes")
+    jitter_sigma: float = Field(0.06, ge=0, description="sd of the log of each step's factor")
+    wander_sd_ratio: float = Field(0.04, ge=0, description="sd of the slow wander of speed")
+    wander_correlation: Seconds = Field(5400.0, description="time in which it forgets")
+    stalls_per_day: float = Field(4.0, ge=0, description="pauses of 0.5 to 5 s")
+
+
+FaultKind = Literal[
+    "slowdown",
+    "clock_throttle",
+    "wedge",
+    "restart",
+    "rollout",
+    "scale",
+    "gone",
+    "stats_disabled",
+    "bucket_layout",
+    "missed_scrapes",
+]
+# kind → fields that it must say, fields that it may say
+_OF_KIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "slowdown": (("factor",), ("until", "ramp")),
+    "clock_throttle": (("factor",), ("until",)),
+    "wedge": ((), ("until",)),
+    "restart": ((), ("down", "serving")),
+    "rollout": ((), ("down", "every", "factor", "serving", "release")),
+    "scale": (("to",), ()),
+    "gone": ((), ("until",)),
+    "stats_disabled": ((), ("down",)),
+    "bucket_layout": ((), ("down",)),
+    "missed_scrapes": (("ratio",), ("until",)),
+}
+
+
+class Fault(Part):
+    """Something goes wrong, or only changes, with some of the servers."""
+
+    kind: FaultKind = Field(description="what")
+    at: Offset = Field(description="when")
+    until: Offset | None = Field(None, description="when it is over; without it never")
+    replicas: tuple[int, ...] = Field((), description="numbers from 0; without it all")
+    factor: float | None = Field(None, gt=0, description="on step times: 1.2 is 20 % slower")
+    ramp: Offset | None = Field(None, description="how long a slowdown takes to come up")
+    down: Seconds | None = Field(None, description="how long nobody answers (40s)")
+    every: Seconds | None = Field(None, description="rollout: from one replica to the next (3m)")
+    serving: Serving | None = Field(None, description="settings after it; without it as before")
+    release: Style | None = Field(None, description="rollout: pages after it")
+    to: Count | None = Field(None, description="scale: how many replicas then")
+    ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        must, may = _OF_KIND[self.kind]
+        said = self.model_fields_set - {"kind", "at", "replicas"}
+        if missing := [name for name in must if name not in said]:
+            raise ValueError(f"{self.kind} needs {', '.join(missing)}")
+        if more := sorted(said - {*must, *may}):
+            raise ValueError(f"{self.kind} takes no {', '.join(more)}")
+        if self.until is not None and self.until <= self.at:
+            raise ValueError("until is not after at")
+        return self
+
+
+class Baseline(Part):
+    """The stretch that is healthy and tuned for."""
+
+    at: Offset = Field(0.0, description="from")
+    until: Offset = Field(description="to")
+
+
+class Effect(Part):
+    """One thing that was injected, and what a perfect driftwatch would say of it.
+
+    Rules are named by alert name; what is not in a list should not be said. A finding counts as
+    expected from ``at`` to ``until`` and ``grace`` after it.
+    """
+
+    what: str = Field(min_length=1, max_length=120, description="in words")
+    kind: Name = Field(description="short stable name, e.g. prompt_length")
+    size: float | None = Field(None, description="how large, as a factor or a share")
+    at: Offset = Field(description="from")
+    until: Offset | None = Field(None, description="to; without it the end of the scenario")
+    grace: Offset = Field(900.0, description="how long after it a finding still counts")
+    replicas: tuple[int, ...] = Field((), description="of which servers; without it all")
+    leaf: str | None = Field(None, description="leaf of the tree; null where no verdict is due")
+    knob: str | None = Field(None, description="setting that would help; null: change none")
+    pages: tuple[str, ...] = Field((), description="rules that should page")
+    tickets: tuple[str, ...] = Field((), description="rules that should open a ticket")
+    notices: tuple[str, ...] = Field((), description="rules that should inform")
+
+
+class Truth(Part):
+    """What happened."""
+
+    baseline: Baseline | None = Field(None, description="reference window for driftwatch")
+    effects: tuple[Effect, ...] = Field((), description="what was injected")
+
+
+class Scenario(Part):
+    """A whole scenario file."""
+
+    name: Name = Field(description="as the file, without .yaml")
+    title: str = Field(min_length=1, max_length=76, description="one line")
+    duration: Seconds = Field(description="how long it is")
+    long: bool = Field(False, description="takes minutes to replay: left out of quick sets")
+    seed: int = Field(1, ge=0, description="where none is given")
+    start: Annotated[datetime, AfterValidator(_utc)] = Field(
+        datetime(2026, 11, 16, 8, tzinfo=UTC), description="a Monday morning"
+    )
+    scrape: Scrape = Field(default_factory=lambda: Scrape.model_validate({}), description="")
+    pool: Pool = Field(default_factory=lambda: Pool.model_validate({}), description="")
+    traffic: Traffic = Field(description="what is sent")
+    engine: Engine = Field(default_factory=lambda: Engine.model_validate({}), description="")
+    faults: tuple[Fault, ...] = Field((), description="what goes wrong")
+    truth: Truth = Field(description="what a perfect driftwatch would say")
+
+    @property
+    def servers(self) -> int:
+        """How many servers there ever are."""
+        return max([self.pool.replicas, *(f.to for f in self.faults if f.to is not None)])
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _time(cls, value: object) -> object:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        timed = [(one.at, one.until) for one in self.traffic.changes]
+        timed += [(one.at, one.until) for one in self.faults]
+        timed += [(one.at, one.until) for one in self.truth.effects]
+        for at, until in timed:
+            if at >= self.duration or (until or 0) > self.duration:
+                raise ValueError(
+                    f"something at {at:g} s is not inside of the scenario's {self.duration:g} s"
+                )
+        numbers = {n for one in self.faults for n in one.replicas}
+        numbers |= {n for one in self.truth.effects for n in one.replicas}
+        if wrong := sorted(n for n in numbers if not 0 <= n < self.servers):
+            raise ValueError(f"there is no replica {wrong[0]}: they are 0 to {self.servers - 1}")
+        return self
