@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "explain": "What is known of a target, and the path through the tree.",
     "evidence": "Explain the evidence columns, or print one window of a recording.",
     "doctor": "What can fire, what is missing, and the line that fixes it.",
+    "sweep": "Find the concurrency where latency starts to degrade.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",
     "silence": "Quieten pages that match, until a time.",

@@ -177,11 +177,12 @@ def engine_from(
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.laws import parse_step_time, roofline
 
-    if (gpu is None) != (model is None) or (step_time is None and gpu is None):
-        raise UsageError(
-            "how long a step takes is not known",
-            help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
-        )
+    unknown = UsageError(
+        "how long a step takes is not known",
+        help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
+    )
+    if (gpu is None) != (model is None):
+        raise unknown
     notes: list[str] = []
     card = machine = None
     if gpu is not None and model is not None:
@@ -199,8 +200,6 @@ def engine_from(
                 if scheduler.get("enable_chunked_prefill", True)
                 else max(budget, length)
             )
-        if max_num_seqs is not None:
-            max_num_batched_tokens = max(max_num_batched_tokens, max_num_seqs)
         notes.append(
             f"max_num_batched_tokens {max_num_batched_tokens}: vLLM's default"
             f"{f' on {card.name}' if card else ' on a GPU that is not named'}"
@@ -229,9 +228,11 @@ def engine_from(
         notes.append("num_gpu_blocks unknown: the KV cache never binds")
     if step_time is not None:
         law = parse_step_time(step_time)
-    else:
+    elif card is not None and machine is not None:
         law = roofline(card, machine, tensor_parallel=tensor_parallel_size)
         notes.append(f"step time: the roofline of {gpu} and {model}, a prior, not a measurement")
+    else:
+        raise unknown
     configuration = SchedulerConfiguration(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,

@@ -6,6 +6,7 @@ a line behind ``data: ``, ended by ``data: [DONE]``; ``ignore_eos`` is vLLM's ow
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 import threading
@@ -76,6 +77,15 @@ def base_url(url: str) -> str:
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/v1")
     return parts._replace(path=path, fragment="").geturl()
+
+
+def is_loopback(base: str) -> bool:
+    """The address names this machine in so many words; no name is looked up."""
+    host = urlsplit(base).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Connection:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from driftwatch.cli.options import Progress
 from driftwatch.cli.sweep_client import STOPPED, Answer, Connection
 from driftwatch.errors import UsageError
-from driftwatch.simulate.sweeping import Integers, Sent
+from driftwatch.simulate.sweeping import Integers, Level, Sent, measure
 
 # one token each in common vocabularies, behind a space; the probe measures how many it really is
 _TEXT = """\
@@ -26,6 +28,7 @@ _PAUSE_AFTER_FAILURE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _FAILURES_TO_STOP = 20
 _POLL_SECONDS = 0.02
+_BUSY = 0.7  # of one core: Python threads share one
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,56 @@ class Loop:
             prompt = prompt_text(words, self._rng)
         generate = int(self._generation_tokens[at])
         return {**self._dialect.fields, "prompt": prompt, "max_tokens": generate}
+
+
+def live_levels(
+    connect: Callable[[], Connection],
+    dialect: Dialect,
+    levels: Sequence[tuple[int, tuple[Integers, Integers]]],
+    warm_up_rounds: int,
+    level_seconds: float,
+    rng: np.random.Generator,
+    notes: list[str],
+) -> Iterator[Level]:
+    """One level after the other; none after one at which most requests failed.
+
+    Args:
+        connect: makes a connection for one user.
+        dialect: of the server.
+        levels: users, and the prompt and generation tokens of the requests they send.
+        warm_up_rounds: of each user, left out.
+        level_seconds: no request is sent any more after so long.
+        rng: draws the prompts' words.
+        notes: takes what the reader must know besides.
+    """
+    progress = Progress("sending")
+    try:
+        for at, (users, (prompts, answers)) in enumerate(levels):
+            connections = [connect() for _ in range(users)]
+            loop = Loop(connections, dialect, prompts, answers, level_seconds, rng)
+            shown = partial(_shown, progress, at, len(levels))
+            try:
+                sent = loop.run(shown)
+            finally:
+                for connection in connections:
+                    connection.close()
+            level = measure(users, sent, warm_up=warm_up_rounds * users)
+            yield replace(level, client_busy_ratio=loop.busy_ratio)
+            if loop.busy_ratio > _BUSY:
+                notes.append(
+                    f"at concurrency {users} this client used {loop.busy_ratio:.0%} of a core: "
+                    "its own slowness is in the latencies"
+                )
+            if loop.gave_up:
+                notes.append(f"stopped at concurrency {users}: most requests failed")
+                return
+    finally:
+        progress.close()
+
+
+def _shown(progress: Progress, at: int, levels: int, done: float, total: float) -> None:
+    """Levels take about as long as each other."""
+    progress(at + done / total, levels)
 
 
 def _sent(answers: Sequence[Answer]) -> Sent:

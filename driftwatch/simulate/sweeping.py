@@ -22,9 +22,9 @@ Integers = npt.NDArray[np.int64]
 
 GAIN = 0.5  # below it a step of concurrency costs more latency than it brings throughput
 DEFINITION = (
-    "latency starts to degrade with the first level from which more than half of the added "
-    "concurrency turns into latency instead of throughput: d ln(requests/s) / d ln(concurrency) "
-    f"below {GAIN:g}, at the next level too where there is one"
+    "latency starts to degrade at the first level from which more than half of the added users "
+    "turns into latency instead of throughput: d ln(requests/s) / d ln(users) "
+    f"below {GAIN:g}, and at the next level where there is one"
 )
 
 
@@ -56,7 +56,8 @@ class Sent:
 class Level:
     """What one concurrency gave over its steady part; None = unknown, ``reasons`` says why.
 
-    ``gain_ratio`` is the elasticity against the level before. Quantiles are of requests; one that
+    ``gain_ratio`` is the elasticity against the level before; ``client_busy_ratio`` the share of
+    a core that a live client used itself. Quantiles are of requests; one that
     fewer requests than 1 / (1 - q) stand behind is unknown.
     """
 
@@ -79,6 +80,7 @@ class Level:
     e2e_seconds_p999: float | None = None
     e2e_seconds_max: float | None = None
     gain_ratio: float | None = None
+    client_busy_ratio: float | None = None
     reasons: Mapping[str, str] | None = None
 
 
@@ -225,3 +227,15 @@ def find_degradation(levels: Sequence[Level]) -> Degradation:
         return Degradation(judged[at - 1].concurrency, judged[at].concurrency, after is not None)
     top = judged[-1].concurrency
     return Degradation(top, None, reason=f"not reached: throughput still rises at {top}")
+
+
+def lognormal_lengths(mean: float, cv: float, count: int, rng: np.random.Generator) -> Integers:
+    """Lengths in tokens, log-normal with this mean and coefficient of variation, at least 1.
+
+    Rounded to whole tokens, so that a mean of a few tokens is met less exactly.
+    """
+    if cv == 0.0:
+        return np.full(count, max(1, round(mean)), dtype=np.int64)
+    sigma = math.sqrt(math.log1p(cv * cv))
+    drawn = rng.lognormal(math.log(mean) - sigma * sigma / 2, sigma, count)
+    return np.maximum(1, np.rint(drawn)).astype(np.int64)

@@ -1,0 +1,394 @@
+"""``driftwatch sweep``: closed loop at rising concurrency, simulated or against a live server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.simulate_options import engine_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.simulate.requests import Requests
+    from driftwatch.simulate.sweeping import Level
+
+_EXIT_NO_VERDICT, _EXIT_INTERRUPTED = 4, 130
+_ROUNDS = 12  # requests of each user, warm-up and drain among them
+_FEWEST_SIMULATED, _FEWEST_LIVE = 1_100, 24
+_MOST_USERS = 4096
+_LIVE_ONLY = ("yes", "api_key_file", "level_seconds")
+_DEFAULT_TIMEOUT_SECONDS = 120.0
+
+
+class Levels(click.ParamType[Any]):
+    """Numbers of users, separated by commas."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to sorted whole numbers without repetition."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
+            self.fail(f"{value!r} is no list of whole numbers, e.g. 1,2,4,8", param, ctx)
+        found = tuple(sorted({int(word) for word in words}))
+        if found[0] < 1 or found[-1] > _MOST_USERS:
+            self.fail(f"concurrency is from 1 to {_MOST_USERS}", param, ctx)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is sent, at every level.
+
+    Attributes:
+        levels: users, rising.
+        requests: whose lengths are sent.
+        counts: how many requests each level sends.
+        warm_up_rounds: of each user, left out.
+        timeout_seconds: of one request, None = none.
+    """
+
+    levels: tuple[int, ...]
+    requests: Requests
+    counts: tuple[int, ...]
+    warm_up_rounds: int
+    timeout_seconds: float | None
+
+    def lengths(self, count: int) -> tuple[Any, Any]:
+        """Prompt and generation tokens of a level's requests, over again where there are fewer."""
+        import numpy as np
+
+        at = np.arange(count) % len(self.requests)
+        return self.requests.prompt_tokens[at], self.requests.generation_tokens[at]
+
+
+@click.command(name="sweep")
+@click.option(
+    "--concurrency",
+    "levels",
+    type=Levels(),
+    default="1,2,4,8,16,32,64,128,256",
+    show_default=True,
+    help="Users at once, one level after the other.",
+)
+@click.option(
+    "--url", metavar="URL", help="A live OpenAI-compatible server instead of the simulator."
+)
+@click.option(
+    "--prompt-tokens",
+    type=click.FloatRange(min=1),
+    default=512,
+    show_default=True,
+    help="Mean length of a prompt.",
+)
+@click.option(
+    "--generation-tokens",
+    type=click.FloatRange(min=1),
+    default=128,
+    show_default=True,
+    help="Mean length of an answer.",
+)
+@click.option(
+    "--length-cv",
+    type=click.FloatRange(min=0, max=10),
+    default=0.5,
+    show_default=True,
+    help="Standard deviation of the lengths over their mean; 0 = all alike.",
+)
+@click.option(
+    "--requests",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Take the lengths from this request log or trace instead.",
+)
+@click.option(
+    "--requests-per-level",
+    type=click.IntRange(min=2),
+    help=f"Requests sent at a level (default: {_ROUNDS} a user, at least "
+    f"{_FEWEST_SIMULATED} simulated, {_FEWEST_LIVE} live).",
+)
+@click.option(
+    "--warm-up-rounds",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Requests of each user that are left out at the start.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help=f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws lengths and words.")
+@click.option(
+    "--level-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60,
+    show_default=True,
+    help="With --url: send nothing more at a level after so long.",
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --url: file with the server's key (default: the variable VLLM_API_KEY).",
+)
+@click.option("--yes", is_flag=True, help="With --url: send the load without asking.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw it into this .svg or .png file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@engine_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    levels: tuple[int, ...],
+    url: str | None,
+    prompt_tokens: float,
+    generation_tokens: float,
+    length_cv: float,
+    file: Path | None,
+    requests_per_level: int | None,
+    warm_up_rounds: int,
+    timeout_seconds: float | None,
+    seed: int,
+    level_seconds: float,
+    api_key_file: Path | None,
+    yes: bool,
+    plot: Path | None,
+    as_json: bool,
+    **engine: Any,
+) -> None:
+    """Find the concurrency where latency starts to degrade, users sending in a closed loop.
+
+    Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
+    the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
+    """
+    from driftwatch.cli.sweep_table import document, print_levels, verdict
+    from driftwatch.simulate.sweeping import find_degradation, with_gains
+
+    if plot is not None and plot.suffix not in (".svg", ".png"):
+        raise UsageError(f"--plot {plot}: the name ends in .svg or .png")
+    _refuse_mixed(context, url, set(engine) - {"model"})
+    drawn = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
+    fewest = _FEWEST_SIMULATED if url is None else _FEWEST_LIVE
+    counts = tuple(
+        requests_per_level
+        or max(_ROUNDS * n, fewest + (warm_up_rounds + 1) * n if url is None else fewest)
+        for n in levels
+    )
+    asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
+    found: list[Level] = []
+    notes: list[str] = []
+    about: dict[str, Any]
+    interrupted = False
+    try:
+        if url is None:
+            about, run = _simulated(asked, engine, notes)
+        else:
+            about, run = _live(
+                asked, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
+            )
+        for level in run:
+            found.append(level)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interrupted = True
+        notes.append(f"interrupted at concurrency {levels[len(found)]}")
+    ranked = with_gains(found)
+    where = find_degradation(ranked)
+    workload = {
+        "requests_file": None if file is None else str(file),
+        "prompt_tokens_mean": float(drawn.prompt_tokens.mean()),
+        "generation_tokens_mean": float(drawn.generation_tokens.mean()),
+        "seed": seed,
+    }
+    if as_json:
+        click.echo(document(ranked, where, {**about, "workload": workload, "notes": notes}))
+    else:
+        for note in dict.fromkeys(notes):
+            click.echo(f"note: {note}", err=True)
+        print_levels(ranked, where)
+        click.echo(verdict(ranked, where))
+    if plot is not None and any(level.requests_per_second for level in ranked):
+        from driftwatch.cli.sweep_plot import draw
+
+        draw(plot, ranked, where)
+    if interrupted:
+        context.exit(_EXIT_INTERRUPTED)
+    if where.degrades_at is None and where.holds_to is None:
+        context.exit(_EXIT_NO_VERDICT)
+
+
+def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> None:
+    """A flag that has no effect in this mode is a mistake, not a wish to be ignored."""
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    wrong = sorted(given & (set(_LIVE_ONLY) if url is None else engine))
+    if wrong:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise UsageError(
+            f"{names}: {'only with --url' if url is None else 'not with --url: it is the server'}"
+        )
+
+
+def _requests(
+    file: Path | None, prompt: float, generation: float, cv: float, seed: int
+) -> Requests:
+    """The lengths that are sent.
+
+    Raises:
+        WorkloadError: the file cannot be read as requests, or has none.
+    """
+    import numpy as np
+
+    from driftwatch.simulate.requests import make_requests
+    from driftwatch.simulate.sweeping import lognormal_lengths
+
+    if file is not None:
+        from driftwatch.simulate.workload import read_requests
+
+        return read_requests(file)
+    rng = np.random.default_rng(seed)
+    count = _ROUNDS * _MOST_USERS
+    return make_requests(
+        np.zeros(count),
+        lognormal_lengths(prompt, cv, count, rng),
+        lognormal_lengths(generation, cv, count, rng),
+    )
+
+
+def _simulated(
+    asked: Asked, engine: dict[str, Any], notes: list[str]
+) -> tuple[dict[str, Any], Iterator[Level]]:
+    from driftwatch.cli.options import Progress
+    from driftwatch.cli.simulate_options import engine_from
+    from driftwatch.simulate.sweeping_closed_loop import simulated_level
+
+    server = engine_from(**engine)
+    notes += server.notes
+    about = {
+        "mode": "simulated",
+        "configuration": asdict(server.configuration),
+        "step_time": asdict(server.step_time),
+    }
+
+    def levels() -> Iterator[Level]:
+        progress = Progress("simulating")
+        try:
+            for done, (users, count) in enumerate(zip(asked.levels, asked.counts, strict=True)):
+                progress(done, len(asked.levels))
+                yield simulated_level(
+                    asked.requests,
+                    server.configuration,
+                    server.step_time,
+                    users,
+                    count=count,
+                    warm_up=asked.warm_up_rounds * users,
+                    timeout_seconds=asked.timeout_seconds,
+                )
+        finally:
+            progress.close()
+
+    return about, levels()
+
+
+def _live(
+    asked: Asked,
+    url: str,
+    model: str | None,
+    level_seconds: float,
+    key_file: Path | None,
+    yes: bool,
+    seed: int,
+    notes: list[str],
+) -> tuple[dict[str, Any], Iterator[Level]]:
+    import numpy as np
+
+    from driftwatch.cli.sweep_client import Connection, base_url
+    from driftwatch.cli.sweep_live import choose_model, learn, live_levels
+
+    base = base_url(url)
+    timeout = asked.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+    _announce(base, asked, level_seconds, yes)
+    key = _key(key_file)
+    rng = np.random.default_rng(seed)
+    probe = Connection(base, key, timeout)
+    try:
+        lengths = [asked.lengths(count) for count in asked.counts]
+        longest = max(int((prompts + answers).max()) for prompts, answers in lengths)
+        name = choose_model(probe, model, longest)
+        dialect = learn(probe, name, round(float(lengths[0][0].mean())), rng)
+    finally:
+        probe.close()
+    notes += dialect.notes
+    about = {"mode": "live", "server": base, "model": name}
+    run = live_levels(
+        lambda: Connection(base, key, timeout),
+        dialect,
+        tuple(zip(asked.levels, lengths, strict=True)),
+        asked.warm_up_rounds,
+        level_seconds,
+        rng,
+        notes,
+    )
+    return about, run
+
+
+def _announce(base: str, asked: Asked, level_seconds: float, yes: bool) -> None:
+    """Say what will be sent, and have it confirmed unless the server is on this machine.
+
+    Raises:
+        UsageError: nobody can confirm it.
+        click.Abort: the answer was no.
+    """
+    from driftwatch.cli.sweep_client import is_loopback
+
+    totals = [asked.lengths(count) for count in asked.counts]
+    prompts = sum(int(p.sum()) for p, _ in totals)
+    answers = sum(int(g.sum()) for _, g in totals)
+    click.echo(
+        f"sends to {base}: up to {sum(asked.counts):,} requests ({prompts:,} prompt and "
+        f"{answers:,} generated tokens),\n{asked.levels[0]} to {asked.levels[-1]} at once, "
+        f"{level_seconds:g} s a level, up to {level_seconds * len(asked.levels):g} s and what is "
+        "still under way",
+        err=True,
+    )
+    if yes or is_loopback(base):
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "this loads a server that is not on this machine", help_text="say --yes to send it"
+        )
+    click.confirm("Send it?", abort=True, err=True)
+
+
+def _key(file: Path | None) -> str | None:
+    """The server's key, from the file or the environment; None where neither has one.
+
+    Raises:
+        ConfigError: the file cannot be read as one.
+    """
+    import os
+
+    from driftwatch.settings_values import read_of
+
+    if file is not None:
+        return read_of(None, file)
+    key = os.environ.get("VLLM_API_KEY", "").strip()
+    if not key.isprintable() or not key.isascii():
+        raise UsageError("VLLM_API_KEY holds a character that no header can")
+    return key or None
