@@ -1,0 +1,133 @@
+"""What the batchers share: the law over arrays, and a request's fate as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+FINISHED, REJECTED, CANCELLED, TIMED_OUT = "finished", "rejected", "cancelled", "timed_out"
+NOT_DEFINED = "not defined for continuous batching: no request waits for the longest of its batch"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batched:
+    """What a batcher did.
+
+    Attributes:
+        requests: a row a request in the order of the input, columns as ``Outcome.requests``.
+        batches: of batchers that run to the longest member, a row a batch: start_seconds,
+            end_seconds, size, longest_generation_tokens, generated_tokens (computed for members,
+            kept or not), prompt_tokens, padded_prompt_tokens; None where it is not defined.
+        steps: steps of the engine.
+        busy_seconds: their time.
+        prefill_seconds: of it, in steps that computed only prompts, where that is known.
+    """
+
+    requests: pl.DataFrame
+    batches: pl.DataFrame | None
+    steps: int
+    busy_seconds: float
+    prefill_seconds: float | None = None
+
+    @property
+    def batch_efficiency_ratio(self) -> float | None:
+        """Σ generated / Σ (batch × longest), 0 … 1; None where not defined (`NOT_DEFINED`)."""
+        if self.batches is None or not self.batches.height:
+            return None
+        slots = (self.batches["size"] * self.batches["longest_generation_tokens"]).sum()
+        return float(self.batches["generated_tokens"].sum() / slots)
+
+    @property
+    def prompt_padding_waste_ratio(self) -> float | None:
+        """Share of the prompt tokens computed that were padding; None where not defined."""
+        if self.batches is None or not self.batches.height:
+            return None
+        padded = self.batches["padded_prompt_tokens"].sum()
+        return float(1 - self.batches["prompt_tokens"].sum() / padded)
+
+
+def step_seconds(
+    law: StepTime,
+    prefill_tokens: npt.ArrayLike,
+    decode_seqs: npt.ArrayLike,
+    kv_tokens_read: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike = 0.0,
+) -> Floats:
+    """`StepTime.seconds` over arrays, seconds a step, to the bit the same."""
+    prefill = np.asarray(prefill_tokens, dtype=np.float64)
+    decoding = np.asarray(decode_seqs, dtype=np.float64)
+    if law.capture_sizes:
+        sizes = np.append(np.asarray(law.capture_sizes, dtype=np.float64), np.inf)
+        up = sizes[np.searchsorted(sizes, decoding)]
+        decoding = np.where((prefill == 0) & np.isfinite(up), up, decoding)
+    return np.asarray(
+        law.c0_seconds
+        + law.c1_seconds_per_prefill_token * np.maximum(prefill - law.hinge_tokens, 0)
+        + law.c2_seconds_per_decode_seq * decoding
+        + law.c3_seconds_per_kv_token * np.asarray(kv_tokens_read, dtype=np.float64)
+        + law.c4_seconds_per_prefill_pair * np.asarray(prefill_pairs, dtype=np.float64),
+        dtype=np.float64,
+    )
+
+
+class Fates:
+    """What became of each request, filled while a batcher runs."""
+
+    def __init__(self, requests: Requests, timeout_seconds: float | None) -> None:
+        count = len(requests)
+        self.requests = requests
+        self.timeout_seconds = np.inf if timeout_seconds is None else timeout_seconds
+        self.leavers = timeout_seconds is not None or bool(
+            np.isfinite(requests.cancel_seconds).any()
+        )  # whether anyone may give up
+        self.arrival: Floats = requests.arrival_seconds.copy()
+        self.first_scheduled: Floats = np.full(count, np.nan)
+        self.first_token: Floats = np.full(count, np.nan)
+        self.end: Floats = np.full(count, np.nan)
+        self.generated: Integers = np.zeros(count, dtype=np.int64)
+        self.status: list[str] = [FINISHED] * count
+
+    def gives_up(self, index: int) -> float:
+        """When the client leaves, if it is not answered before."""
+        late = float(self.arrival[index]) + self.timeout_seconds
+        return min(float(self.requests.cancel_seconds[index]), late)
+
+    def leave(self, index: int, seconds: float) -> None:
+        """The client gave up."""
+        late = float(self.arrival[index]) + self.timeout_seconds
+        cancelled = float(self.requests.cancel_seconds[index]) <= late
+        self.status[index] = CANCELLED if cancelled else TIMED_OUT
+        self.end[index] = seconds
+
+    def table(self) -> pl.DataFrame:
+        """The columns of ``Outcome.requests``."""
+        requests = self.requests
+        count = len(requests)
+        return pl.DataFrame(
+            {
+                "index": np.arange(count, dtype=np.int64),
+                "status": pl.Series(self.status, dtype=pl.String),
+                "arrival_seconds": self.arrival,
+                "first_scheduled_seconds": self.first_scheduled,
+                "first_token_seconds": self.first_token,
+                "end_seconds": self.end,
+                "ttft_seconds": self.first_token - self.arrival,
+                "e2e_seconds": self.end - self.arrival,
+                "queue_seconds": self.first_scheduled - self.arrival,
+                "prompt_tokens": requests.prompt_tokens,
+                "generation_tokens": requests.generation_tokens,
+                "generated_tokens": self.generated,
+                "cached_tokens": np.zeros(count, dtype=np.int64),
+                "preemptions": np.zeros(count, dtype=np.int64),
+                "priority": requests.priority,
+            }
+        ).with_columns(pl.col(pl.Float64).fill_nan(None))
