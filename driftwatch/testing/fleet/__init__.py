@@ -1,0 +1,1 @@
+"""The replayable fleet: servers of a hidden engine whose pages, GPUs and faults are all known."""

@@ -1,0 +1,140 @@
+"""What a version of vLLM puts on ``/metrics``, as data: families in the order of the page.
+
+A family names the columns of :mod:`driftwatch.testing.fleet.metric_history` that its children
+show. Bucket edges come in groups, as in vLLM's own ``--custom-histogram-buckets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+FamilyType = Literal["counter", "gauge", "histogram", "summary"]
+Scope = Literal["engine", "model", "process"]
+
+ZERO = ""  # column of what stays 0 here (no LoRA, no KV connector, no multi-modal input …)
+ONE = "1"  # column of what is always 1
+
+_LATENCY = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+_TTFT = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_ITL = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
+    *(10.0, 20.0, 40.0, 80.0),
+)
+# prometheus-fastapi-instrumentator's two histograms
+_HTTP_HIGHR = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
+    *(5.0, 7.5, 10.0, 30.0, 60.0),
+)
+
+# finite edges of each group in vLLM 0.32; request_tokens follows max_model_len
+GROUPS: Mapping[str, tuple[float, ...]] = {
+    "iteration_tokens": (1.0, *(float(2**power) for power in range(3, 15))),
+    "request_latency": _LATENCY,
+    "time_to_first_token": _TTFT,
+    "inter_token_latency": _ITL,
+    "request_params_n": (1.0, 2.0, 5.0, 10.0, 20.0),
+    "request_num_preemptions": (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0),
+    "http_highr": _HTTP_HIGHR,
+    "http_by_handler": (0.1, 0.5, 1.0),
+}
+REQUEST_TOKENS = "request_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family of a page.
+
+    Attributes:
+        name: without what the client library appends (``_total``, ``_created``).
+        type: Prometheus type.
+        help: HELP text.
+        columns: one column name per child.
+        label: label that tells the children apart, "" where there is one child.
+        label_values: its value for each child.
+        group: group of bucket edges, for a histogram.
+        scope: ``engine`` (one set of children an engine), ``model`` (no engine label) or
+            ``process`` (neither engine nor model_name).
+        created: the client library adds ``_created``.
+    """
+
+    name: str
+    type: FamilyType
+    help: str
+    columns: tuple[str, ...]
+    label: str = ""
+    label_values: tuple[str, ...] = ("",)
+    group: str = ""
+    scope: Scope = "engine"
+    created: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A version of vLLM as its page shows it.
+
+    Attributes:
+        version: release line.
+        families: ``vllm:`` families in the order of the page, without cache_config_info.
+        engine_label: series carry ``engine``.
+        info_engine_label: cache_config_info carries it as well.
+        created: the client library writes ``_created`` series.
+        groups: bucket edges of each group.
+        info_labels: labels of cache_config_info that every server of this version has.
+        cached_in_iteration: prompt tokens from the cache count as tokens of a step (until
+            PR#43346).
+        prefix_in_blocks: prefix cache counters count blocks (0.8) instead of tokens.
+        info_first: cache_config_info comes before the other ``vllm:`` families.
+        custom_buckets: knows ``--custom-histogram-buckets``.
+    """
+
+    version: str
+    families: tuple[Family, ...]
+    groups: Mapping[str, tuple[float, ...]]
+    info_labels: Mapping[str, str]
+    engine_label: bool = True
+    info_engine_label: bool = True
+    created: bool = True
+    cached_in_iteration: bool = False
+    prefix_in_blocks: bool = False
+    info_first: bool = False
+    custom_buckets: bool = True
+
+    def finite_edges(
+        self, max_model_len: int, custom: Mapping[str, tuple[float, ...]]
+    ) -> dict[str, tuple[float, ...]]:
+        """Group → finite bucket edges, ascending.
+
+        Args:
+            max_model_len: caps the 1-2-5 series of request lengths.
+            custom: group, or family without ``vllm:``, → its edges.
+        """
+        edges = {REQUEST_TOKENS: one_two_five(max_model_len), **self.groups}
+        for family in self.families:
+            if family.type == "histogram":
+                edges[family.name] = edges[family.group]
+        for key, given in custom.items():
+            names = [key, f"vllm:{key}", *(f.name for f in self.families if f.group == key)]
+            edges |= {name: tuple(map(float, given)) for name in names if name in edges}
+        return edges
+
+
+def one_two_five(most: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, 20, 50, … up to ``most`` (vLLM ``build_1_2_5_buckets``).
+
+    >>> one_two_five(100)
+    (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+    """
+    found: list[float] = []
+    power = 1
+    while power <= most:
+        found += [float(m * power) for m in (1, 2, 5) if m * power <= most]
+        power *= 10
+    return tuple(found)
