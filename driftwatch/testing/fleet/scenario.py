@@ -144,6 +144,7 @@ class Traffic(Part):
     prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
     cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
     adapters: Count | None = Field(None, description="different LoRA adapters in use")
+    timeout: Seconds | None = Field(None, description="after which clients give up")
     changes: tuple[Change, ...] = Field((), description="what changes, and when")
 
 
