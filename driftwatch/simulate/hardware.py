@@ -266,7 +266,10 @@ def with_hardware(path: Path | None) -> Hardware:
     if path is None:
         return shipped
     own = read_hardware(path)
-    return Hardware({**shipped.gpus, **own.gpus}, {**shipped.models, **own.models})
+    return Hardware(
+        {**own.gpus, **{n: row for n, row in shipped.gpus.items() if n not in own.gpus}},
+        {**own.models, **{n: row for n, row in shipped.models.items() if n not in own.models}},
+    )
 
 
 def read_hardware(path: Path) -> Hardware:
@@ -317,11 +320,15 @@ def _json(value: object) -> bytes:
 
 
 def _named(name: str, table: Mapping[str, _Row], what: str) -> _Row:
-    names = {_folded(n): row for row in reversed(table.values()) for n in (*row.aliases, row.name)}
-    if (found := names.get(_folded(name))) is not None:
-        return found
-    spelled = {_folded(n): n for row in table.values() for n in (*row.aliases, row.name)}
-    close = difflib.get_close_matches(_folded(name), spelled, n=1, cutoff=0.5)
+    key: str
+    wanted = _folded(name)
+    spelled: dict[str, str] = {}
+    for key in table:  # a user's own come first
+        names = {_folded(spelling): spelling for spelling in (key, *table[key].aliases)}
+        if wanted in names:
+            return table[key]
+        spelled |= names
+    close = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)
     hint = f"did you mean {spelled[close[0]]}? " if close else ""
     raise UsageError(
         f"no {what} {name!r} in the tables",

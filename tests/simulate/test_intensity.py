@@ -1,0 +1,62 @@
+"""Which phase is bound by what."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftwatch.simulate.hardware import gpu, model, shipped_hardware
+from driftwatch.simulate.intensity import (
+    COMPUTE,
+    MEMORY,
+    compute_bound_batch,
+    decode,
+    prefill,
+    ridge,
+)
+
+H100, EIGHT = gpu("H100-80GB"), model("llama-3.1-8b")
+
+
+def test_the_ratio_of_an_h100() -> None:
+    assert ridge(H100) == pytest.approx(989.4e12 / 3.35e12)
+    assert ridge(H100, dtype_bytes=1.0) == pytest.approx(2 * ridge(H100), rel=1e-3)
+
+
+def test_prefill_is_bound_by_compute_and_decode_by_memory() -> None:
+    for machine in shipped_hardware().gpus.values():
+        assert prefill(machine, EIGHT, 2048).bound == COMPUTE
+        assert decode(machine, EIGHT, 1, context=500).bound == MEMORY
+        assert decode(machine, EIGHT, 32, context=500).bound == MEMORY
+    # a chunk too small to pay for the weights is bound by memory as well
+    assert prefill(H100, EIGHT, 64).bound == MEMORY
+
+
+def test_one_decoding_request_does_one_operation_a_byte() -> None:
+    # two operations a parameter of two bytes
+    assert decode(H100, EIGHT, 1, context=1).intensity == pytest.approx(1.0, rel=1e-3)
+    assert decode(H100, EIGHT, 64, context=1).intensity == pytest.approx(64, rel=0.01)
+
+
+def test_the_batch_from_which_decode_is_bound_by_compute() -> None:
+    found = compute_bound_batch(H100, EIGHT, context=100)
+    assert found is not None
+    assert decode(H100, EIGHT, found, context=100).bound == COMPUTE
+    assert decode(H100, EIGHT, found - 1, context=100).bound == MEMORY
+    assert found > ridge(H100)
+    # a long context brings more bytes than operations: no batch is enough
+    assert compute_bound_batch(H100, EIGHT, context=2000) is None
+    # a latent is small and serves all heads
+    assert compute_bound_batch(H100, model("deepseek-v3"), context=2000) is not None
+
+
+def test_experts_raise_the_batch_and_gpus_do_not_change_it() -> None:
+    dense = compute_bound_batch(H100, EIGHT, context=0)
+    sparse = compute_bound_batch(H100, model("mixtral-8x7b"), context=0)
+    assert dense is not None
+    assert sparse is not None
+    assert sparse > 3 * dense
+    for batch in (1, 64):
+        one = decode(H100, EIGHT, batch, context=700)
+        four = decode(H100, EIGHT, batch, context=700, tensor_parallel=4)
+        assert four.intensity == pytest.approx(one.intensity)
+        assert four.flops == pytest.approx(one.flops / 4)

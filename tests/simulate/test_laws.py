@@ -1,0 +1,167 @@
+"""The roofline prior and laws as text."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from driftwatch.errors import ImpossibleConfiguration, UsageError
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.laws import (
+    Efficiency,
+    active_parameters,
+    describe,
+    parse_step_time,
+    read_weights,
+    roofline,
+    variants,
+)
+
+WHOLE = Efficiency(1.0, 1.0, 0.0, 0.0)
+
+
+def test_the_coefficients_of_an_ideal_gpu_by_hand() -> None:
+    law = roofline(gpu("H100-80GB"), model("llama-3.1-8b"), efficiency=WHOLE)
+    # 8.03 G parameters less the 0.525 G of the input table, two bytes each, at 3.35 TB/s
+    assert law.c0_seconds == pytest.approx((8.030261248e9 - 128256 * 4096) * 2 / 3.35e12, rel=1e-3)
+    # without the output projection too, two operations each, at 989.4 TFLOPS
+    body = 8.030261248e9 - 2 * 128256 * 4096
+    assert law.c1_seconds_per_prefill_token == pytest.approx(2 * body / 989.4e12, rel=1e-3)
+    assert law.c3_seconds_per_kv_token == pytest.approx(131_072 / 3.35e12)
+
+
+def test_more_gpus_share_the_work_and_talk() -> None:
+    big = model("llama-3.1-70b")
+    one, four = (roofline(gpu("H100"), big, tensor_parallel=n, efficiency=WHOLE) for n in (1, 4))
+    assert one.c0_seconds == pytest.approx(4 * four.c0_seconds)
+    assert one.c3_seconds_per_kv_token == pytest.approx(4 * four.c3_seconds_per_kv_token)
+    talking = roofline(gpu("H100"), big, tensor_parallel=4)
+    assert talking.c0_seconds > roofline(gpu("H100"), big).c0_seconds / 4
+    with pytest.raises(ImpossibleConfiguration, match="by 7 GPUs"):
+        roofline(gpu("H100"), big, tensor_parallel=7)
+
+
+def test_grouped_latents_are_read_by_every_gpu() -> None:
+    v3 = model("deepseek-v3")
+    one, eight = (roofline(gpu("H200"), v3, tensor_parallel=n, efficiency=WHOLE) for n in (1, 8))
+    assert one.c3_seconds_per_kv_token == pytest.approx(eight.c3_seconds_per_kv_token)
+
+
+def test_narrow_weights_halve_bytes_and_double_the_peak_where_the_gpu_has_it() -> None:
+    eight = model("llama-3.1-8b")
+    wide, narrow = (
+        roofline(gpu("H100"), eight, dtype_bytes=b, efficiency=WHOLE) for b in (2.0, 1.0)
+    )
+    assert narrow.c0_seconds == pytest.approx(wide.c0_seconds / 2)
+    ratio = wide.c1_seconds_per_prefill_token / narrow.c1_seconds_per_prefill_token
+    assert ratio == pytest.approx(2.0, rel=1e-3)
+    old, older = (roofline(gpu("A100"), eight, dtype_bytes=b) for b in (2.0, 1.0))  # no fp8 units
+    assert older.c1_seconds_per_prefill_token == old.c1_seconds_per_prefill_token
+    assert older.c0_seconds < old.c0_seconds
+
+
+def test_experts_are_read_as_tokens_reach_them() -> None:
+    mixtral = model("mixtral-8x7b")
+    shapes = mixtral.shapes
+    fixed = shapes.always + shapes.head
+    assert read_weights(mixtral, 1) == pytest.approx(fixed + shapes.routed * 2 / 8)
+    assert read_weights(mixtral, 2) == pytest.approx(fixed + shapes.routed * (1 - 0.75**2))
+    assert read_weights(mixtral, 1000) == pytest.approx(fixed + shapes.routed)
+    # 12.9 G of 46.7 G are active, as its card says; the input table is not multiplied
+    assert active_parameters(mixtral, head=True) == pytest.approx(12.88e9, rel=0.02)
+    small, large = (roofline(gpu("H100"), mixtral, decode_batch=n) for n in (1, 256))
+    assert large.c0_seconds > 3 * small.c0_seconds
+
+
+def test_decoding_costs_operations_only_where_they_do_not_hide_behind_the_weights() -> None:
+    machine, eight = gpu("H100"), model("llama-3.1-8b")
+    small, large = (roofline(machine, eight, efficiency=WHOLE, decode_batch=n) for n in (64, 1024))
+    assert small.c2_seconds_per_decode_seq < 4e-6  # activations and sampling
+    operations = 1024 * 2 * active_parameters(eight, head=True) / 989.4e12
+    assert large.seconds(0, 1024, 0) == pytest.approx(
+        operations + 1024 * small.c2_seconds_per_decode_seq
+    )
+
+
+def test_three_structures_of_one_prior() -> None:
+    machine, eight = gpu("H100"), model("llama-3.1-8b")
+    prior = roofline(machine, eight)
+    linear, hinge, quadratic = variants(prior, machine, eight).values()
+    assert linear is prior
+    assert hinge.seconds(128, 0, 0) == prior.c0_seconds
+    assert hinge.seconds(1128, 3, 900) == pytest.approx(prior.seconds(1000, 3, 900))
+    pairs = 8000 * 8001 / 2
+    more = quadratic.seconds(8000, 0, 0, pairs) / hinge.seconds(8000, 0, 0, pairs)
+    # 4 · 32 layers · 4,096 wide · 4,000 earlier tokens against 2 · 6.98 G a token
+    assert more == pytest.approx(1 + 4 * 32 * 4096 * 4000 / (2 * 6.98e9), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("folder", "machine", "most_off"),
+    [
+        ("RTX4090_Llama-3.1-8B", "RTX-4090", 0.25),
+        ("RTXPRO6000_Llama-3.1-8B", "RTX-PRO-6000-SERVER", 0.25),
+    ],
+)
+def test_the_prior_against_decoding_on_real_gpus(
+    shared_data: Path, folder: str, machine: str, most_off: float
+) -> None:
+    """Once no prompt is left, each request's time per token is the mean step over its last steps.
+
+    The decode steps at the end of a run are counted from the requests themselves: how many run,
+    with how many tokens of context.
+    """
+    with gzip.open(shared_data / "gpu-runs" / folder / "requests.jsonl.gz") as lines:
+        rows = [json.loads(line) for line in lines]
+    prompt, made, first, last = (
+        np.array([row[key] for row in rows])
+        for key in ("input_toks", "output_toks", "first_token_ts", "last_token_ts")
+    )
+    law = roofline(gpu(machine), model("llama-3.1-8b"))
+    ends = np.sort(last[last > first.max()])
+    ratios = []
+    for start, stop in zip(ends[:-5:5], ends[5::5], strict=False):
+        middle = (start + stop) / 2
+        runs = (first < middle) & (last > middle)
+        if stop - start < 0.5 or not runs.any():
+            continue
+        done = (middle - first[runs]) / (last[runs] - first[runs])
+        context = (prompt[runs] + done * made[runs]).sum()
+        pace = (last[runs] - first[runs]) / (made[runs] - 1)
+        # a request that began late saw little else than these steps
+        late = first[runs] > np.quantile(first, 0.9)
+        if late.any():
+            ratios.append(law.seconds(0, int(runs.sum()), int(context)) / np.median(pace[late]))
+    assert len(ratios) >= 3
+    assert np.median(np.abs(np.array(ratios) - 1)) < most_off
+
+
+def test_a_law_as_text() -> None:
+    law = parse_step_time("0.006, 2.4e-5,2.5e-5,4.9e-8")
+    assert law.seconds(1000, 10, 10_000) == pytest.approx(0.006 + 0.024 + 0.00025 + 0.00049)
+    assert parse_step_time(describe(law)) == law
+    whole = parse_step_time("0.006,2e-5,2e-5,4e-8,128,1e-10")
+    assert (whole.hinge_tokens, whole.c4_seconds_per_prefill_pair) == (128, 1e-10)
+    assert parse_step_time(describe(whole)) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not 1 value"),
+        ("1,2,3", "not 3 values"),
+        ("1,2,3,4,5,6,7", "not 7 values"),
+        ("a,2,b,4", "c0 .*'a' is no number; c2 .*'b' is no number"),
+        ("1,-2,nan,inf", "c1 .*not negative; c2 .*finite.*; c3 .*finite"),
+        ("0,0,1,1", "would take no time"),
+        ("1,1,1,1,1.5", "whole number"),
+    ],
+)
+def test_a_text_that_is_no_law(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        parse_step_time(text)
+    assert caught.value.help_text
