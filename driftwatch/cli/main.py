@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from driftwatch import __version__
-from driftwatch.errors import ConfigError, DriftwatchError, NoVerdict
+from driftwatch.errors import (
+    ConfigError,
+    DriftwatchError,
+    ImpossibleConfiguration,
+    NoVerdict,
+    WorkloadError,
+)
 
 # verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
 VERBS: dict[str, str] = {
@@ -22,6 +28,7 @@ VERBS: dict[str, str] = {
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "What is known of a target, and the path through the tree.",
+    "simulate": "Replay requests through the batching simulator.",
     "evidence": "Explain the evidence columns, or print one window of a recording.",
     "doctor": "What can fire, what is missing, and the line that fixes it.",
     "sweep": "Find the concurrency where latency starts to degrade.",
@@ -127,7 +134,11 @@ def _told(error: DriftwatchError) -> int:
     unknown = isinstance(error, NoVerdict)
     # that nothing is known is an answer, but not one in JSON
     aside = not unknown or "--json" in sys.argv[1:]
-    _say(f"{'NO VERDICT' if unknown else 'error'}: {error.message}", err=aside)
+    messages: tuple[str, ...] = (error.message,)
+    if isinstance(error, ImpossibleConfiguration | WorkloadError):
+        messages = error.problems  # each on its line
+    for message in messages:
+        _say(f"{'NO VERDICT' if unknown else 'error'}: {message}", err=aside)
     if error.help_text:
         _say(f"help: {error.help_text}", err=True)
     return EXIT_NO_VERDICT if unknown else EXIT_USAGE

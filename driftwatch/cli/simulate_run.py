@@ -1,0 +1,263 @@
+"""``driftwatch simulate run``: requests through vLLM's scheduler; what would each have waited?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.simulate_options import engine_from, engine_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.cli.simulate_options import EngineAsked
+    from driftwatch.simulate.workload import Workload
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_MOST_SCRAPES = 100_000
+# of every step a row is kept, to say which limit made requests wait
+_MOST_REQUESTS_WITH_STEPS = 500_000
+
+
+@click.command("run")
+@click.option(
+    "--requests",
+    "requests_file",
+    required=True,
+    type=_FILE,
+    metavar="FILE",
+    help="JSONL, CSV or Parquet (also gzipped) with arrival_seconds, prompt_tokens and "
+    "generation_tokens; an Azure or Mooncake trace; or ServeGen's rates.",
+)
+@click.option(
+    "--servegen-lengths", type=_FILE, metavar="FILE", help="ServeGen's lengths, with its rates."
+)
+@click.option(
+    "--from-seconds", type=float, help="With ServeGen: begin here (default: its beginning)."
+)
+@click.option("--to-seconds", type=float, help="With ServeGen: end here (default: an hour later).")
+@click.option(
+    "--rate-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="With ServeGen: factor on every client's rate.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With ServeGen: of what is drawn.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Only so many requests.")
+@click.option(
+    "--arrival-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor on the times of arrival; patience (cancel_seconds) stays as long.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="Closed loop: so many clients, each sends its next request when one is answered.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Clients give up so long after arrival.",
+)
+@engine_options
+@click.option(
+    "--long-prefill-token-threshold-adaptive/--no-long-prefill-token-threshold-adaptive",
+    default=False,
+    show_default=True,
+    help="Raise that threshold to an equal share of the budget.",
+)
+@click.option("--max-loras", type=click.IntRange(min=1), help="Most adapters that run at once.")
+@click.option(
+    "--per-request", type=_FILE, metavar="FILE", help="Write a row a request, in their order."
+)
+@click.option("--per-step", type=_FILE, metavar="FILE", help="Write a row a step.")
+@click.option(
+    "--scrapes",
+    type=_FILE,
+    metavar="FILE",
+    help="Write what /metrics would say at each scrape: gauges, counters, histograms.",
+)
+@click.option(
+    "--scrape-interval",
+    type=click.FloatRange(min=0, min_open=True),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two scrapes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def command(
+    requests_file: Path,
+    servegen_lengths: Path | None,
+    from_seconds: float | None,
+    to_seconds: float | None,
+    rate_scale: float,
+    seed: int,
+    limit: int | None,
+    arrival_scale: float,
+    concurrency: int | None,
+    timeout_seconds: float | None,
+    per_request: Path | None,
+    per_step: Path | None,
+    scrapes: Path | None,
+    scrape_interval: float,
+    as_json: bool,
+    **engine: Any,
+) -> int:
+    """Replay requests through vLLM V1's scheduler, step by step.
+
+    Tables are written as JSON lines or Parquet, by their suffix: .jsonl, .jsonl.gz or .parquet.
+    Exit: 0 answered, 2 the requests, the settings or the usage are wrong, 4 no request finished.
+    """
+    from driftwatch.cli.simulate_files import check_outputs, write_table
+    from driftwatch.cli.simulate_summary import as_json as summary_json
+    from driftwatch.cli.simulate_summary import as_lines
+    from driftwatch.simulate.engine import simulate
+    from driftwatch.simulate.run_summary import summarise, with_itl
+
+    outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
+    inputs = [requests_file] if servegen_lengths is None else [requests_file, servegen_lengths]
+    check_outputs(outputs, inputs)
+    asked = engine_from(**engine)
+    if servegen_lengths is None:
+        workload = _of_file(requests_file, limit, from_seconds, to_seconds, rate_scale)
+    else:
+        span = (from_seconds, to_seconds)
+        workload = _of_servegen(requests_file, servegen_lengths, span, rate_scale, seed, limit)
+    workload = _stretched(workload, arrival_scale)
+    for note in (*asked.notes, *workload.notes):
+        click.echo(f"note: {note}", err=True)
+    kept = per_step is not None or len(workload.requests) <= _MOST_REQUESTS_WITH_STEPS
+    outcome = simulate(
+        workload.requests,
+        asked.configuration,
+        asked.step_time,
+        concurrency=concurrency,
+        timeout_seconds=timeout_seconds,
+        per_step=kept,
+    )
+    requests = with_itl(outcome.requests)
+    if per_request is not None:
+        write_table(requests, per_request)
+    if per_step is not None and outcome.steps is not None:
+        write_table(outcome.steps, per_step)
+    if scrapes is not None:
+        end = float(outcome.summary["end_seconds"])
+        found = _scraped(
+            workload, asked, requests, end, scrape_interval, concurrency, timeout_seconds
+        )
+        write_table(found, scrapes)
+    summary = summarise(requests, outcome.steps, outcome.summary, asked.configuration)
+    if as_json:
+        click.echo(summary_json(requests_file, workload, asked, summary))
+    else:
+        click.echo("\n".join(as_lines(requests_file, workload, asked, summary)))
+    return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
+
+
+def _of_file(
+    path: Path,
+    limit: int | None,
+    from_seconds: float | None,
+    to_seconds: float | None,
+    rate_scale: float,
+) -> Workload:
+    from driftwatch.simulate.workload import read_workload
+
+    if from_seconds is not None or to_seconds is not None or rate_scale != 1.0:
+        raise UsageError("--from-seconds, --to-seconds and --rate-scale need --servegen-lengths")
+    return read_workload(path, limit=limit)
+
+
+def _of_servegen(
+    rates: Path,
+    lengths: Path,
+    span: tuple[float | None, float | None],
+    rate_scale: float,
+    seed: int,
+    limit: int | None,
+) -> Workload:
+    import numpy as np
+
+    from driftwatch.simulate.workload import Workload
+    from driftwatch.simulate.workload.servegen import ServeGen
+
+    recording = ServeGen(rates, lengths)
+    start = recording.start_seconds if span[0] is None else span[0]
+    end = min(start + 3600.0, recording.end_seconds) if span[1] is None else span[1]
+    rng = np.random.default_rng(seed)
+    try:
+        requests = recording.requests(start, end, rng, scale=rate_scale)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if not len(requests):
+        raise UsageError(f"nobody sends a request in {start:g}..{end:g} s at that scale")
+    notes = (f"ServeGen from {start:,.0f} to {end:,.0f} s", *recording.notes(start, end))
+    return Workload(requests.take(slice(None, limit)), "ServeGen", notes)
+
+
+def _stretched(workload: Workload, factor: float) -> Workload:
+    """Arrivals times a factor; how long a client waits before it gives up is its own."""
+    if factor == 1.0:
+        return workload
+    requests = workload.requests
+    arrival = requests.arrival_seconds * factor
+    patience = requests.cancel_seconds - requests.arrival_seconds
+    return replace(
+        workload,
+        requests=replace(requests, arrival_seconds=arrival, cancel_seconds=arrival + patience),
+    )
+
+
+def _scraped(
+    workload: Workload,
+    asked: EngineAsked,
+    requests: pl.DataFrame,
+    end_seconds: float,
+    interval: float,
+    concurrency: int | None,
+    timeout_seconds: float | None,
+) -> pl.DataFrame:
+    """The same run once more, looked at every ``interval`` seconds until after its end."""
+    import numpy as np
+    import polars as pl
+
+    from driftwatch.simulate import vllm_buckets
+    from driftwatch.simulate.engine import Observe, simulate
+    from driftwatch.simulate.request_histograms import histogram_frame
+
+    count = int(end_seconds // interval) + 1
+    if count > _MOST_SCRAPES:
+        raise UsageError(
+            f"{count:,} scrapes over {end_seconds:,.0f} s: more than {_MOST_SCRAPES:,}",
+            help_text=f"--scrape-interval {end_seconds / _MOST_SCRAPES * 1.01:.3g} or longer",
+        )
+    times = interval * np.arange(1, count + 1, dtype=np.float64)
+    outcome = simulate(
+        workload.requests,
+        asked.configuration,
+        asked.step_time,
+        concurrency=concurrency,
+        timeout_seconds=timeout_seconds,
+        observe=Observe(
+            times, vllm_buckets.INTER_TOKEN_LATENCY_SECONDS, vllm_buckets.ITERATION_TOKENS
+        ),
+    )
+    if outcome.scrapes is None:
+        raise AssertionError("observed without a scrape")
+    histograms = histogram_frame(requests, times, max_model_len=asked.configuration.max_model_len)
+    return pl.concat([outcome.scrapes, histograms], how="horizontal")

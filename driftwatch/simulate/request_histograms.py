@@ -1,0 +1,117 @@
+"""What vLLM's per-request histograms would say at each scrape of a simulated run.
+
+Booked as vLLM 0.32 does (v1/metrics/loggers.py): time to first token when the first token is out,
+everything else when the request finishes; a request that is cancelled, timed out or refused
+leaves no observation but its time to first token. Queue time is that until the first schedule;
+what a preempted request waits again is in its prefill and decode time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from driftwatch.simulate import vllm_buckets as buckets
+from driftwatch.simulate.requests import Floats
+
+_LONGEST = 10_000_000  # of max_model_len, where it is not known
+
+
+def histogram_frame(
+    requests: pl.DataFrame, scrape_seconds: Floats, *, max_model_len: int | None = None
+) -> pl.DataFrame:
+    """Cumulative histograms at each scrape.
+
+    Args:
+        requests: ``Outcome.requests``.
+        scrape_seconds: sorted times.
+        max_model_len: bounds the edges of the token histograms; None: those up to the longest.
+
+    Returns:
+        A row a scrape: ``<family>_buckets`` (list of cumulative counts over the edges and +Inf),
+        ``<family>_sum``, ``<family>_count``, under vLLM's family names.
+    """
+    ended = requests.filter(pl.col("status") == "finished")
+    columns: dict[str, pl.Series] = {}
+    first_token = requests.filter(pl.col("first_token_seconds").is_not_null())
+    for family, (frame, value, seen, edges) in _families(
+        ended, first_token, edges_of(max_model_len, requests)
+    ).items():
+        table = frame.select(value.alias("value"), pl.col(seen).alias("seen")).drop_nulls()
+        columns |= _booked(
+            family,
+            table["value"].to_numpy().astype(np.float64),
+            table["seen"].to_numpy().astype(np.float64),
+            edges,
+            scrape_seconds,
+        )
+    return pl.DataFrame(columns)
+
+
+def edges_of(max_model_len: int | None, requests: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    """Edges of each kind of histogram."""
+    longest = max_model_len
+    if longest is None:
+        top = requests.select(pl.col("prompt_tokens") + pl.col("generation_tokens")).max().item()
+        longest = min(int(top or 1) * 2, _LONGEST)
+    return {
+        "tokens": buckets.request_tokens(longest),
+        "latency": buckets.REQUEST_LATENCY_SECONDS,
+        "ttft": buckets.TIME_TO_FIRST_TOKEN_SECONDS,
+        "itl": buckets.INTER_TOKEN_LATENCY_SECONDS,
+        "preemptions": buckets.NUM_PREEMPTIONS,
+    }
+
+
+def _families(
+    ended: pl.DataFrame, first_token: pl.DataFrame, edges: Mapping[str, tuple[float, ...]]
+) -> dict[str, tuple[pl.DataFrame, pl.Expr, str, tuple[float, ...]]]:
+    """vLLM's family → rows, the value observed, the column of when it is, the edges."""
+    end, first = pl.col("end_seconds"), pl.col("first_token_seconds")
+    scheduled, generated = pl.col("first_scheduled_seconds"), pl.col("generated_tokens")
+    # the mean time per token after the first; 0 for a single token, as vLLM observes it
+    per_token = pl.when(generated > 1).then((end - first) / (generated - 1)).otherwise(0.0)
+    latency, tokens = edges["latency"], edges["tokens"]
+    return {
+        "time_to_first_token_seconds": (
+            first_token,
+            pl.col("ttft_seconds"),
+            "first_token_seconds",
+            edges["ttft"],
+        ),
+        "e2e_request_latency_seconds": (ended, pl.col("e2e_seconds"), "end_seconds", latency),
+        "request_queue_time_seconds": (ended, pl.col("queue_seconds"), "end_seconds", latency),
+        "request_inference_time_seconds": (ended, end - scheduled, "end_seconds", latency),
+        "request_prefill_time_seconds": (ended, first - scheduled, "end_seconds", latency),
+        "request_decode_time_seconds": (ended, end - first, "end_seconds", latency),
+        "request_time_per_output_token_seconds": (ended, per_token, "end_seconds", edges["itl"]),
+        "request_prompt_tokens": (ended, pl.col("prompt_tokens"), "end_seconds", tokens),
+        "request_generation_tokens": (ended, generated, "end_seconds", tokens),
+        "request_num_preemptions": (
+            ended,
+            pl.col("preemptions"),
+            "end_seconds",
+            edges["preemptions"],
+        ),
+    }
+
+
+def _booked(
+    family: str, value: Floats, seen: Floats, edges: Sequence[float], scrapes: Floats
+) -> dict[str, pl.Series]:
+    """One histogram at each scrape; what is observed at a scrape's own time is in it."""
+    width = len(edges) + 1
+    scrape = np.searchsorted(scrapes, seen, side="left")
+    cell = np.searchsorted(np.asarray(edges), value, side="left")
+    inside = scrape < len(scrapes)
+    where = scrape[inside] * width + cell[inside]
+    counts = np.bincount(where, minlength=len(scrapes) * width).reshape(len(scrapes), width)
+    cumulative = counts.cumsum(axis=0).cumsum(axis=1)
+    total = np.bincount(scrape[inside], weights=value[inside], minlength=len(scrapes))
+    return {
+        f"{family}_buckets": pl.Series(cumulative.astype(np.int64)).arr.to_list(),
+        f"{family}_sum": pl.Series(np.cumsum(total)),
+        f"{family}_count": pl.Series(cumulative[:, -1].astype(np.int64)),
+    }
