@@ -115,6 +115,8 @@ class OpenAIServer(LoopbackServer):
         answer = self.judge(request)
         if answer.status != 200:
             handler.send_response(answer.status)
+            for name, text in answer.headers.items():
+                handler.send_header(name, text)
             handler.send_header("Content-Length", str(len(answer.body)))
             handler.end_headers()
             handler.wfile.write(answer.body.encode())
