@@ -34,6 +34,14 @@ def test_it_is_what_the_script_makes(shared_data: Path, tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+def test_the_other_recording_is_what_the_script_makes(shared_data: Path) -> None:
+    source = shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz"
+    other = SHORT.parent / "run_main.jsonl.gz"
+    ran = _make("--check", source, other)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert other.stat().st_size < 300_000
+
+
 def test_it_gives_the_same_pages_as_the_full_one(shared_data: Path) -> None:
     """What was left out is not read: the pages are equal to the byte."""
     full = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
