@@ -55,7 +55,11 @@ def _rate(
 
 
 def detection(stretches: Sequence[Stretch], *, seed: int) -> dict[str, Any]:
-    """Share found and delay of every cell (kind and size)."""
+    """Share found and delay of every cell (kind and size).
+
+    Sizes of which nobody must be told are there too, where a larger one of their kind must: the
+    share that was told all the same is how the detector's power grows with the effect.
+    """
     cells: defaultdict[str, list[Detection]] = defaultdict(list)
     for one in detections(stretches):
         cells[one.episode.cell].append(one)

@@ -54,7 +54,7 @@ def _episodes(
             replace(
                 started,
                 kind="slowdown",
-                size=round(1 + phase["extra"], 2),
+                size=round(1 - 1 / (1 + phase["extra"]), 2),  # of its speed, as the scenarios say
                 pages=frozenset({"SlowerAtEqualLoad"}),
                 leaf="scheduler_regression",
             )
@@ -83,9 +83,7 @@ def _episodes(
             ]
     rate = _rate(phase) / _rate(first)
     if rate <= RATE_FELL:
-        return [
-            replace(started, kind="request_rate", size=round(rate, 2), leaf="request_rate_drop")
-        ]
+        return [replace(started, kind="rate", size=round(rate, 2), leaf="request_rate_drop")]
     return []
 
 

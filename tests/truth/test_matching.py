@@ -106,3 +106,12 @@ def test_the_truth_may_say_another_grace() -> None:
     patient = replace(SLOW, grace_seconds=3 * GRACE_SECONDS)
     assert [a.verdict for a in alarms([stretch(late)])] == ["false"]
     assert [a.verdict for a in alarms([stretch(late, episodes=(patient,))])] == ["found"]
+
+
+def test_a_size_of_which_nobody_must_be_told_shows_how_often_somebody_was() -> None:
+    """Its finding is false all the same: the truth asks for silence."""
+    small = replace(SLOW, size=0.05, pages=frozenset(), notices=frozenset())
+    small = replace(small, start_seconds=50_000.0, end_seconds=57_200.0)
+    one = stretch(fired(2000.0), fired(50_600.0), episodes=(SLOW, small))
+    assert [d.delay_seconds for d in detections([one])] == [1000.0, 600.0]
+    assert [a.verdict for a in alarms([one])] == ["found", "false"]

@@ -17,12 +17,12 @@ def test_the_truth_of_the_recordings_is_what_was_sent_and_injected(shared_data: 
         "run_main": [
             ("prompt_length 4", "drifted_within_limits", ["LengthDrift"], None),
             ("generation_length 4", "drifted_within_limits", ["LengthDrift"], None),
-            ("request_rate 0.25", "request_rate_drop", [], None),
+            ("rate 0.25", "request_rate_drop", [], None),
         ],
         "run_cap": [
             ("sequence_cap", "concurrency_cap_binding", ["BatchLimitBinding"], "max_num_seqs")
         ],
-        "run_slow": [("slowdown 1.33", "scheduler_regression", ["SlowerAtEqualLoad"], None)],
+        "run_slow": [("slowdown 0.25", "scheduler_regression", ["SlowerAtEqualLoad"], None)],
     }
     assert all(case.reference is not None for case in cases.values())
 

@@ -1,0 +1,198 @@
+"""The figures as text: the same tables on the terminal and, as Markdown, in docs/truth.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MARKER = "<!-- made by bench/truth.py; run it again instead of editing -->"
+_NONE = "–"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Three digits and a unit; a dash for what there is none of."""
+    if value is None:
+        return _NONE
+    if unit == "%":
+        return f"{100 * value:.3g} %"
+    if unit == "min":
+        return f"{value / 60:.3g} min"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}{unit and ' ' + unit}"
+
+
+def interval(estimate: Mapping[str, Any] | None, unit: str = "") -> str:
+    """A figure with its interval, or with why it has none."""
+    if estimate is None or estimate["value"] is None:
+        return _NONE
+    value = number(estimate["value"], unit)
+    if estimate["low"] is None:
+        return f"{value} ({estimate['blocks']} blocks)"
+    low, high = (number(estimate[end], unit).removesuffix(f" {unit}") for end in ("low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A Markdown table, and a blank line."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def sections(figures: Mapping[str, Any]) -> list[str]:
+    """All of it."""
+    lines = [
+        f"Seed {figures['seed']}, set `{figures['set']}`, commit `{figures['commit']}`, "
+        f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
+        "",
+    ]
+    lines += _false(figures["false_alarms"])
+    lines += _detection(figures["detection"], figures["unexpected"])
+    lines += _leaves(figures["leaves"])
+    lines += _recommendation(figures["recommendation"])
+    lines += _scheduler(figures["scheduler"])
+    lines += _engine(figures)
+    return lines + _cost(figures)
+
+
+def _false(false: Mapping[str, Any]) -> list[str]:
+    lines = ["### False findings", ""]
+    rows = [
+        (name, severity, one["count"], interval(one))
+        for name, group in false.items()
+        for severity, one in (group["by_severity"] | group["by_rule"]).items()
+        if one["count"] or severity in ("page", "notice")
+    ]
+    lines += table(("of", "what", "count", "per server-month"), rows)
+    for name, group in false.items():
+        short = group["server_months"] < group["goal_server_months"]
+        goal = f"; the goal asks for {group['goal_server_months']:g}" if short else ""
+        lines += [
+            f"{name}: {group['server_months']:.3g} quiet server-months in {group['blocks']} "
+            f"(seed, day) blocks{goal}.",
+            "",
+        ]
+    return lines
+
+
+def _detection(cells: Mapping[str, Any], unexpected: Mapping[str, int]) -> list[str]:
+    rows = [
+        (
+            cell,
+            ", ".join(one["expected_rules"]),
+            f"{one['episodes']} of {one['goal_episodes']}",
+            interval(one["found_ratio"], "%"),
+            interval(one["delay_median_seconds"], "min"),
+            interval(one["delay_p95_seconds"], "min"),
+        )
+        for cell, one in cells.items()
+    ]
+    head = ("injected", "must speak", "episodes", "found", "delay, median", "delay, p95")
+    lines = ["### Detection", "", *table(head, rows)]
+    if unexpected:
+        said = ", ".join(f"{rule} {count}" for rule, count in unexpected.items())
+        lines += [f"Inside episodes, of rules that they do not expect: {said}.", ""]
+    return lines
+
+
+def _leaves(matrices: Mapping[str, Any]) -> list[str]:
+    lines = ["### Leaves", ""]
+    for name, told in matrices.items():
+        lines += [
+            f"{name}: {told['episodes']} diagnoses, {number(told['right_ratio'], '%')} right, "
+            f"{number(told['undetermined_ratio'], '%')} undetermined or without a verdict, "
+            f"{number(told['right_when_said_ratio'], '%')} right of those that name a leaf.",
+            "",
+        ]
+        rows = [
+            (true, *(said[column] or "" for column in told["leaves"]))
+            for true, said in told["matrix"].items()
+        ]
+        if rows:
+            lines += table(("truth ↓, said →", *told["leaves"]), rows)
+    return lines
+
+
+def _recommendation(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        ("episodes replayed with and without the change", found["episodes"], ""),
+        ("… in which driftwatch advises a knob", found["advised"], ""),
+        (
+            "gain captured, of the best single knob",
+            interval(found["gain_captured_ratio"], "%"),
+            "≥ 90 %",
+        ),
+        ("share of advised changes that hurt", interval(found["hurt_ratio"], "%"), "≤ 1 %"),
+        ("knob advised where none helps", interval(found["none_helps_ratio"], "%"), "≤ 2 %"),
+    ]
+    lines = ["### Recommendation", "", *table(("figure", "value", "goal"), rows)]
+    return [*lines, *([found["note"], ""] if found.get("note") else [])]
+
+
+def _scheduler(found: Mapping[str, Any]) -> list[str]:
+    runs = found["runs"]
+    lines = ["### Simulator against vLLM's scheduler", ""]
+    lines += [f"{found['equal']} of {len(runs)} golden runs equal, step by step.", ""]
+    differing = [run for run in runs if not run["equal"]]
+    if differing:
+        rows = [
+            (run["name"], f"{run['steps_equal']} of {run['steps']}", run["problem"] or "")
+            for run in differing
+        ]
+        lines += table(("run", "steps equal", "problem"), rows)
+    return lines
+
+
+def _engine(figures: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (
+            name,
+            one["servers"],
+            number(one["sd_median"], "%"),
+            number(one.get("robust_sd_median"), "%"),
+            number(one.get("correlation_1h_median")),
+        )
+        for name, one in figures["healthy_ln_r"].items()
+    ]
+    head = ("of", "servers", "sd of ln r", "without stalls", "correlation after 1 h")
+    lines = ["### The hidden engine", "", *table(head, rows)]
+    calibration = figures["calibration"]
+    return [*lines, f"Calibration on the GPU runs: {calibration['note']}.", ""]
+
+
+def _cost(figures: Mapping[str, Any]) -> list[str]:
+    tick = [
+        (f"{one['targets']:,}", number(one["median_seconds"], "s"), number(one["peak_mib"], "MiB"))
+        for one in figures["tick"]
+    ]
+    lines = ["### Cost", ""]
+    if tick:
+        lines += table(("targets", "a tick", "peak memory"), tick)
+    cost = figures["cost"]
+    lines += [
+        f"Replayed: {cost['server_months']:.3g} server-months, "
+        f"{number(cost['replay_seconds_per_server_month'], 's')} each "
+        f"(generated in {number(cost['generate_seconds_per_server_month'], 's')} each). "
+        f"The whole run took {number(cost['took_seconds'], 'min')}.",
+        "",
+    ]
+    for name, checks in (
+        ("In disguise (other times, names and fields)", figures["disguise"]),
+        ("Through a real Prometheus", figures["prometheus"]),
+    ):
+        for one in checks:
+            differ = len(one["only_first"]) + len(one["only_second"])
+            verdict = "the same" if one["same"] else f"{differ} differ"
+            lines += [f"{name}: {one['case']}, {one['findings']} findings, {verdict}.", ""]
+    return lines
+
+
+def into_page(text: str, figures: Mapping[str, Any]) -> str:
+    """The page with its figures made anew.
+
+    Raises:
+        ValueError: the page has no marker to put them behind.
+    """
+    prose, found, _ = text.partition(MARKER)
+    if not found:
+        raise ValueError(f"the page lacks the line {MARKER}")
+    return prose + MARKER + "\n\n" + "\n".join(sections(figures)).rstrip() + "\n"
