@@ -56,14 +56,23 @@ def _covers(episode: Episode, finding: Finding) -> bool:
 
 
 def detections(stretches: Iterable[Stretch]) -> list[Detection]:
-    """Every episode that expects somebody to be told, with the first finding that tells of it."""
+    """Every episode of a kind that somebody must be told of, with the first finding that does.
+
+    Sizes of which nobody must be told are there as well, held against the rules of the others.
+    """
+    stretches = list(stretches)
+    asked: dict[str, frozenset[str]] = {}
+    for stretch in stretches:
+        for episode in stretch.episodes:
+            asked[episode.kind] = asked.get(episode.kind, frozenset()) | episode.asked
     found = []
     for stretch in stretches:
         for episode in stretch.episodes:
-            if not episode.rules:
+            rules = episode.asked or asked[episode.kind]
+            if not rules:
                 continue
             first = min(
-                (f for f in _firing(stretch) if f.rule in episode.asked and _covers(episode, f)),
+                (f for f in _firing(stretch) if f.rule in rules and _covers(episode, f)),
                 key=lambda f: f.at_seconds,
                 default=None,
             )
