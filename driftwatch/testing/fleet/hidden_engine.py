@@ -28,6 +28,8 @@ CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 _GRID_SECONDS = 30.0  # on which the wander and the ramps step
 _STALL_SECONDS = (0.5, 5.0)
 _DAY_SECONDS = 86_400.0
+# A hang without end: longer than any scenario, finite so that what was under way can be told
+_FOR_GOOD = 1e8
 
 
 def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
@@ -81,7 +83,7 @@ def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     wedges = [f for f in own if f.kind == "wedge"]
     at = np.concatenate([stalls, [f.at for f in wedges]])
     lasting = np.concatenate(
-        [durations, [np.inf if f.until is None else f.until - f.at for f in wedges]]
+        [durations, [_FOR_GOOD if f.until is None else f.until - f.at for f in wedges]]
     )
     order = np.argsort(at, kind="stable")
     return Disturbance(

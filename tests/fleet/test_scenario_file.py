@@ -1,0 +1,126 @@
+"""Scenario files: every shipped one is sound, and every mistake is named at its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftwatch.errors import ConfigError, UsageError
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.testing.fleet.scenario_file import (
+    read_scenario,
+    scenario_named,
+    shipped_scenarios,
+)
+
+GOOD = """\
+name: mine
+title: a scenario of mine
+duration: 2h
+traffic: {requests_per_second: 3.5}
+truth: {}
+"""
+# leaves and rules that the design names and later releases bring
+LATER_RULES = {"SlowerAtEqualLoad", "ReplicaSlow"}
+
+
+def problems(tmp_path: Path, text: str) -> list[tuple[int | None, int | None, str]]:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_scenario(path)
+    assert {p.path for p in caught.value.problems} == {str(path)}
+    return [(p.line, p.column, p.message) for p in caught.value.problems]
+
+
+def test_defaults_are_a_pool_of_two(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    found = read_scenario(path)
+    assert found == scenario_named(str(path))
+    assert (found.duration, found.servers, found.pool.serving.max_num_seqs) == (7200.0, 2, 256)
+    assert found.start.isoformat() == "2026-11-16T08:00:00+00:00"
+
+
+def test_all_mistakes_at_once_each_at_its_place(tmp_path: Path) -> None:
+    text = """\
+name: mine
+titel: a scenario
+title: a scenario
+duration: soon
+traffic:
+  requests_per_second: -1.0
+  changes:
+    - {at: 10m, prompt_faktor: 2.0}
+faults:
+  - {kind: slowdown, at: 10m}
+  - {kind: restart, at: 10m, ratio: 0.5}
+  - {kind: flood, at: 10m}
+pool: {serving: {max_num_seqs: 512, max_num_batched_tokens: 256}}
+truth: {}
+"""
+    found = problems(tmp_path, text)
+    assert (2, 1, "unknown key titel") in found
+    assert (8, 17, "unknown key prompt_faktor") in found
+    by_line = {line: message for line, _, message in found}
+    assert "above 0" in by_line[6]
+    assert by_line[10] == "slowdown needs factor"
+    assert by_line[11] == "restart takes no ratio"
+    assert by_line[12].startswith("one of slowdown, clock_throttle")
+    assert "max_num_batched_tokens (256) is below max_num_seqs (512)" in by_line[13]
+    assert 4 in by_line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("faults: [{kind: wedge, at: 3h}]", "something at 10800 s is not inside"),
+        ("faults: [{kind: wedge, at: 1h, replicas: [2]}]", "no replica 2: they are 0 to 1"),
+        ("faults: [{kind: wedge, at: 1h, until: 30m}]", "until is not after at"),
+    ],
+)
+def test_what_does_not_fit_together(tmp_path: Path, more: str, said: str) -> None:
+    assert any(said in message for _, _, message in problems(tmp_path, f"{GOOD}{more}\n"))
+
+
+def test_an_unknown_name_has_a_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        scenario_named("wegded")
+    assert caught.value.help_text == "did you mean wedged?"
+
+
+def test_every_scenario_of_the_design_is_shipped() -> None:
+    names = {scenario.name for scenario in shipped_scenarios()}
+    assert {
+        f"{what}-x{k}" for what in ("prompts", "generations") for k in ("1.3", "2", "4")
+    } <= names
+    assert {f"slower-{k}" for k in (5, 10, 15, 20, 30)} <= names
+    assert {f"new-client-{k}" for k in (10, 30, 50)} <= names
+    assert names >= {
+        "rate-drop", "rate-surge", "kv-pressure", "prefix-collapse", "deferred-admission",
+        "wedged", "clock-throttle", "one-of-ten-slow", "upgrade-slower", "restart", "rollout",
+        "scale-1-200-1", "bucket-layout", "stats-disabled", "half-gone", "day", "week", "day-after",
+    }  # fmt: skip
+
+
+def test_truth_speaks_of_rules_and_leaves_that_are_there() -> None:
+    plan = plan_of_rules(())
+    rules = {(rule.alert, rule.severity) for rule in plan.rules}
+    leaves = {leaf for tree in plan.trees.values() for leaf in tree.leaves}
+    for scenario in shipped_scenarios():
+        for effect in scenario.truth.effects:
+            said = {(name, "page") for name in effect.pages}
+            said |= {(name, "ticket") for name in effect.tickets}
+            said |= {(name, "notice") for name in effect.notices}
+            assert {rule for rule in said if rule[0] not in LATER_RULES} <= rules, scenario.name
+            assert effect.leaf is None or effect.leaf in leaves, scenario.name
+            # a leaf that advises a change names its knob
+            if effect.leaf in ("token_budget_binding", "concurrency_cap_binding"):
+                assert effect.knob is not None
+            else:
+                assert effect.knob is None
+        assert scenario.truth.baseline is not None
+        assert scenario.truth.baseline.until <= min(
+            [effect.at for effect in scenario.truth.effects], default=scenario.duration
+        )

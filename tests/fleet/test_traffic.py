@@ -1,0 +1,211 @@
+"""A server's requests are the real trace's, at the scenario's rates, and follow from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.workload import read_requests
+from driftwatch.testing.fleet.hidden_engine import (
+    disturbance_of,
+    generator,
+    law_of,
+    wander,
+)
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.timeline import servers_of, servers_up
+from driftwatch.testing.fleet.traffic import PoolTraffic, season_factor
+from driftwatch.testing.fleet.traffic_source import TraceSource
+
+HOUR = 3600.0
+
+
+def scenario(traffic: dict[str, Any], **more: Any) -> Scenario:
+    calm = {"requests_per_second": 8.0, "wander_ratio": 0.0, "cancelled_ratio": 0.0}
+    said = {"name": "x", "title": "x", "duration": "4h", "traffic": calm | traffic, "truth": {}}
+    return Scenario.model_validate(said | more)
+
+
+def pool_requests(made: Scenario, since: float, until: float, seed: int = 5) -> list[Requests]:
+    traffic = PoolTraffic.of(made, seed)
+    return [traffic.requests(n, since, until) for n in range(made.servers)]
+
+
+def same(one: Requests, other: Requests) -> bool:
+    return all(
+        np.array_equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(Requests)
+    )
+
+
+def test_the_seed_decides_and_the_order_does_not() -> None:
+    made = scenario({})
+    first, second = pool_requests(made, 0, HOUR)
+    traffic = PoolTraffic.of(made, 5)
+    assert same(traffic.requests(1, 0, HOUR), second)
+    assert same(traffic.requests(0, 0, HOUR), first)
+    assert not same(first, second)
+    assert not same(PoolTraffic.of(made, 6).requests(0, 0, HOUR), first)
+
+
+def test_pairs_of_lengths_are_those_of_the_real_trace(shared_data: Any) -> None:
+    real = read_requests(shared_data / "traces" / "azure_2023_conv.csv.gz")
+    pairs = set(zip(real.prompt_tokens.tolist(), real.generation_tokens.tolist(), strict=True))
+    made = pool_requests(scenario({}), 0, HOUR)[0]
+    fits = made.prompt_tokens + made.generation_tokens < 8192  # longer ones are cut
+    drawn = set(
+        zip(made.prompt_tokens[fits].tolist(), made.generation_tokens[fits].tolist(), strict=True)
+    )
+    assert drawn <= pairs and len(drawn) > 2000
+    assert abs(made.prompt_tokens.mean() / real.prompt_tokens.mean() - 1) < 0.05
+
+
+def test_a_share_of_a_trace_is_a_thinned_trace() -> None:
+    """Gaps of one server out of many come close to Poisson; all of it keeps the trace's own."""
+    rng = np.random.default_rng(3)
+    gaps = np.where(np.arange(20_000) % 10 == 0, 9.1, 0.1)  # bursts of ten, mean 1, cv 2.7
+    source = TraceSource(np.cumsum(gaps), np.arange(20_000) + 1, np.ones(20_000, dtype=np.int64))
+    whole = source.draw(50_000.0, 1, (0.0, 1.0), rng)
+    assert abs(len(whole.at) - 50_000) < 600
+    assert np.std(np.diff(whole.at)) / np.mean(np.diff(whole.at)) > 2.5
+    # neighbours of the trace stay neighbours
+    assert (np.diff(whole.prompt_tokens) == 1).mean() > 0.99
+    part = source.draw(50_000.0, 20, (0.0, 1.0), rng)
+    assert abs(len(part.at) / 2500 - 1) < 0.1
+    assert 0.9 < np.std(np.diff(part.at)) / np.mean(np.diff(part.at)) < 1.5
+
+
+def test_rates_season_and_changes() -> None:
+    week = scenario(
+        {"season": {"peak_to_trough": 3.0, "peak_hour": 14.0, "weekend_ratio": 0.5}},
+        duration="7d",
+        start="2026-11-18T06:30:00Z",
+    )
+    hours = np.arange(0.0, 7 * 24 * HOUR, HOUR / 2)
+    factor = season_factor(week, hours)
+    assert factor.mean() == pytest.approx(1.0, rel=2e-3)
+    thursday = factor[(hours >= 17.5 * HOUR) & (hours < 41.5 * HOUR)]
+    assert thursday.max() / thursday.min() == pytest.approx(3.0, rel=0.01)
+    peak = hours[np.argmax(factor[: 48 * 2])] / HOUR + 6.5
+    assert peak % 24 == pytest.approx(14.0, abs=0.5)
+    saturday = factor[(hours >= 65.5 * HOUR) & (hours < 89.5 * HOUR)]
+    assert saturday.max() / thursday.max() == pytest.approx(0.5, rel=0.01)
+
+    changed = scenario(
+        {
+            "changes": [
+                {"at": "1h", "rate_factor": 2.0, "until": "2h"},
+                {"at": "2h", "prompt_factor": 0.5, "generation_factor": 1.5},
+                {"at": "3h", "prefix_hit_ratio": 0.9, "cancelled_ratio": 0.2, "adapters": 7},
+            ],
+        },
+    )
+    by_hour = [[r for r in pool_requests(changed, h * HOUR, (h + 1) * HOUR)] for h in range(4)]
+    counts = [sum(len(r) for r in one) for one in by_hour]
+    assert [c / (8 * HOUR) for c in counts] == pytest.approx([1, 2, 1, 1], rel=0.05)
+    prompts = [np.concatenate([r.prompt_tokens for r in one]).mean() for one in by_hour]
+    answers = [np.concatenate([r.generation_tokens for r in one]).mean() for one in by_hour]
+    assert [p / prompts[0] for p in prompts] == pytest.approx([1, 1, 0.5, 0.5], rel=0.05)
+    assert [g / answers[0] for g in answers] == pytest.approx([1, 1, 1.5, 1.5], rel=0.05)
+    hits = [sum(r.cached_tokens.sum() for r in o) / sum(r.prompt_tokens.sum() for r in o)
+            for o in by_hour]  # fmt: skip
+    assert hits == pytest.approx([0.2, 0.2, 0.2, 0.9], abs=0.02)
+    gone = [np.concatenate([np.isfinite(r.cancel_seconds) for r in o]).mean() for o in by_hour]
+    assert gone == pytest.approx([0, 0, 0, 0.2], abs=0.02)
+    assert {int(a) for r in by_hour[3] for a in r.adapter} == set(range(7))
+    assert {int(a) for r in by_hour[0] for a in r.adapter} == {-1}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
+def test_a_new_client_sends_its_share(share: float) -> None:
+    made = scenario(
+        {"changes": [{"at": "1h", "new_client": {"share_ratio": share, "prompt_tokens": 1200}}]}
+    )
+    before, after = (pool_requests(made, h * HOUR, (h + 1) * HOUR) for h in (0, 1))
+    count = [sum(len(r) for r in one) for one in (before, after)]
+    assert count[1] / count[0] == pytest.approx(1 / (1 - share), rel=0.06)
+    arrivals = after[0].arrival_seconds
+    assert (np.diff(arrivals) >= 0).all() and arrivals[0] >= HOUR and arrivals[-1] < 2 * HOUR
+
+
+def test_servers_share_what_is_up() -> None:
+    made = scenario(
+        {},
+        pool={"replicas": 4},
+        faults=[
+            {"kind": "restart", "at": "1h", "down": "30m", "replicas": [2]},
+            {"kind": "scale", "at": "2h", "to": 2},
+            {"kind": "gone", "at": "3h", "replicas": [0]},
+        ],
+    )
+    servers = servers_of(made)
+    times = np.array([0.0, 1.2, 1.6, 2.5, 3.5]) * HOUR
+    assert servers_up(servers, times).tolist() == [4, 3, 4, 2, 2]
+    assert servers[0].is_listed(times).tolist() == [True, True, True, True, False]
+    assert servers[3].is_listed(times).tolist() == [True, True, True, False, False]
+    assert [life.start_seconds for life in servers[2].lives] == [0.0, 1.5 * HOUR]
+    sent = pool_requests(made, HOUR, 2 * HOUR)
+    assert not (sent[2].arrival_seconds < 1.5 * HOUR).any()
+    assert sum(map(len, sent)) / (8 * HOUR) == pytest.approx(1.0, rel=0.05)
+    assert len(pool_requests(made, 2 * HOUR, 3 * HOUR)[3]) == 0
+
+
+def test_servegen_gives_the_asked_rate_over_its_two_weeks() -> None:
+    made = scenario({"source": "servegen", "requests_per_second": 2.0}, duration="14d")
+    traffic = PoolTraffic.of(made, 1)
+    day = 86_400.0
+    counts = [len(traffic.requests(0, d * day, (d + 1) * day)) for d in range(14)]
+    assert sum(counts) * 2 / (14 * day) == pytest.approx(2.0, rel=0.05)
+    assert max(counts) > 1.1 * min(counts)  # days differ, as they did
+
+
+def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() -> None:
+    made = scenario(
+        {},
+        duration="30d",
+        faults=[
+            {"kind": "slowdown", "at": "10d", "until": "11d", "factor": 1.25, "replicas": [1]},
+            {"kind": "wedge", "at": "29d", "replicas": [1]},
+        ],
+    )
+    first, other = disturbance_of(made, 7, 0), disturbance_of(made, 7, 1)
+    assert np.array_equal(first.factors, disturbance_of(made, 7, 0).factors)
+    logs = np.log(first.factors)
+    assert 0.03 < logs.std() < 0.05 and abs(first.factors.mean() - 1) < 0.01
+    hour = 120  # grid steps
+    assert np.corrcoef(logs[:-hour], logs[hour:])[0, 1] > 0.4  # remembers for more than an hour
+    assert len(first.stall_seconds) == pytest.approx(120, abs=45)
+    lengths = first.stall_durations_seconds
+    assert lengths.min() >= 0.5 and lengths.max() <= 5.0
+    assert other.stall_durations_seconds.max() > 1e6 and first.jitter_sigma > 0
+    calm = wander(made.engine, generator(7, "wander", 1), other.factor_seconds)
+    during = (other.factor_seconds >= 864_000) & (other.factor_seconds < 950_400)
+    ratio = other.factors / calm
+    assert ratio[during] == pytest.approx(1.25) and ratio[~during] == pytest.approx(1.0)
+    law = law_of(made.engine, made.pool)
+    assert law.seconds(0, 33, 33_000) == law.seconds(0, 40, 33_000)  # CUDA graphs
+    twice = law.seconds(2048, 0, 0, 2048.0**2) - law.seconds(2048, 0, 0, 2048.0**2 / 2)
+    assert twice > 0.01 * law.seconds(2048, 0, 0)  # quadratic attention
+
+
+def test_the_shipped_traces_are_what_the_script_makes(shared_data: Any) -> None:
+    from importlib.resources import files
+
+    folder = files("driftwatch.testing.fleet") / "traffic_data"
+    sizes = [entry.stat().st_size for entry in folder.iterdir()]  # type: ignore[attr-defined]
+    assert sum(sizes) <= 620_000
+    for kind in ("rates", "lengths"):
+        ours = pl.read_parquet(str(folder / f"servegen_{kind}.parquet"))
+        real = pl.read_parquet(shared_data / "servegen" / f"m-small_{kind}.parquet")
+        kept = real.filter(pl.col("client").is_in(ours["client"].unique().implode()))
+        assert kept.equals(ours)
+    for name in ("conv", "code"):
+        ours = pl.read_parquet(str(folder / f"azure_2023_{name}.parquet"))
+        real = read_requests(shared_data / "traces" / f"azure_2023_{name}.csv.gz")
+        assert ours["prompt_tokens"].to_list() == real.prompt_tokens.tolist()
+        assert ours["generation_tokens"].to_list() == real.generation_tokens.tolist()
+        assert np.allclose(ours["arrival_seconds"], real.arrival_seconds, atol=1e-3)
