@@ -43,16 +43,17 @@ class Batched:
         """Σ generated / Σ (batch × longest), 0 … 1; None where not defined (`NOT_DEFINED`)."""
         if self.batches is None or not self.batches.height:
             return None
-        slots = (self.batches["size"] * self.batches["longest_generation_tokens"]).sum()
-        return float(self.batches["generated_tokens"].sum() / slots)
+        sizes = self.batches["size"].to_numpy()
+        slots = sizes @ self.batches["longest_generation_tokens"].to_numpy()
+        return float(self.batches["generated_tokens"].to_numpy().sum() / slots)
 
     @property
     def prompt_padding_waste_ratio(self) -> float | None:
         """Share of the prompt tokens computed that were padding; None where not defined."""
         if self.batches is None or not self.batches.height:
             return None
-        padded = self.batches["padded_prompt_tokens"].sum()
-        return float(1 - self.batches["prompt_tokens"].sum() / padded)
+        padded = self.batches["padded_prompt_tokens"].to_numpy().sum()
+        return float(1 - self.batches["prompt_tokens"].to_numpy().sum() / padded)
 
 
 def step_seconds(

@@ -1,0 +1,256 @@
+"""Options of ``driftwatch simulate compare``: the requests, the loads, the policies' settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+POLICIES = ("static", "dynamic", "continuous", "hybrid", "back-pressure")
+
+
+class Rates(click.ParamType[Any]):
+    """Positive numbers, separated by commas, sorted."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(sorted({float(word) for word in str(value).split(",")}))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers, e.g. 5,10,20", param, ctx)
+        if not all(0 < one < 1e6 for one in found):
+            self.fail("rates are above 0 and below 1,000,000", param, ctx)
+        return found
+
+
+class Counts(click.ParamType[Any]):
+    """Whole numbers from 1, separated by commas, in their order; ``64*10`` repeats one."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to whole numbers."""
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        for word in str(value).split(","):
+            number, _, repeated = word.strip().partition("*")
+            parts = (number, repeated or "1")
+            if not all(p.isascii() and p.isdecimal() and 0 < len(p) < 8 for p in parts):
+                self.fail(f"{value!r} is no list of whole numbers, e.g. 64,128,256", param, ctx)
+            found.extend([int(number)] * int(repeated or "1"))
+            if len(found) > 1_000_000:
+                self.fail("at most 1,000,000 numbers", param, ctx)
+        if not found or min(found) < 1:
+            self.fail("numbers are at least 1", param, ctx)
+        return tuple(found)
+
+
+class Policies(click.ParamType[Any]):
+    """Names of policies, separated by commas."""
+
+    name = "name,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to names, in their order, once each."""
+        if isinstance(value, tuple):
+            return value
+        found = tuple(dict.fromkeys(word.strip() for word in str(value).split(",")))
+        if wrong := [name for name in found if name not in POLICIES]:
+            self.fail(f"no policy {', '.join(wrong)}: one of {', '.join(POLICIES)}", param, ctx)
+        return found
+
+
+def _share(*, above: bool = False, below: bool = False) -> click.FloatRange:
+    return click.FloatRange(0, 1, min_open=above, max_open=below)
+
+
+_ABOVE_0 = click.FloatRange(min=0, min_open=True, max=1e9)
+_OPTIONS = (
+    click.option(
+        "--requests",
+        "requests_file",
+        type=click.Path(path_type=Path),
+        help="Take the lengths of a request log or trace, in its order; its times are not used.",
+    ),
+    click.option("--prompt-tokens", type=_ABOVE_0, help="Else: mean prompt, log-normal."),
+    click.option(
+        "--prompt-cv",
+        type=click.FloatRange(0, 20),
+        default=1.0,
+        show_default=True,
+        help="sd / mean of the prompts.",
+    ),
+    click.option("--generation-tokens", type=_ABOVE_0, help="Mean generation, log-normal."),
+    click.option(
+        "--generation-cv",
+        type=click.FloatRange(0, 20),
+        default=1.0,
+        show_default=True,
+        help="sd / mean of the generations.",
+    ),
+    click.option(
+        "--mix-size",
+        type=click.IntRange(100, 1_000_000),
+        default=10_000,
+        show_default=True,
+        help="Lengths drawn; repeated where more are needed.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Of lengths, arrivals and cancellations.",
+    ),
+    click.option(
+        "--rates",
+        type=Rates(),
+        help="Requests per second (default: eight, up to a "
+        "little above what continuous batching can do).",
+    ),
+    click.option(
+        "--concurrency",
+        type=Counts(),
+        help="Closed loop instead: clients that each wait for their answer.",
+    ),
+    click.option(
+        "--duration-seconds",
+        type=_ABOVE_0,
+        default=120.0,
+        show_default=True,
+        help="Arrivals last so long, and longer where that is under 2,000 requests.",
+    ),
+    click.option(
+        "--policies",
+        type=Policies(),
+        default=",".join(POLICIES),
+        show_default=True,
+        help="Which to compare.",
+    ),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(1, 100_000),
+        default=32,
+        show_default=True,
+        help="Of static and dynamic batching.",
+    ),
+    click.option(
+        "--max-wait-seconds",
+        type=click.FloatRange(0, 1e9),
+        default=0.05,
+        show_default=True,
+        help="Dynamic: a batch starts once its oldest waited so long.",
+    ),
+    click.option(
+        "--buckets",
+        type=Counts(),
+        help="Static, dynamic and --padding: pad prompts to "
+        "these lengths, a batch from one bucket.",
+    ),
+    click.option(
+        "--prefill-share",
+        type=_share(above=True, below=True),
+        default=0.8,
+        show_default=True,
+        help="Hybrid: share of the time for prompts while answers wait too.",
+    ),
+    click.option(
+        "--queue-limit",
+        type=click.IntRange(1, 10_000_000),
+        default=256,
+        show_default=True,
+        help="Back-pressure: most requests that may wait.",
+    ),
+    click.option(
+        "--reject-share",
+        type=_share(above=True),
+        default=0.8,
+        show_default=True,
+        help="Back-pressure: reject over this share of the limit.",
+    ),
+    click.option(
+        "--retry-seconds",
+        type=_ABOVE_0,
+        default=0.5,
+        show_default=True,
+        help="Back-pressure: a rejected client tries again so much later.",
+    ),
+    click.option("--timeout-seconds", type=_ABOVE_0, help="Clients give up so long after arrival."),
+    click.option(
+        "--cancel-ratio",
+        type=_share(),
+        default=0.0,
+        show_default=True,
+        help="Share of clients that cancel of themselves.",
+    ),
+    click.option(
+        "--cancel-after-seconds",
+        type=_ABOVE_0,
+        default=1.0,
+        show_default=True,
+        help="Mean time after which those do (exponential).",
+    ),
+    click.option(
+        "--free-given-up/--keep-given-up",
+        default=True,
+        show_default=True,
+        help="Whether the server stops working for who gave up.",
+    ),
+    click.option(
+        "--slo-p99-seconds",
+        type=_ABOVE_0,
+        help="Limit on the p99 end-to-end time, for "
+        "the knee and the goodput (default: --knee-factor).",
+    ),
+    click.option(
+        "--knee-factor",
+        type=click.FloatRange(1, 1e6),
+        default=3.0,
+        show_default=True,
+        help="That limit as a multiple of the p99 of requests served alone.",
+    ),
+)
+OWN = frozenset(
+    (
+        "requests_file",
+        "prompt_tokens",
+        "prompt_cv",
+        "generation_tokens",
+        "generation_cv",
+        "mix_size",
+        "seed",
+        "rates",
+        "concurrency",
+        "duration_seconds",
+        "policies",
+        "batch_size",
+        "max_wait_seconds",
+        "buckets",
+        "prefill_share",
+        "queue_limit",
+        "reject_share",
+        "retry_seconds",
+        "timeout_seconds",
+        "cancel_ratio",
+        "cancel_after_seconds",
+        "free_given_up",
+        "slo_p99_seconds",
+        "knee_factor",
+    )
+)
+
+
+def compare_options(command: Command) -> Command:
+    """Requests, loads and the policies' settings."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

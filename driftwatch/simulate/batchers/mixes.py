@@ -1,0 +1,94 @@
+"""What is offered at each load: the same requests in the same order, only closer together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.simulate.requests import NEVER, Requests, make_requests
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """Lengths in their order, cycled where more are needed.
+
+    Attributes:
+        prompt_tokens: of each request.
+        generation_tokens: of each request.
+        seed: of the arrivals and of who gives up.
+        cancel_ratio: share of clients that give up of themselves, 0 … 1.
+        cancel_after_seconds: mean time (exponential) after which those do.
+    """
+
+    prompt_tokens: Integers
+    generation_tokens: Integers
+    seed: int = 0
+    cancel_ratio: float = 0.0
+    cancel_after_seconds: float = 1.0
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: no lengths, lengths below 1, a ratio outside 0 … 1, a mean not positive.
+        """
+        if len(self.prompt_tokens) == 0:
+            raise ValueError("no requests")
+        if min(self.prompt_tokens.min(), self.generation_tokens.min()) < 1:
+            raise ValueError("lengths must be at least 1 token")
+        if not 0.0 <= self.cancel_ratio <= 1.0:
+            raise ValueError(f"cancel_ratio must lie between 0 and 1, not {self.cancel_ratio}")
+        if not 0.0 < self.cancel_after_seconds < np.inf:
+            after = self.cancel_after_seconds
+            raise ValueError(f"cancel_after_seconds must be positive, not {after}")
+
+    def at_rate(self, requests_per_second: float, count: int) -> Requests:
+        """``count`` requests with Poisson arrivals; gaps scale with the rate, nothing else changes.
+
+        Raises:
+            ValueError: the rate is not positive, or the mix cannot be.
+        """
+        if not 0.0 < requests_per_second < np.inf:
+            raise ValueError(f"a rate must be positive, not {requests_per_second}")
+        gaps = np.random.default_rng((self.seed, 1)).exponential(size=count)
+        return self.at(np.cumsum(gaps) / requests_per_second)
+
+    def at_once(self, count: int) -> Requests:
+        """``count`` requests that are all there from the start."""
+        return self.at(np.zeros(count))
+
+    def at(self, arrival_seconds: Floats) -> Requests:
+        """The mix at given times (sorted)."""
+        self.check()
+        count = len(arrival_seconds)
+        rng = np.random.default_rng((self.seed, 2))
+        gives_up = rng.random(count) < self.cancel_ratio
+        after = rng.exponential(self.cancel_after_seconds, count)
+        return make_requests(
+            arrival_seconds,
+            np.resize(self.prompt_tokens, count),
+            np.resize(self.generation_tokens, count),
+            cancel_seconds=np.where(gives_up, arrival_seconds + after, NEVER),
+        )
+
+
+def lognormal_lengths(
+    mean_tokens: float, cv: float, count: int, seed: int | tuple[int, ...]
+) -> Integers:
+    """Log-normal lengths in tokens, whole and at least 1, with this mean and sd / mean.
+
+    Raises:
+        ValueError: a mean below 1, a negative cv.
+    """
+    if not 1.0 <= mean_tokens < np.inf or not 0.0 <= cv < np.inf:
+        raise ValueError(f"mean must be at least 1 token and cv not negative: {mean_tokens}, {cv}")
+    spread = np.log1p(cv * cv)
+    drawn = np.random.default_rng(seed).lognormal(
+        np.log(mean_tokens) - spread / 2, np.sqrt(spread), count
+    )
+    return np.maximum(1, np.rint(drawn)).astype(np.int64)
