@@ -7,6 +7,7 @@ file is, is decided by its first bytes, never by its name.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import shutil
@@ -156,15 +157,24 @@ def _csv_chunk(
     read = {"has_header": False, "separator": separator, "encoding": "utf8-lossy"}
     try:
         frame = pl.read_csv(block, schema=schema, **read)  # type: ignore[arg-type]
-    except pl.exceptions.ComputeError:
-        for offset, text in enumerate(block.decode("utf-8", "replace").splitlines()):
-            fields = text.count(separator) + 1 if '"' not in text else 0
-            if fields > len(header):
-                problems.add(line + offset, f"{fields} fields, the header has {len(header)}")
-        frame = pl.read_csv(block, schema=schema, truncate_ragged_lines=True, **read)  # type: ignore[arg-type]
+    except pl.exceptions.PolarsError:  # too many fields somewhere, or too few in the first line
+        frame = _field_by_field(line, block, header, separator, problems)
     lines = np.arange(line, line + frame.height, dtype=np.int64)
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
     return Chunk(lines, frame) if not blank.any() else Chunk(lines[~blank], frame.filter(~blank))
+
+
+def _field_by_field(
+    line: int, block: bytes, header: list[str], separator: str, problems: Problems
+) -> pl.DataFrame:
+    rows: list[list[str | None]] = []
+    for offset, text in enumerate(block.decode("utf-8", "replace").rstrip("\n").split("\n")):
+        fields = next(csv.reader([text.rstrip("\r")], delimiter=separator), [])
+        if len(fields) > len(header):
+            problems.add(line + offset, f"{len(fields)} fields, the header has {len(header)}")
+        wanted = [field or None for field in fields[: len(header)]]
+        rows.append(wanted + [None] * (len(header) - len(wanted)))
+    return pl.DataFrame(rows, schema=dict.fromkeys(header, pl.String), orient="row")
 
 
 def _open_quote(block: bytes) -> int | None:
@@ -175,12 +185,12 @@ def _open_quote(block: bytes) -> int | None:
     return None
 
 
-def _parquet(path: Path, stream: BinaryIO) -> Iterator[Chunk]:
+def _parquet(path: Path, stream: io.BufferedReader) -> Iterator[Chunk]:
     """Typed columns, some row groups at a time."""
-    # a gzipped Parquet file cannot be sought in: it is unpacked beside, not into memory
+    # Parquet is read from its end: out of gzip or a pipe it is put into a file first, not memory
     with contextlib.ExitStack() as stack:
         source = path
-        if path.open("rb").read(4) != _PARQUET:
+        if isinstance(stream.raw, gzip.GzipFile) or not stream.seekable():
             beside = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".parquet"))
             shutil.copyfileobj(stream, beside)
             beside.flush()

@@ -245,7 +245,7 @@ def _bent(share: Floats, room: Integers, target: int) -> Integers:
         middle = (low + high) / 2
         total = float((room * share ** np.exp(middle)).sum())
         low, high = (middle, high) if total > target else (low, middle)
-    parts = np.minimum(np.rint(room * share ** np.exp(high)).astype(np.int64), room)
+    parts: Integers = np.minimum(np.rint(room * share ** np.exp(high)).astype(np.int64), room)
     while (short := target - int(parts.sum())) != 0:
         open_ones = np.flatnonzero(parts < room) if short > 0 else np.flatnonzero(parts > 0)
         some = open_ones[: abs(short)]

@@ -1,0 +1,265 @@
+"""Request logs in any format, and everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftwatch.errors import WorkloadError
+from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
+from driftwatch.simulate.workload import chunks, read_requests, read_workload
+
+ROWS = pl.DataFrame(
+    {
+        "arrival_seconds": [0.0, 0.1 + 0.2, 0.30000000000000004, 17.25],
+        "prompt_tokens": [374, 396, 879, 1],
+        "generation_tokens": [44, 1, 55, 2_000_000],
+        "priority": [0, -3, 5, 0],
+        "prefix_group": [None, 2, 2, -1],
+        "shared_prefix_tokens": [0, 64, 10_000, 0],
+        "cached_tokens": [None, 32, 0, -1],
+        "cancel_seconds": [None, 1.5, None, 17.25],
+    }
+)
+
+
+def written(folder: Path, kind: str, frame: pl.DataFrame = ROWS) -> Path:
+    """The frame as a file whose name says nothing."""
+    path = folder / f"log_{kind}"
+    plain = kind.removesuffix("_gz")
+    if plain == "csv":
+        frame.write_csv(path)
+    elif plain == "semicolon":
+        frame.write_csv(path, separator=";", line_terminator="\r\n", include_bom=True)
+    elif plain == "jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_parquet(path)
+    if kind.endswith("_gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    return path
+
+
+KINDS = ("csv", "csv_gz", "semicolon", "jsonl", "jsonl_gz", "parquet", "parquet_gz")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_same_numbers_to_the_last_bit(kind: str, tmp_path: Path) -> None:
+    found = read_requests(written(tmp_path, kind))
+    assert found.arrival_seconds.tolist() == ROWS["arrival_seconds"].to_list()
+    assert found.prompt_tokens.tolist() == [374, 396, 879, 1]
+    assert found.generation_tokens.tolist() == [44, 1, 55, 2_000_000]
+    assert found.priority.tolist() == [0, -3, 5, 0]
+    assert found.prefix_group.tolist() == [NO_GROUP, 2, 2, NO_GROUP]
+    # the group's text is longer than the prompt that begins with it
+    assert found.shared_prefix_tokens.tolist() == [0, 64, 879, 0]
+    assert found.cached_tokens.tolist() == [LOOK_UP, 32, 0, LOOK_UP]
+    assert found.cancel_seconds.tolist() == [np.inf, 1.5, np.inf, 17.25]
+    assert found.prompt_tokens.dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_reads_only_so_many(kind: str, tmp_path: Path) -> None:
+    assert read_requests(written(tmp_path, kind), limit=2).prompt_tokens.tolist() == [374, 396]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_columns_that_are_not_used_are_named(kind: str, tmp_path: Path) -> None:
+    frame = ROWS.with_columns(user=pl.lit("ana, of it"), tenant=pl.lit(3))
+    (note,) = read_workload(written(tmp_path, kind, frame)).notes
+    assert note == "columns not used: user, tenant"
+
+
+def test_an_optional_column_may_begin_late_in_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "BLOCK_BYTES", 100)
+    row = '{"arrival_seconds": %d, "prompt_tokens": 5, "generation_tokens": 6%s}\n'
+    path = tmp_path / "late.jsonl"
+    text = "".join(row % (at, ', "priority": 7' if at > 5 else "") for at in range(9))
+    path.write_text(text)
+    assert read_requests(path).priority.tolist() == [0] * 6 + [7] * 3
+
+
+def said(path: Path) -> list[str]:
+    with pytest.raises(WorkloadError) as caught:
+        read_workload(path)
+    return [text.removeprefix(str(path)) for text in caught.value.problems]
+
+
+HEAD = "arrival_seconds,prompt_tokens,generation_tokens"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{HEAD}\n0,5,5\n-1,5,5\n", ":3: arrival_seconds is -1: must not be negative"),
+        (f"{HEAD}\n2,5,5\n1,5,5\n", ":3: arrival_seconds 1.0 is before the row above (2.0)"),
+        (f"{HEAD}\nnan,5,5\n", ":2: arrival_seconds is nan, no number"),
+        (f"{HEAD}\ninf,5,5\n", ":2: arrival_seconds is infinite"),
+        (f"{HEAD}\nsoon,5,5\n", ":2: arrival_seconds is soon, no number"),
+        (f"{HEAD}\n0,0,5\n", ":2: prompt_tokens is 0: at least 1"),
+        (f"{HEAD}\n0,5,2.5\n", ":2: generation_tokens is 2.5, not a whole number"),
+        (f"{HEAD}\n0,5,99999999999\n", ":2: generation_tokens is 99999999999: at most 2,147,"),
+        (f"{HEAD}\n0,,5\n", ":2: no prompt_tokens"),
+        (f"{HEAD}\n0,5\n", ":2: no generation_tokens"),
+        (f"{HEAD}\n0,5,5,5\n", ":2: 4 fields, the header has 3"),
+        (f'{HEAD}\n0,5,"5\n1,2,3\n', ":2: a quote that does not end on its line"),
+        (f"{HEAD},cancel_seconds\n4,5,5,3\n", ":2: cancel_seconds 3.0 is before arrival_seconds"),
+        (f"{HEAD},cached_tokens\n4,5,5,5\n", ":2: cached_tokens 5 of 5 prompt_tokens: the last"),
+        (f"{HEAD},shared_prefix_tokens\n4,5,5,5\n", ":2: shared_prefix_tokens 5 without a prefix"),
+        (f"{HEAD},prefix_group\n4,5,5,5\n", ": prefix_group without a column shared_prefix"),
+        (f"{HEAD},{HEAD}\n", ":1: column 'arrival_seconds', 'generation_tokens', 'prompt_"),
+        ("", ": the file is empty"),
+        ("\n\n", ": the file is empty"),
+        (f"{HEAD}\n", ": no request in it"),
+        ('[{"arrival_seconds": 0}]', ": a JSON array; one object a line (JSONL) is read"),
+        ("arrival,prompt_tokens,generation_tokens\n0,1,1\n", ": no column arrival_seconds (there"),
+    ],
+)
+def test_what_cannot_be_is_named_with_its_line(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    (found,) = said(path)
+    assert found.startswith(problem)
+
+
+GOOD = '{"arrival_seconds": 1, "prompt_tokens": 5, "generation_tokens": 6}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"arrival_seconds": 1, "prompt_tokens": 5', ":2: no JSON: "),
+        ("7", ":2: no JSON object"),
+        (GOOD.replace("5", "true"), ":2: prompt_tokens is true, no number"),
+        (GOOD.replace("5", '"5"'), ':2: prompt_tokens is "5", no number'),
+        (GOOD.replace("5", "[5]"), ":2: prompt_tokens is [5], no number"),
+        (GOOD.replace("5", "null"), ":2: no prompt_tokens"),
+        (GOOD.replace("5", "5.5"), ":2: prompt_tokens is 5.5, not a whole number"),
+        (GOOD.replace("5", "18446744073709551617"), ":2: prompt_tokens is 1.844674407370955"),
+        (GOOD.replace('"prompt_tokens": 5, ', ""), ":2: no prompt_tokens"),
+        (GOOD.replace("1", "NaN"), ":2: no JSON: "),
+    ],
+)
+def test_a_bad_line_of_json_is_named(line: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{GOOD}{line.strip()}\n\n{GOOD}")
+    (found,) = said(path)
+    assert found.startswith(problem)
+    assert read_requests_of_good_lines(path) == [5, 5]
+
+
+def read_requests_of_good_lines(path: Path) -> list[int]:
+    """The other lines are in order: blank ones are none, and numbers keep counting."""
+    lines = path.read_text().splitlines()
+    path.write_text(f"{lines[0]}\n\n{lines[3]}\n")
+    return [int(one) for one in read_requests(path).prompt_tokens]
+
+
+def test_parquet_names_rows_and_types(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    ROWS.with_columns(prompt_tokens=pl.Series([5, 0, 5, 5])).write_parquet(path)
+    assert said(path) == [":row 2: prompt_tokens is 0: at least 1"]
+    ROWS.with_columns(prompt_tokens=pl.Series([[5]] * 4)).write_parquet(path)
+    assert said(path)[0].startswith(":row 1: prompt_tokens is ")
+    path.write_bytes(path.read_bytes()[:-40])
+    assert said(path)[0].startswith(": no whole Parquet file (")
+
+
+def test_all_problems_at_once_the_first_twenty_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "BLOCK_BYTES", 4096)
+    path = tmp_path / "log.csv"
+    path.write_text(f"{HEAD}\n" + "".join(f"{at},5,{-(at % 2)}\n" for at in range(5000)))
+    found = said(path)
+    assert len(found) == 21
+    assert found[0] == ":2: generation_tokens is 0: at least 1"
+    assert found[1] == ":3: generation_tokens is -1: at least 1"
+    assert found[19].startswith(":21: ")
+    assert found[20] == ": and 4,980 more"
+
+
+def test_several_problems_of_one_line_all_stand_there(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{HEAD}\n-1,x,0\n0,1,1\n")
+    assert len(said(path)) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "crc", "garbage"])
+def test_damaged_gzip(damage: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "csv_gz", pl.concat([ROWS.head(1)] * 5000))
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "crc":
+        data[-6] ^= 0xFF
+    else:
+        data[len(data) // 2 : len(data) // 2 + 40] = b"\xff" * 40
+    path.write_bytes(data)
+    (found,) = said(path)
+    assert found.startswith(": the gzip data are cut off or damaged")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path: None, ": No such file or directory"),
+        (lambda path: path.mkdir(), ": Is a directory"),
+        (lambda path: path.write_bytes(b"x" * (chunks.MAX_LINE_BYTES + 9)), ":1: no line end in"),
+        (lambda path: path.write_bytes(b"\x00\xff\xfe" * 99), ": no column arrival_seconds"),
+    ],
+)
+def test_no_table_at_all(make: Callable[[Path], object], problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    make(path)
+    (found,) = said(path)
+    assert found.startswith(problem)
+
+
+def test_a_column_of_nearly_the_right_name_is_suggested(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("arrival_second,prompt_tokens,generation_tokens\n0,1,1\n")
+    with pytest.raises(WorkloadError) as caught:
+        read_workload(path)
+    assert str(caught.value.help_text).startswith("rename arrival_second for arrival_seconds")
+
+
+numbers = st.floats(0, 1e9, allow_nan=False) | st.integers(-5, 5).map(float)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(numbers, numbers, st.integers(-1, 9)), min_size=1, max_size=30))
+def test_a_file_is_read_whole_or_every_bad_line_is_told(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, int]]
+) -> None:
+    """The check of a plain loop, whatever the format and wherever the blocks end."""
+    bad, last = set[int](), -np.inf
+    for line, (arrival, prompt, generation) in enumerate(rows, start=2):
+        if arrival < 0 or arrival < last or generation < 1:
+            bad.add(line)
+        if prompt < 1 or prompt != int(prompt) or prompt > 2**31 - 1:
+            bad.add(line)
+        # a refused time says nothing of the order of the next
+        last = arrival if arrival >= 0 else -np.inf
+    frame = pl.DataFrame(rows, schema=HEAD.split(","), orient="row")
+    folder = tmp_path_factory.mktemp("any")
+    for kind, shift in (("csv", 0), ("jsonl", 1)):
+        path = written(folder, kind, frame)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(chunks, "BLOCK_BYTES", 64)
+            if not bad:
+                found = read_requests(path)
+                assert found.arrival_seconds.tolist() == frame["arrival_seconds"].to_list()
+                continue
+            lines = {int(text.split(":")[1]) + shift for text in said(path) if "more" not in text}
+            assert lines == set(sorted(bad)[: len(lines)])
+            assert len(lines) == len(bad) or len(said(path)) == 21
