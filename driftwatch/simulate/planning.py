@@ -1,0 +1,186 @@
+"""Capacity arithmetic of one server: what fits its memory together, and how fast it then is.
+
+Closed forms only; :mod:`driftwatch.simulate.planning_replay` replays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.simulate.hardware import Model
+from driftwatch.simulate.kv_cache import MemoryPlan, held_tokens
+from driftwatch.simulate.step_time import StepTime
+
+Integers = npt.NDArray[np.int64]
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """Lengths of the requests, one entry a request.
+
+    Attributes:
+        prompt_tokens: at least 1 each.
+        generation_tokens: at least 1 each.
+    """
+
+    prompt_tokens: Integers
+    generation_tokens: Integers
+
+    @property
+    def prompt_mean(self) -> float:
+        """Tokens."""
+        return float(self.prompt_tokens.mean())
+
+    @property
+    def generation_mean(self) -> float:
+        """Tokens."""
+        return float(self.generation_tokens.mean())
+
+    @property
+    def longest(self) -> int:
+        """Prompt and generation of the longest request."""
+        return int((self.prompt_tokens + self.generation_tokens).max())
+
+    @property
+    def context_mean(self) -> float:
+        """Tokens of context of a request that runs, seen at a random moment.
+
+        Those that generate long are seen longer: E[PG]/E[G] + E[G²]/(2·E[G]).
+        """
+        prompt = self.prompt_tokens.astype(np.float64)
+        made = self.generation_tokens.astype(np.float64)
+        return float((prompt * made).mean() / made.mean() + (made**2).mean() / (2 * made.mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """How many sequences the KV cache holds together, under four assumptions.
+
+    Attributes:
+        running: as a running server has them, each at its own point of its generation.
+        mean_full: every one a request of mean length at its end.
+        longest_full: every one the longest of the mix, at its end: no preemption can happen.
+        reserved: without paging, each reserving max_model_len.
+        resident_tokens: KV tokens of a running sequence, half a block's waste included.
+        reserved_unused_ratio: of a reservation of max_model_len, what a running one leaves unused.
+    """
+
+    running: int
+    mean_full: int
+    longest_full: int
+    reserved: int
+    resident_tokens: float
+    reserved_unused_ratio: float
+
+
+def fits_together(plan: MemoryPlan, model: Model, mix: Mix, max_model_len: int) -> Fits:
+    """The ceilings of the batch that the memory sets."""
+    block, tokens = plan.block_size, plan.kv_tokens
+
+    def whole(length: float) -> float:
+        return math.ceil(held_tokens(model, length) / block) * block
+
+    mean = mix.prompt_mean + mix.generation_mean
+    resident = held_tokens(model, mix.context_mean) + block / 2
+    return Fits(
+        running=int(tokens / resident),
+        mean_full=int(tokens / whole(mean)),
+        longest_full=int(tokens / whole(mix.longest)),
+        reserved=int(tokens / whole(max_model_len)),
+        resident_tokens=resident,
+        reserved_unused_ratio=max(0.0, 1 - resident / whole(max_model_len)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpeed:
+    """A server that keeps ``batch`` requests running.
+
+    Attributes:
+        batch: requests that run together.
+        tokens_per_second: generated, all together.
+        itl_seconds: mean time between two tokens of a request, with the prompts that such a
+            server computes in between.
+        decode_only_seconds: of a step without prompts.
+        kv_bytes: of one GPU.
+        fits: the KV cache holds them.
+    """
+
+    batch: int
+    tokens_per_second: float
+    itl_seconds: float
+    decode_only_seconds: float
+    kv_bytes: float
+    fits: bool
+
+    @property
+    def tokens_per_second_per_user(self) -> float:
+        """Of one request."""
+        return 1 / self.itl_seconds
+
+
+def batch_speed(
+    batch: int,
+    law_of: Callable[[int], StepTime],
+    mix: Mix,
+    model: Model,
+    plan: MemoryPlan,
+    fits: Fits,
+) -> BatchSpeed:
+    """Throughput and latency of a steady batch.
+
+    Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many prompts
+    of E[P] tokens are computed.
+
+    Args:
+        batch: requests that run together.
+        law_of: batch → its step-time law.
+        mix: lengths.
+        model: shapes.
+        plan: memory.
+        fits: what it holds.
+    """
+    law = law_of(batch)
+    context = held_tokens(model, mix.context_mean)
+    alone = law.seconds(0, batch, round(batch * context))
+    prompts = batch * mix.prompt_mean / mix.generation_mean
+    step = alone + law.c1_seconds_per_prefill_token * prompts
+    return BatchSpeed(
+        batch,
+        batch / step,
+        step,
+        alone,
+        batch * fits.resident_tokens * plan.kv_per_token,
+        batch <= fits.running,
+    )
+
+
+def largest_batch(meets: Callable[[int], bool], most: int) -> int:
+    """The largest batch up to ``most`` that meets a target which growing batches miss; 0: none."""
+    if most < 1 or not meets(1):
+        return 0
+    low, high = 1, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return low
+
+
+def shown_batches(ceiling: int, most: int) -> Sequence[int]:
+    """Powers of two up to ``most`` and the first above the ceiling, and the ceiling itself."""
+    found = {b for b in BATCHES if b <= min(most, max(1, 2 * ceiling))}
+    if 1 <= ceiling <= most:
+        found.add(ceiling)
+    return sorted(found)
+
+
+def cache_bytes(model: Model, plan: MemoryPlan, tokens: float) -> float:
+    """KV bytes of one sequence of so many tokens on one GPU, without block rounding."""
+    return held_tokens(model, tokens) * plan.kv_per_token

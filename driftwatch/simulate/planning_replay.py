@@ -1,0 +1,166 @@
+"""What closed forms cannot say: presets and a request rate replayed through the scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+
+# claims.md; max_num_seqs, max_num_batched_tokens
+PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
+_WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One configuration under one demand; None = nothing finished to measure it on.
+
+    Attributes:
+        requests: that arrived after the warm-up.
+        finished: of them.
+        generation_tokens_per_second: over the whole replay.
+        queue_seconds_mean: arrival to first scheduled.
+        ttft_seconds_mean: to the first token.
+        ttft_seconds_p95: to the first token.
+        tpot_seconds_mean: time per output token after the first.
+        tpot_seconds_p95: time per output token after the first.
+        e2e_seconds_mean: to the last token.
+        preemptions: a finished request.
+        in_target_ratio: share that meets every target given; None without a target.
+    """
+
+    requests: int
+    finished: int
+    generation_tokens_per_second: float | None
+    queue_seconds_mean: float | None
+    ttft_seconds_mean: float | None
+    ttft_seconds_p95: float | None
+    tpot_seconds_mean: float | None
+    tpot_seconds_p95: float | None
+    e2e_seconds_mean: float | None
+    preemptions: float | None
+    in_target_ratio: float | None
+
+
+def replay(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    *,
+    ttft_seconds: float | None = None,
+    tpot_seconds: float | None = None,
+) -> Replayed:
+    """Replay requests at their own times.
+
+    Args:
+        requests: sorted by arrival.
+        configuration: the scheduler's settings.
+        law: step time.
+        ttft_seconds: target.
+        tpot_seconds: target.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings or a request can never fit.
+    """
+    from driftwatch.simulate.engine import simulate
+
+    rows = simulate(requests, configuration, law).requests
+    counted = rows.slice(int(len(rows) * _WARM_UP_SHARE))
+    done = counted.filter(pl.col("status") == "finished")
+    if done.is_empty():
+        return Replayed(len(counted), 0, *(None,) * 9)
+    ttft = done["ttft_seconds"].to_numpy()
+    e2e = done["e2e_seconds"].to_numpy()
+    more = np.maximum(done["generated_tokens"].to_numpy() - 1, 1)
+    tpot = (e2e - ttft) / more
+    several = done["generated_tokens"].to_numpy() > 1
+    whole = rows.filter(pl.col("status") == "finished")
+    first = float(whole["arrival_seconds"].to_numpy().min())
+    last = float(whole["end_seconds"].to_numpy().max())
+    met = np.ones(len(done), dtype=bool)
+    if ttft_seconds is not None:
+        met &= ttft <= ttft_seconds
+    if tpot_seconds is not None:
+        met &= ~several | (tpot <= tpot_seconds)
+    aimed = ttft_seconds is not None or tpot_seconds is not None
+    return Replayed(
+        len(counted),
+        len(done),
+        float(whole["generated_tokens"].sum()) / (last - first),
+        float(done["queue_seconds"].to_numpy().mean()),
+        float(ttft.mean()),
+        float(np.quantile(ttft, 0.95)),
+        float(tpot[several].mean()) if several.any() else None,
+        float(np.quantile(tpot[several], 0.95)) if several.any() else None,
+        float(e2e.mean()),
+        float(done["preemptions"].to_numpy().mean()),
+        float(met.sum()) / len(counted) if aimed else None,
+    )
+
+
+def capacity_per_second(
+    requests: Requests, configuration: SchedulerConfiguration, law: StepTime
+) -> float | None:
+    """Requests a second of a saturated server: all offered at once, the middle of the completions.
+
+    The tenth that ends first and the fifth that ends last are left out: there the batch is not
+    full. None: too few requests.
+    """
+    from driftwatch.simulate.engine import simulate
+
+    at_once = replace(requests, arrival_seconds=np.zeros(len(requests)))
+    rows = simulate(at_once, configuration, law).requests
+    ends = np.sort(rows.filter(pl.col("status") == "finished")["end_seconds"].to_numpy())
+    low, high = int(0.1 * len(ends)), int(0.8 * len(ends))
+    if high - low < 10 or ends[high] <= ends[low]:
+        return None
+    return float((high - low) / (ends[high] - ends[low]))
+
+
+@dataclass(frozen=True, slots=True)
+class SingleQueue:
+    """The M/M/1 queue: one server, exponential times (Kleinrock, "Queueing Systems" I, 3.2).
+
+    Attributes:
+        utilisation_ratio: ρ = rate · service.
+        service_seconds: mean.
+        wait_seconds: ρ / (1 − ρ) · service; None where ρ ≥ 1: there is no steady state.
+    """
+
+    utilisation_ratio: float
+    service_seconds: float
+    wait_seconds: float | None
+
+    @property
+    def time_seconds(self) -> float | None:
+        """In the system: service / (1 − ρ)."""
+        return None if self.wait_seconds is None else self.wait_seconds + self.service_seconds
+
+
+def single_queue(rate_per_second: float, service_seconds: float) -> SingleQueue:
+    """The M/M/1 queue of a rate and a mean service time.
+
+    >>> [round(single_queue(rate, 1.0).wait_seconds, 9) for rate in (0.8, 0.95)]
+    [4.0, 19.0]
+    """
+    ratio = rate_per_second * service_seconds
+    wait = ratio / (1 - ratio) * service_seconds if ratio < 1 else None
+    return SingleQueue(ratio, service_seconds, wait)
+
+
+def paced(requests: Requests, rate_per_second: float, rng: np.random.Generator) -> Requests:
+    """The same requests in the same order as a Poisson stream of this rate."""
+    gaps = rng.exponential(1 / rate_per_second, len(requests))
+    return replace(
+        requests,
+        arrival_seconds=np.cumsum(gaps),
+        cancel_seconds=np.full(len(requests), np.inf),
+    )
