@@ -1,0 +1,225 @@
+"""Two weeks of production traffic by client, sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from driftwatch.errors import WorkloadError
+from driftwatch.simulate.workload.servegen import CV_CAP, ServeGen
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+@pytest.fixture(scope="module")
+def recording(shared_data: Path) -> ServeGen:
+    folder = shared_data / "servegen"
+    return ServeGen(folder / "m-small_rates.parquet", folder / "m-small_lengths.parquet")
+
+
+@pytest.fixture(scope="module")
+def rates(shared_data: Path) -> pl.DataFrame:
+    return pl.read_parquet(shared_data / "servegen" / "m-small_rates.parquet")
+
+
+def test_clients_without_lengths_are_dropped_and_said(recording: ServeGen) -> None:
+    assert sorted(recording.dropped) == [1, 5, 8, 11, 38]
+    assert sum(recording.dropped.values()) == pytest.approx(0.57, abs=0.005)
+    assert not set(recording.dropped) & set(recording.clients)
+    assert any("1, 5, 8, 11, 38 (56.8 % of" in note for note in recording.notes())
+
+
+def test_windows_without_data_are_not_silence(recording: ServeGen) -> None:
+    assert len(recording.missing) == 37
+    assert not len(recording.missing_windows(0, 7 * DAY))
+    lacking = float(recording.missing[1])
+    span = (lacking - 600, lacking + 600)
+    (note,) = [one for one in recording.notes(*span) if "without data" in one]
+    assert "not what happened" in note
+    assert not any("without data" in one for one in recording.notes(0, DAY))
+
+    def sent(fill: bool) -> np.ndarray:
+        rng = np.random.default_rng(1)
+        found = recording.requests(*span, rng, scale=0.1, fill_missing=fill)
+        return np.histogram(found.arrival_seconds, [0, 600, 1200])[0]
+
+    assert sent(False)[1] == 0
+    before, filled = sent(True)
+    assert filled == pytest.approx(before, rel=0.02)
+
+
+def test_each_window_has_its_recorded_rate(recording: ServeGen, rates: pl.DataFrame) -> None:
+    """A day at a tenth: each ten minutes as recorded, to the rounding of each client's count."""
+    found = recording.requests(DAY, 2 * DAY, np.random.default_rng(4), scale=0.1)
+    sent = np.histogram(found.arrival_seconds, np.arange(0, DAY + 1, 600))[0]
+    expected = (
+        rates.filter(
+            pl.col("client").is_in(list(recording.clients)),
+            pl.col("start_seconds").is_between(DAY, 2 * DAY, closed="left"),
+        )
+        .group_by("start_seconds")
+        .agg(pl.col("requests_per_second").sum() * 60)
+        .sort("start_seconds")["requests_per_second"]
+        .to_numpy()
+    )
+    # some 30 clients, each rounded up or down by chance: sd at most sqrt(30) / 2
+    assert np.abs(sent - expected).max() < 5 * np.sqrt(30) / 2
+    assert (np.diff(found.arrival_seconds) >= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["prompt", "generation"])
+def test_lengths_follow_the_recorded_distribution(
+    kind: str, recording: ServeGen, shared_data: Path
+) -> None:
+    """One client for six hours, against its own table."""
+    client, start = 39, 6 * HOUR
+    table = pl.read_parquet(shared_data / "servegen" / "m-small_lengths.parquet").filter(
+        pl.col("client") == client, pl.col("start_seconds") == start, pl.col("kind") == kind
+    )
+    tokens = np.maximum(table["tokens"].to_numpy().astype(float), 1)
+    chance = table["probability"].to_numpy().astype(float)
+    chance /= chance.sum()
+    found = recording.requests(start, 2 * start, np.random.default_rng(8), clients=[client])
+    lengths = found.prompt_tokens if kind == "prompt" else found.generation_tokens
+    assert len(lengths) > 5000
+    mean = tokens @ chance
+    error = np.sqrt((tokens - mean) ** 2 @ chance / len(lengths))
+    assert lengths.mean() == pytest.approx(mean, abs=4 * error)
+    order = np.argsort(tokens)
+    edges = np.unique(tokens[order][np.searchsorted(np.cumsum(chance[order]), [0.1, 0.5, 0.9])])
+    for edge in edges:
+        share = chance[tokens <= edge].sum()
+        spread = 4 * np.sqrt(share * (1 - share) / len(lengths)) + 1e-9
+        assert (lengths <= edge).mean() == pytest.approx(share, abs=spread)
+
+
+def test_bursts_are_as_bursty_as_recorded_up_to_the_cap(
+    recording: ServeGen, rates: pl.DataFrame
+) -> None:
+    """The windows of the clients with the most requests: the CV of their gaps comes back."""
+    busy = rates.filter(
+        pl.col("client").is_in(list(recording.clients)),
+        pl.col("requests_per_second") > 20,
+        pl.col("start_seconds") < 3 * DAY,
+        pl.col("arrival_cv") < 4,
+    ).sort("client", "start_seconds")
+    ratios = []
+    for client, start, _, cv in busy.gather_every(max(1, busy.height // 60)).iter_rows():
+        found = recording.requests(start, start + 600, np.random.default_rng(6), clients=[client])
+        gaps = np.diff(found.arrival_seconds)
+        ratios.append(gaps.std() / gaps.mean() / cv)
+    assert len(ratios) >= 50
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.02)
+    assert np.quantile(ratios, [0.05, 0.95]) == pytest.approx([1.0, 1.0], abs=0.15)
+    assert recording._cv.max() == CV_CAP < rates["arrival_cv"].max()
+
+
+def test_the_same_seed_gives_the_same_requests(recording: ServeGen) -> None:
+    one, other = (
+        recording.requests(0, HOUR, np.random.default_rng(9), scale=0.01) for _ in range(2)
+    )
+    assert one.arrival_seconds.tobytes() == other.arrival_seconds.tobytes()
+    assert one.prompt_tokens.tobytes() == other.prompt_tokens.tobytes()
+    third = recording.requests(0, HOUR, np.random.default_rng(10), scale=0.01)
+    assert one.arrival_seconds.tobytes() != third.arrival_seconds.tobytes()
+
+
+def test_spans_and_clients_that_are_not_there(recording: ServeGen) -> None:
+    rng = np.random.default_rng(0)
+    for span in ((-600, 0), (5, 5), (13 * DAY, 15 * DAY)):
+        with pytest.raises(ValueError, match="no span of the recording"):
+            recording.requests(*span, rng)
+    with pytest.raises(ValueError, match="no lengths for client 5, 99"):
+        recording.requests(0, HOUR, rng, clients=[99, 2, 5])
+    with pytest.raises(ValueError, match="scale"):
+        recording.requests(0, HOUR, rng, scale=-1.0)
+
+
+RATES = pl.DataFrame(
+    {
+        "client": [3, 3],
+        "start_seconds": [0, 600],
+        "requests_per_second": [1.0, 2.0],
+        "arrival_cv": [1.0, 50.0],
+    }
+)
+LENGTHS = pl.DataFrame(
+    {
+        "client": [3, 3, 3],
+        "start_seconds": [21600, 21600, 21600],
+        "kind": ["prompt", "prompt", "generation"],
+        "tokens": [10, 20, 0],
+        "probability": [0.25, 0.75, 1.0],
+    }
+)
+
+
+def small(folder: Path, rates: pl.DataFrame = RATES, lengths: pl.DataFrame = LENGTHS) -> ServeGen:
+    rates.write_parquet(folder / "rates.parquet")
+    lengths.write_parquet(folder / "lengths.parquet")
+    return ServeGen(folder / "rates.parquet", folder / "lengths.parquet")
+
+
+def test_the_nearest_lengths_stand_in_where_an_epoch_has_none(tmp_path: Path) -> None:
+    found = small(tmp_path).requests(0, 1200, np.random.default_rng(0))
+    assert len(found) == 1800
+    assert (found.prompt_tokens == 10).mean() == pytest.approx(0.25, abs=0.05)
+    assert set(found.generation_tokens.tolist()) == {1}  # a length of 0 was one token at least
+
+
+@pytest.mark.parametrize(
+    ("rates", "lengths", "problem"),
+    [
+        (RATES.drop("arrival_cv"), LENGTHS, "rates.parquet: no column arrival_cv"),
+        (RATES, LENGTHS.drop("kind"), "lengths.parquet: no column kind"),
+        (
+            RATES.with_columns(requests_per_second=pl.Series([1.0, -1.0])),
+            LENGTHS,
+            "rates.parquet:row 2: requests_per_second negative or endless",
+        ),
+        (
+            RATES.with_columns(arrival_cv=pl.Series([0.0, float("nan")])),
+            LENGTHS,
+            "rates.parquet:row 1 and 1 more rows: arrival_cv not above 0",
+        ),
+        (
+            RATES.with_columns(start_seconds=pl.Series([7, 600])),
+            LENGTHS,
+            "rates.parquet:row 1: a window that does not start on ten minutes",
+        ),
+        (
+            RATES.with_columns(start_seconds=0),
+            LENGTHS,
+            "rates.parquet:row 1 and 1 more rows: a client's window twice",
+        ),
+        (
+            RATES,
+            LENGTHS.with_columns(probability=pl.Series([0.5, 1.5, 1.0])),
+            "lengths.parquet:row 2: probability outside 0…1",
+        ),
+        (
+            RATES,
+            LENGTHS.with_columns(kind=pl.lit("promt")),
+            "lengths.parquet:row 1 and 2 more rows: kind is not prompt or generation",
+        ),
+        (RATES.with_columns(client=pl.lit(4)), LENGTHS, "no client of "),
+        (RATES.head(0), LENGTHS, "rates.parquet: no rows"),
+    ],
+)
+def test_broken_tables(
+    rates: pl.DataFrame, lengths: pl.DataFrame, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        small(tmp_path, rates, lengths)
+    assert any(problem in text for text in caught.value.problems)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"nowhere\.parquet"):
+        ServeGen(tmp_path / "nowhere.parquet", tmp_path / "either.parquet")
+    (tmp_path / "text.parquet").write_text("no Parquet")
+    with pytest.raises(WorkloadError, match="no Parquet file"):
+        ServeGen(tmp_path / "text.parquet", tmp_path / "either.parquet")
