@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import click
+
+from driftwatch.cli.demo_scenario import FORMATS
+from driftwatch.cli.options import Duration
+from driftwatch.errors import UsageError
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -22,11 +28,134 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
 
 @click.command(name="demo")
 @click.option("--fast", is_flag=True, help="Do not pause between the minutes.")
-def command(fast: bool) -> None:
-    """Play a recorded server, minute by minute, and show the page on-call gets."""
+@click.option(
+    "--scenario",
+    metavar="NAME",
+    help="Simulated servers with known truth instead: a name of --list, or a file.yaml.",
+)
+@click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Of the scenario's randomness (default: its own)."
+)
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the scenario's scrapes, truth and configuration here.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="With --write: text, Parquet (default), or for promtool.",
+)
+@click.option("--live", is_flag=True, help="Serve the scenario's pages over HTTP until Ctrl-C.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.01, max=10_000),
+    help="With --live: seconds of the scenario in a second (default: 10).",
+)
+@click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
+)
+def command(
+    fast: bool,
+    scenario: str | None,
+    listed: bool,
+    seed: int | None,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    speed: float | None,
+    length: timedelta | None,
+    jobs: int | None,
+) -> None:
+    """Play a recorded server, minute by minute, and show the page on-call gets.
+
+    With --scenario, make simulated servers to which something known happens, run driftwatch over
+    their pages, and print what was injected beside what driftwatch said.
+    """
+    given = seed is not None or jobs is not None or folder is not None or live
+    _check(scenario, listed, given, folder, form, live, speed, length)
+    if listed:
+        from driftwatch.cli.demo_scenario import list_scenarios
+
+        list_scenarios()
+    elif scenario is None:
+        if seed is not None or jobs is not None:
+            raise UsageError(
+                "--seed and --jobs need --scenario", help_text="driftwatch demo --list"
+            )
+        _play_recorded(fast)
+    else:
+        _run_scenario(scenario, fast, seed, folder, form, live, speed, length, jobs)
+
+
+def _check(
+    scenario: str | None,
+    listed: bool,
+    given: bool,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    speed: float | None,
+    length: timedelta | None,
+) -> None:
+    """Refuse options that say nothing together.
+
+    Raises:
+        UsageError: with every one of them.
+    """
+    wrong = []
+    if scenario is None and given:
+        wrong.append("--seed, --jobs, --write and --live need --scenario")
+    if listed and scenario is not None:
+        wrong.append("give --list or --scenario, not both")
+    if folder is not None and live:
+        wrong.append("give --write or --live, not both")
+    if form is not None and folder is None:
+        wrong.append("--format needs --write")
+    if not live and (speed is not None or length is not None):
+        wrong.append("--speed and --for need --live")
+    if wrong:
+        raise UsageError("; ".join(wrong), help_text="driftwatch demo --list")
+
+
+def _run_scenario(
+    name: str,
+    fast: bool,
+    seed: int | None,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    speed: float | None,
+    length: timedelta | None,
+    jobs: int | None,
+) -> None:
+    from driftwatch.cli.demo_scenario import play_scenario, processes, write_scenario
+    from driftwatch.testing.fleet.scenario_file import scenario_named
+
+    found = scenario_named(name)
+    seed = found.seed if seed is None else seed
+    jobs = processes() if jobs is None else jobs
+    if folder is not None:
+        write_scenario(found, seed, folder, form or "compact", jobs)
+    elif live:
+        from driftwatch.cli.demo_live import serve_scenario
+
+        seconds = None if length is None else length.total_seconds()
+        serve_scenario(found, seed, speed=speed or 10.0, for_seconds=seconds)
+    else:
+        pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
+        play_scenario(found, seed, jobs=jobs, pause=pause)
+
+
+def _play_recorded(fast: bool) -> None:
+    """The recorded server."""
     import textwrap
     import time
-    from datetime import timedelta
 
     from driftwatch.cli.options import plan_from
     from driftwatch.collect.recording import RecordingSource

@@ -104,7 +104,7 @@ def test_rates_season_and_changes() -> None:
             ],
         },
     )
-    by_hour = [[r for r in pool_requests(changed, h * HOUR, (h + 1) * HOUR)] for h in range(4)]
+    by_hour = [pool_requests(changed, h * HOUR, (h + 1) * HOUR) for h in range(4)]
     counts = [sum(len(r) for r in one) for one in by_hour]
     assert [c / (8 * HOUR) for c in counts] == pytest.approx([1, 2, 1, 1], rel=0.05)
     prompts = [np.concatenate([r.prompt_tokens for r in one]).mean() for one in by_hour]

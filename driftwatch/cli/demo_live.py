@@ -1,0 +1,56 @@
+"""``driftwatch demo --scenario NAME --live``: its servers over HTTP, until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.options import Progress
+
+if TYPE_CHECKING:
+    from driftwatch.testing.fleet.scenario import Scenario
+
+_BEFORE_SECONDS = 120.0  # of real time, before the first thing happens
+
+
+def serve_scenario(
+    scenario: Scenario, seed: int, *, speed: float, for_seconds: float | None
+) -> None:
+    """Serve the pages; print their addresses and how to watch them.
+
+    Args:
+        scenario: what to serve.
+        seed: all randomness comes from it.
+        speed: scenario seconds per second.
+        for_seconds: end after so many seconds; None = at Ctrl-C.
+    """
+    import time
+
+    from driftwatch.cli.logs import until_signal
+    from driftwatch.testing.fleet.generate import generate
+    from driftwatch.testing.fleet.live import Clock, LiveFleet
+    from driftwatch.testing.fleet.naming import seconds_of
+
+    first = min((effect.at for effect in scenario.truth.effects), default=0.0)
+    progress = Progress("making")
+    chunks = []
+    for chunk in generate(scenario, seed, pages=True):
+        chunks.append(chunk)
+        progress(chunk.number + 1, scenario.servers)
+    progress.close()
+    begin = max(0.0, first - _BEFORE_SECONDS * speed)
+    clock = Clock(time.monotonic, seconds_of(scenario)[0] + begin, speed)
+    with LiveFleet(scenario, chunks, clock) as fleet:
+        del chunks
+        for name, url in fleet.urls.items():
+            click.echo(f"{name}\t{url}")
+        for name, url in fleet.gpu_urls.items():
+            click.echo(f"{name}\t{url}")
+        click.echo(
+            f"from {begin / 60:.3g} min of the scenario on, {speed:g} times as fast; "
+            f"something happens after {(first - begin) / speed / 60:.3g} min",
+            err=True,
+        )
+        click.echo(f"next: driftwatch watch {' '.join(fleet.urls.values())}", err=True)
+        until_signal(for_seconds)

@@ -1,0 +1,223 @@
+"""``driftwatch demo --scenario``: a scenario with known truth, and what driftwatch says of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import Progress
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.service.explain import Window
+    from driftwatch.testing.fleet.scenario import Effect, Scenario
+
+FORMATS = ("recording", "compact", "openmetrics")
+_SHOWN = 3  # pages in full
+
+
+def list_scenarios() -> None:
+    """Name, what happens, what should be found; piped: tab-separated, a row each."""
+    from driftwatch.testing.fleet.scenario_file import shipped_scenarios
+
+    for scenario in shipped_scenarios():
+        expected = "; ".join(_expected(e) for e in scenario.truth.effects) or "nobody is told"
+        title = f"{scenario.title} (long)" if scenario.long else scenario.title
+        if not sys.stdout.isatty():
+            click.echo("\t".join((scenario.name, title, expected)))
+            continue
+        click.echo(_plain(f"{scenario.name:18} {title}"))
+        for line in textwrap.wrap(f"expected: {expected}", 80 - 21):
+            click.echo(_plain(f"{'':21}{line}"))
+
+
+def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs: int) -> None:
+    """The scenario's scrapes, truth and configuration into a new folder.
+
+    Raises:
+        UsageError: the folder is there and not empty, or cannot be made.
+    """
+    from driftwatch.testing.fleet.generate import generate, generate_compact
+    from driftwatch.testing.fleet.truth import CONFIGURATION, write_truth
+    from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
+    from driftwatch.testing.fleet.write_recording import write_recording
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder}: not empty", help_text="name a folder that is not there")
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror or error}") from error
+    progress = Progress("making")
+    try:
+        if form == "compact":
+            generate_compact(scenario, seed, folder, jobs=jobs, progress=progress)
+            recording = "."
+        else:
+            chunks = generate(scenario, seed, pages=True)
+            write = write_recording if form == "recording" else write_openmetrics
+            recording = write(scenario, chunks, folder).name
+    finally:
+        progress.close()
+    write_truth(scenario, seed, folder, recording)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
+    if form == "openmetrics":
+        click.echo(f"next: promtool tsdb create-blocks-from openmetrics {folder / recording} DATA")
+        return
+    words = f"-c {folder / CONFIGURATION}"
+    if (baseline := _baseline(scenario)) is not None:
+        words += f" --baseline {_iso(baseline.start)}..{_iso(baseline.end)}"
+    click.echo(f"next: driftwatch replay {folder} {words}")
+
+
+def play_scenario(scenario: Scenario, seed: int, *, jobs: int, pause: float) -> None:
+    """Make it, run driftwatch over it, print what was injected beside what was said."""
+    from driftwatch.cli.options import plan_from
+    from driftwatch.collect.recordings import open_recording
+    from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.service.replay import replay
+    from driftwatch.testing.fleet.generate import generate_compact
+    from driftwatch.testing.fleet.told import Said, said_by
+    from driftwatch.testing.fleet.truth import CONFIGURATION, write_truth
+
+    _print_story(scenario, seed)
+    sender = StdoutSender(mark=True, stored=False)
+    said: list[Said] = []
+    with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
+        folder = Path(name)
+        making, reading = Progress("making"), Progress("replaying")
+        generate_compact(scenario, seed, folder, jobs=jobs, progress=making)
+        making.close()
+        write_truth(scenario, seed, folder, ".")
+        plan = plan_from(folder / CONFIGURATION)
+        source = open_recording(folder)
+        span = source.span()
+        whole = (span[1] - span[0]).total_seconds()
+
+        def told(now: datetime) -> None:
+            reading((now - span[0]).total_seconds(), whole)
+
+        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=told):
+            for transition in outcome.transitions:
+                page = transition.incident.page
+                if page is None or transition.event != "firing":
+                    continue
+                said.append(said_by(page))
+                if len(said) <= _SHOWN:
+                    click.echo("-" * 80)
+                    sender.send(page)
+                    _pause(pause)
+        reading.close()
+        source.close()
+    if len(said) > _SHOWN:
+        click.echo(f"and {len(said) - _SHOWN} more")
+    click.echo("-" * 80)
+    for line in _verdict(scenario, said, {rule.alert for rule in plan.enabled}):
+        click.echo(_plain(line))
+    again = f"driftwatch demo --scenario {scenario.name} --seed {seed} --write DIR"
+    click.echo(f"next:    {again}")
+
+
+def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterator[str]:
+    """Injected beside said."""
+    from driftwatch.testing.fleet.told import judged
+
+    *effects, rest = judged(scenario, said, rules)
+    for effect, lines in zip(scenario.truth.effects, effects, strict=True):
+        yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
+        for line in lines:
+            yield f"  {line.word:8} {line.text}"
+        if not lines:
+            yield "  nobody need be told of it"
+    if rest and scenario.truth.effects:
+        yield "besides"
+    for line in rest:
+        yield f"  {line.word:8} {line.text}"
+    if not rest and not scenario.truth.effects:
+        yield "  nothing was said"
+
+
+def _print_story(scenario: Scenario, seed: int) -> None:
+    pool = scenario.pool
+    click.echo(_plain(f"{scenario.name}: {scenario.title}"))
+    servers = f"{scenario.servers} simulated servers" if scenario.servers > 1 else "1 server"
+    hours = scenario.duration / 3600.0
+    text = (
+        f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
+        f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
+    )
+    click.echo(_plain(textwrap.fill(text, 80)))
+    for effect in scenario.truth.effects:
+        click.echo(_plain(f"  injected  {_happened(scenario, effect)}"))
+        click.echo(_plain(f"  expected  {_expected(effect)}"))
+    if not scenario.truth.effects:
+        click.echo("  injected  nothing\n  expected  nobody is told")
+
+
+def _happened(scenario: Scenario, effect: Effect) -> str:
+    from driftwatch.testing.fleet.truth import window_of
+
+    first, last = window_of(scenario, effect)
+    until = "" if effect.until is None else f" to {last:%H:%M}"
+    who = "every server" if not effect.replicas else f"{len(effect.replicas)} of them"
+    return f"{first:%a %H:%M}{until} UTC: {effect.what} ({who})"
+
+
+def _expected(effect: Effect) -> str:
+    """What a perfect driftwatch would say."""
+    said = [
+        f"{severity} {', '.join(names)}"
+        for severity, names in (
+            ("page", effect.pages),
+            ("ticket", effect.tickets),
+            ("notice", effect.notices),
+        )
+        if names
+    ]
+    if not said:
+        return "nobody is told"
+    if effect.leaf is not None:
+        said.append(f"leaf {effect.leaf}")
+    said.append(f"change {effect.knob}" if effect.knob else "no setting helps")
+    return "; ".join(said)
+
+
+def _baseline(scenario: Scenario) -> Window | None:
+    from driftwatch.service.explain import Window
+
+    said = scenario.truth.baseline
+    if said is None:
+        return None
+    start = scenario.start
+    return Window(start + timedelta(seconds=said.at), start + timedelta(seconds=said.until))
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def _pause(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)
+
+
+def _plain(text: str) -> str:
+    from driftwatch.notify.layout import spell
+    from driftwatch.notify.stdout import needs_ascii
+
+    return spell(text, needs_ascii(sys.stdout))
+
+
+def processes() -> int:
+    """As many as there are cores for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,147 @@
+"""What driftwatch said of a scenario beside what was injected; nothing is made to look better."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from driftwatch.testing.fleet.scenario import Effect, Scenario
+from driftwatch.testing.fleet.truth import instances_of, window_of
+
+_SEVERITIES = ("page", "ticket", "notice")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One incident that fired, as its page tells it.
+
+    Attributes:
+        at: end of the minute that decided it.
+        alert: name of the rule.
+        severity: page, ticket or notice.
+        instance: the server; None for a pool's.
+        leaf: where its diagnosis ended, None without one.
+        knob: the setting it advises to change, None where it advises none.
+    """
+
+    at: datetime
+    alert: str
+    severity: str
+    instance: str | None
+    leaf: str | None
+    knob: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One expectation and what came of it.
+
+    Attributes:
+        word: ``FOUND``, ``PARTLY``, ``MISSED``, ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``.
+        text: what of.
+    """
+
+    word: str
+    text: str
+
+
+def said_by(page: Mapping[str, Any]) -> Said:
+    """The firing page (docs/page.schema.json) of an incident."""
+    change = page["recommendation"] or {}
+    return Said(
+        at=datetime.fromisoformat(page["times"]["evaluated_at"]),
+        alert=page["alert"],
+        severity=page["severity"],
+        instance=page["target"].get("instance"),
+        leaf=(page["diagnosis"] or {}).get("leaf"),
+        knob=change.get("knob") if change.get("action") == "change" else None,
+    )
+
+
+def judged(scenario: Scenario, said: Sequence[Said], rules: Collection[str]) -> list[list[Line]]:
+    """For each effect its lines, and at the end those of what belongs to none.
+
+    Args:
+        scenario: what was injected.
+        said: every incident that fired.
+        rules: alert names of the enabled rules.
+    """
+    found = [_effect(scenario, effect, said, rules) for effect in scenario.truth.effects]
+    covered = {
+        number
+        for number, one in enumerate(said)
+        for effect in scenario.truth.effects
+        if one.alert in _expected(effect)[one.severity] and _belongs(scenario, effect, one)
+    }
+    extra = [one for number, one in enumerate(said) if number not in covered]
+    lines = [
+        Line("EXTRA", f"{one.severity} {one.alert} at {one.at:%H:%M} UTC, {_who(one)}")
+        for one in extra
+    ]
+    if not lines and not any(any(_expected(e).values()) for e in scenario.truth.effects):
+        lines = [Line("QUIET", "nobody was told, and nobody should have been")]
+    return [*found, lines]
+
+
+def _expected(effect: Effect) -> dict[str, tuple[str, ...]]:
+    return dict(zip(_SEVERITIES, (effect.pages, effect.tickets, effect.notices), strict=True))
+
+
+def _belongs(scenario: Scenario, effect: Effect, one: Said) -> bool:
+    first, last = window_of(scenario, effect)
+    in_time = first <= one.at <= last + timedelta(seconds=effect.grace)
+    return in_time and (one.instance is None or one.instance in instances_of(scenario, effect))
+
+
+def _effect(
+    scenario: Scenario, effect: Effect, said: Sequence[Said], rules: Collection[str]
+) -> list[Line]:
+    own = [one for one in said if _belongs(scenario, effect, one)]
+    start, _ = window_of(scenario, effect)
+    servers = len(instances_of(scenario, effect))
+    lines = []
+    for severity, names in _expected(effect).items():
+        for name in names:
+            fired = [one for one in own if (one.alert, one.severity) == (name, severity)]
+            lines.append(_rule(f"{severity} {name}", fired, start, servers, name in rules))
+    speaking = [
+        one for one in own if one.alert in {n for e in _expected(effect).values() for n in e}
+    ]
+    diagnosed = [one.leaf for one in speaking if one.leaf is not None]
+    if effect.leaf is not None and any(_expected(effect).values()):
+        lines.append(_same("leaf", effect.leaf, diagnosed))
+    if effect.knob is not None:
+        lines.append(_same("advice", effect.knob, [o.knob for o in speaking if o.knob is not None]))
+    elif any(one.knob for one in own):
+        knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
+        lines.append(Line("OTHER", f"advice: none helps; driftwatch said {knobs}"))
+    return lines
+
+
+def _rule(what: str, fired: Sequence[Said], start: datetime, servers: int, known: bool) -> Line:
+    if not fired:
+        return Line("MISSED", what if known else f"{what}: no such rule in this release")
+    delay = min(one.at for one in fired) - start
+    who = {one.instance for one in fired}
+    whole = None in who or len(who) >= servers
+    share = "the pool" if None in who else f"{len(who)} of {servers} servers"
+    minutes = delay.total_seconds() / 60.0
+    return Line("FOUND" if whole else "PARTLY", f"{what} after {minutes:.3g} min, {share}")
+
+
+def _same(what: str, expected: str, said: Iterable[str]) -> Line:
+    found = list(said)
+    if not found:
+        return Line("MISSED", f"{what} {expected}: driftwatch said none")
+    right = sum(one == expected for one in found)
+    if right == len(found):
+        return Line("FOUND", f"{what} {expected}")
+    others = ", ".join(sorted(set(found) - {expected}))
+    word = "PARTLY" if right else "OTHER"
+    return Line(word, f"{what} {expected}: {right} of {len(found)} times, else {others}")
+
+
+def _who(one: Said) -> str:
+    return one.instance or "the pool"
