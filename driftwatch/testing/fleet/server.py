@@ -116,7 +116,8 @@ class Server:
     def info_labels(self, engine: int) -> dict[str, str]:
         """Labels of one engine's cache_config_info.
 
-        vLLM's block count and size of the KV cache include its null block.
+        Block count and size of the KV cache include vLLM's null block. With several engines
+        num_gpu_blocks is that of all of them together and the other two of one (recorded).
         """
         found = dict(self.style.info_labels)
         blocks, size = self.configuration.num_gpu_blocks, self.configuration.block_size
@@ -126,7 +127,7 @@ class Server:
         found |= {
             "block_size": str(size),
             "enable_prefix_caching": str(self.configuration.enable_prefix_caching),
-            "num_gpu_blocks": str(blocks),
+            "num_gpu_blocks": str(blocks * self.engines),
         }
         if self.style.version == V0_32.version:
             found |= {

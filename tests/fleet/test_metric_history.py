@@ -1,0 +1,238 @@
+"""Histories against vLLM's own way of booking, and their two renderings against each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from booked_by_hand import (
+    CONFIGURATION,
+    BookedServer,
+    outcome,
+    request_frame,
+    run,
+    scrape_rows,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.exposition import STATS_DISABLED, PageParser
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.testing.fleet.families_old import V0, V0_8
+from driftwatch.testing.fleet.metric_history import MetricHistory
+from driftwatch.testing.fleet.server import Server
+
+EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def server(**more: object) -> Server:
+    return Server("host:8000", "m", CONFIGURATION, **more)  # type: ignore[arg-type]
+
+
+def vllm_lines(page: str) -> list[str]:
+    """Without what says when it was made, and without what is not the logger's."""
+    return [
+        line
+        for line in page.splitlines()
+        if "vllm:" in line and "_created" not in line and "cache_config_info" not in line
+    ]
+
+
+def parsed(history: MetricHistory) -> pl.DataFrame:
+    """The scrapes as driftwatch's parser reads their text."""
+    batch = PageParser().batch()
+    for answer in history.answers():
+        if answer.status == 200:
+            batch.add(history.server.instance, answer.time, answer.body.encode())
+        else:
+            batch.fail(history.server.instance, answer.time, f"no answer: {answer.body}")
+    found = batch.finish()
+    assert not [p for p in found.problems if p.reason != STATS_DISABLED]
+    return found.frame
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    every=st.sampled_from([0.7, 5.0]),
+    max_tokens=st.sampled_from([None, 12]),
+    custom=st.booleans(),
+)
+def test_a_page_is_what_vllm_books_one_by_one(
+    seed: int, every: float, max_tokens: int | None, custom: bool
+) -> None:
+    buckets = {"request_latency": (0.5, 2.0, 9.0), "time_to_first_token_seconds": (0.2, 1.0)}
+    s = server(client_max_tokens=max_tokens, custom_histogram_buckets=buckets if custom else {})
+    done = run(seed)
+    end = done.steps[-1].end
+    times = np.arange(every, end + every, every)
+    history = MetricHistory(s, EPOCH)
+    middle = float(times[len(times) // 2])  # told in two parts, cut between requests' tokens
+    history.add(outcome(done, s, times[times <= middle], -1.0, middle))
+    assert len(history) <= np.sum(times <= middle)
+    history.add(outcome(done, s, times[times > middle], middle, np.inf))
+    history.finish()
+    assert len(history) == len(times)
+
+    booked = BookedServer(s)
+    told = iter(done.steps)
+    step = next(told, None)
+    rejected = list(done.rejected)
+    for number, time in enumerate(times):
+        while step is not None and step.end <= time:
+            booked.record(step)
+            step = next(told, None)
+        while rejected and rejected[0][0] <= time:
+            rejected.pop(0)
+            booked.reject("max_num_queued_reqs")
+        assert vllm_lines(history.page(number)) == vllm_lines(booked.page())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"style": V0_8}, {"style": V0}, {"api_servers": 2}, {"client_max_tokens": 5}],
+    ids=["0.32", "0.8", "V0", "two api servers", "max_tokens"],
+)
+def test_the_text_is_read_as_the_frame(more: dict[str, object]) -> None:
+    s = server(**more)
+    done = run(7)
+    history = MetricHistory(s, EPOCH)
+    history.add(outcome(done, s, np.arange(1.0, 40.0, 1.5), -1.0, np.inf))
+    frame = history.scrape_frame()
+    assert frame["ok"].all()
+    assert_frame_equal(parsed(history), frame)
+
+
+def test_several_engines_a_restart_and_stats_switched_off() -> None:
+    first = server(engines=2)
+    history = MetricHistory(first, EPOCH)
+    runs = [run(1), run(2)]
+    times = np.arange(1.0, 15.0)
+    for engine, done in enumerate(runs):
+        history.add(outcome(done, first, times, -1.0, np.inf), engine)
+    history.fail([15.0, 16.0])
+    shorter = SchedulerConfiguration(
+        max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
+    )
+    second = Server(
+        "host:8000", "m", shorter, engines=2, custom_histogram_buckets={"request_tokens": (9, 99)}
+    )
+    history.restart(second, 16.5)
+    for engine, done in enumerate(runs):
+        later = outcome(done, second, times, -1.0, np.inf)
+        later.scrapes = later.scrapes.with_columns(pl.col("time_seconds") + 17.0)
+        moved = [name for name in later.requests.columns if name.endswith("_seconds")]
+        later.requests = later.requests.with_columns(pl.col(moved) + 17.0)
+        history.add(later, engine)
+    frame = history.scrape_frame()
+    assert_frame_equal(parsed(history), frame)
+    one = frame.filter(pl.col("engine") == "1")
+    assert one["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
+    assert one["cache_config"].drop_nulls().n_unique() == 2
+    started = one["process_start_time_seconds"].drop_nulls()
+    assert started[-1] - started[0] == 16.5 + 60.0
+    generated = one["generation_tokens_total"].drop_nulls().to_list()
+    assert generated[14] == generated[0] < generated[13]
+    assert one["prompt_tokens_edges"][-1].to_list() == [9.0, 99.0, np.inf]
+    history.drop()
+    history.restart(Server("host:8000", "m", shorter, engines=2, log_stats=False), 40.0)
+    third = outcome(runs[0], second, times, -1.0, np.inf)
+    for engine in range(2):
+        history.add(third, engine)
+    off = history.scrape_frame()
+    assert off["reason"].unique().to_list() == [STATS_DISABLED]
+    assert off["engine"].unique().sort().to_list() == ["0", "1"]
+    assert not any("vllm:" in answer.body for answer in history.answers())
+
+
+def test_a_first_token_is_booked_though_its_request_has_not_ended() -> None:
+    s = server()
+    done = run(3)
+    slow = max((r for r in done.requests if r.token_times), key=lambda r: len(r.token_times))
+    cut = slow.token_times[0] + 0.01
+    times = np.array([slow.token_times[0] - 1e-6, cut])
+    history = MetricHistory(s, EPOCH)
+    history.add(outcome(done, s, times, -1.0, cut))
+    assert len(history) < 2  # the second waits for the request to be told
+    with pytest.raises(ValueError, match=r"first tokens before .* were not told"):
+        history.finish()
+    history.add(outcome(done, s, np.zeros(0), cut, np.inf))
+    frame = history.scrape_frame()
+    assert frame["ttft_seconds_count"].to_list() == [
+        sum(bool(r.token_times) and r.token_times[0] <= time for r in done.requests)
+        for time in times
+    ]
+    assert slow.end is not None and slow.end > cut
+    assert frame["e2e_seconds_count"][-1] < frame["ttft_seconds_count"][-1]
+
+
+def test_requests_and_counters_that_contradict_each_other_are_refused() -> None:
+    s = server()
+    done = run(4)
+    rows = scrape_rows(done, s, np.array([5.0, 10.0]))
+    assert rows is not None
+    fewer = rows.with_columns(pl.col("generation_tokens") - 5)
+    history = MetricHistory(s, EPOCH)
+    with pytest.raises(ValueError, match="more requests have a first token"):
+        history.add(SimpleNamespace(requests=request_frame(done.requests), scrapes=fewer))
+    other = rows.with_columns(pl.lit([0, 1]).alias("itl_seconds_buckets"))
+    with pytest.raises(ValueError, match="itl_seconds was booked with other edges"):
+        MetricHistory(s, EPOCH).add(SimpleNamespace(requests=request_frame([]), scrapes=other))
+
+
+def test_several_api_servers_count_a_step_once_each() -> None:
+    """24 requests of 200 tokens, 16 at a time: about 400 steps, counted 800 times (recorded)."""
+    s = server(api_servers=2)
+    steps, outputs = 400, 4800
+    edges = s.iteration_tokens_edges
+    rows = scrape_rows(run(5), s, np.array([1.0, 30.0]))
+    assert rows is not None
+    told = rows.tail(1).with_columns(
+        steps_observed=pl.lit(steps),
+        generation_tokens=pl.lit(outputs),
+        itl_seconds_count=pl.lit(outputs),
+        iteration_tokens_sum=pl.lit(6240.0),
+        iteration_tokens_buckets=pl.lit([0, 200] + [400] * (len(edges) - 1)),
+    )
+    history = MetricHistory(s, EPOCH)
+    history.add(SimpleNamespace(requests=request_frame([]), scrapes=told))
+    frame = history.scrape_frame()
+    assert frame["several_api_servers"].all()
+    # 12 outputs a step on average: both have one in nearly every step
+    assert frame["iteration_tokens_count"][0] == pytest.approx(800, abs=1)
+    assert frame["iteration_tokens_sum"][0] == 6240.0
+    assert "_created" not in history.page(0)
+    assert "process_start" not in history.page(0)
+
+
+def test_old_versions_count_what_they_counted() -> None:
+    done = run(6)
+    frames = {}
+    for style in (V0_8, V0):
+        s = server(style=style)
+        history = MetricHistory(s, EPOCH)
+        history.add(outcome(done, s, np.array([20.0]), -1.0, np.inf))
+        frames[style.version] = (history.scrape_frame(), history.page(0))
+    new = MetricHistory(server(), EPOCH)
+    new.add(outcome(done, server(), np.array([20.0]), -1.0, np.inf))
+    today = new.scrape_frame()
+    old, page = frames["0.8"]
+    assert old["prefix_cache_hits_total"][0] == today["prefix_cache_hits_total"][0] / 16
+    cached = today["prompt_tokens_total"][0] - today["prompt_tokens_computed_total"][0]
+    assert cached > 0
+    assert old["iteration_tokens_sum"][0] == today["iteration_tokens_sum"][0] + cached
+    assert old["waiting_capacity_requests"].is_null().all()
+    assert old["itl_seconds_count"][0] == today["itl_seconds_count"][0] > 0
+    assert "vllm:gpu_cache_usage_perc{" in page
+    assert "vllm:kv_cache_usage_perc" not in page
+    oldest, page = frames["V0"]
+    assert 'engine="' not in page
+    assert "vllm:num_requests_swapped" in page
+    assert "_created" not in page
+    assert oldest["queue_seconds_count"].is_null().all()
+    assert oldest["prefix_cache_hits_total"].is_null().all()
+    assert oldest["finished_requests_total"][0] == today["finished_requests_total"][0]

@@ -1,0 +1,161 @@
+"""The pages of the fleet against those of a real vLLM 0.32: line for line, but for the numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.utils import floatToGoString
+
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.testing.fleet.exposition import FirstAnswers, page_template
+from driftwatch.testing.fleet.families import one_two_five
+from driftwatch.testing.fleet.server import Server
+
+STARTED = 1795224868.89
+
+# What differs, and why; everything else must be equal and in the same place.
+# A 4xx is a client's mistake (a prompt above max_model_len); the fleet makes none.
+NO_4XX = re.compile(r'status="4xx"')
+
+
+def told_configuration(page: str) -> SchedulerConfiguration:
+    """Of the recorded server, as its own page tells it; lengths from its edges."""
+    found = re.search(r"^vllm:cache_config_info\{(.*)\} 1\.0$", page, re.M)
+    assert found
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', found[1]))
+    size = int(labels["block_size"])
+    blocks = int(labels["kv_cache_size_tokens"]) // size
+    per_request = blocks / float(labels["kv_cache_max_concurrency"])
+    return SchedulerConfiguration(
+        max_num_seqs=64,
+        max_num_batched_tokens=1024,
+        num_gpu_blocks=blocks,
+        block_size=size,
+        max_model_len=int(per_request * size),
+    )
+
+
+def made_like(page: str, **more: object) -> list[str]:
+    configuration = SchedulerConfiguration(64, 1024, 8192, 32, 8192)
+    info = {}
+    if "vllm:" in page:
+        configuration = told_configuration(page)
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', page.split("vllm:cache_config_info{")[1]))
+        # how much memory it had and whether its block size was given by hand cannot be derived
+        info = {
+            name: labels[name] for name in ("kv_cache_memory_bytes", "user_specified_block_size")
+        }
+        if labels["num_gpu_blocks_override"] != "None":
+            info["num_gpu_blocks_override"] = labels["num_gpu_blocks_override"]
+    server = Server("h:8000", "tiny-llama", configuration, cache_config=info, **more)  # type: ignore[arg-type]
+    answered = "http_requests_total{" in page
+    template = page_template(server, STARTED, FirstAnswers(1795224910.4 if answered else None))
+    return lines(template.page([0.0] * len(template.slots)))
+
+
+def lines(page: str) -> list[str]:
+    """Every line; of samples the series only."""
+    return [line if line.startswith("#") else line.rpartition(" ")[0] for line in page.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("metrics_before_load.txt", {}),
+        ("metrics_during_load.txt", {}),
+        ("metrics_during_gen_drift.txt", {}),
+        ("metrics_after_main_run.txt", {}),
+        ("metrics_mfu_enabled_after_load.txt", {}),
+        ("metrics_dp2_api1_during.txt", {"engines": 2}),
+        ("metrics_dp2_api1_after.txt", {"engines": 2}),
+        ("metrics_api2_after.txt", {"api_servers": 2}),
+        ("metrics_disable_log_stats.txt", {"log_stats": False}),
+    ],
+)
+def test_same_lines_in_the_same_order(
+    shared_data: Path, name: str, more: dict[str, object]
+) -> None:
+    page = (shared_data / "vllm-0.32" / name).read_text()
+    theirs = [line for line in lines(page) if not NO_4XX.search(line)]
+    assert made_like(page, **more) == theirs
+
+
+def test_two_engines_and_two_api_servers_have_the_same_lines(shared_data: Path) -> None:
+    """The order of files on disk, which decides where gauges come, differed on that machine."""
+    page = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_text()
+    assert sorted(made_like(page, engines=2, api_servers=2)) == sorted(lines(page))
+
+
+@pytest.mark.parametrize(
+    ("name", "only_there"),
+    [
+        # --kv-cache-metrics, --enable-lora and what they add are not part of the fleet
+        ("metrics_after_kv_pressure_mfu_kvmetrics.txt", "vllm:kv_block_"),
+        ("metrics_lora_after.txt", "vllm:lora_requests_info"),
+    ],
+)
+def test_optional_families_are_all_that_is_missing(
+    shared_data: Path, name: str, only_there: str
+) -> None:
+    page = (shared_data / "vllm-0.32" / name).read_text()
+    theirs = [line for line in lines(page) if not NO_4XX.search(line)]
+    mine = made_like(page)
+    assert set(mine) <= set(theirs)
+    missing = set(theirs) - set(mine)
+    assert missing
+    assert all(only_there in line for line in missing)
+
+
+def test_numbers_are_written_as_the_recorded_ones(shared_data: Path) -> None:
+    """The recorded page's own numbers, filled in: the same bytes."""
+    page = (shared_data / "vllm-0.32" / "metrics_after_main_run.txt").read_text()
+    info = {"kv_cache_memory_bytes": "1073741824"}
+    server = Server("h:8000", "tiny-llama", told_configuration(page), cache_config=info)
+    template = page_template(server, STARTED, FirstAnswers(1795224910.4))
+    numbers = [float(x.rpartition(" ")[2]) for x in page.splitlines() if not x.startswith("#")]
+    assert template.page(numbers) == page
+
+
+def test_created_follows_the_start_of_the_process() -> None:
+    server = Server("h:1", "m", SchedulerConfiguration(8, 512, 600, 16, 4096))
+    template = page_template(server, STARTED, FirstAnswers())
+    made = [slot.constant for slot, text in zip(template.slots, template.series, strict=True)
+            if text.split("{")[0].endswith("_created") and text.startswith("vllm:")]  # fmt: skip
+    assert made == sorted(made)
+    assert STARTED + 25.0 < made[0] < made[-1] < STARTED + 25.1
+
+
+@pytest.mark.parametrize("style", ["0.8", "V0"])
+def test_old_pages_are_pages(style: str) -> None:
+    from driftwatch.testing.fleet.families_old import STYLES
+
+    server = Server("h:1", "m", SchedulerConfiguration(8, 512, 600, 16, 4096), style=STYLES[style])
+    template = page_template(server, STARTED, FirstAnswers(STARTED + 60.0))
+    page = template.page([0.0] * len(template.slots))
+    families = {f.name: f for f in text_string_to_metric_families(page)}
+    assert families["vllm:gpu_cache_usage_perc"].type == "gauge"
+    assert "vllm:kv_cache_usage_perc" not in families
+    edges = [
+        s.labels["le"] for s in families["vllm:request_prompt_tokens"].samples if "le" in s.labels
+    ]
+    assert edges == [*map(floatToGoString, one_two_five(4096)), "+Inf"]
+
+
+def test_a_server_that_cannot_be_is_refused_with_every_reason() -> None:
+    server = Server(
+        "h:1",
+        "m",
+        SchedulerConfiguration(8, 4),
+        engines=0,
+        custom_histogram_buckets={"nothing": (1.0,), "request_latency": (2.0, 1.0)},
+    )
+    with pytest.raises(ImpossibleConfiguration) as refused:
+        server.finite_edges()
+    assert len(refused.value.problems) == 6
+    text = str(refused.value)
+    for word in ("max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "engines", "nothing"):
+        assert word in text
