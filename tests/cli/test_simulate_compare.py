@@ -1,0 +1,166 @@
+"""``driftwatch simulate compare`` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from driftwatch.cli.main import cli
+from driftwatch.errors import DriftwatchError
+
+MIX = ("--prompt-tokens", "200", "--generation-tokens", "20")
+LAW = ("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64")
+SHORT = ("--duration-seconds", "20", "--rates", "5,20,60")
+
+
+def compare(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", "compare", *words])
+
+
+def document(*words: str) -> dict[str, Any]:
+    found = compare(*words, "--json")
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.output
+    answer: dict[str, Any] = json.loads(found.stdout)
+    assert answer["schema_version"] == 1
+    return answer
+
+
+@pytest.fixture(scope="module")
+def all_policies() -> dict[str, Any]:
+    return document(*MIX, *LAW, *SHORT)
+
+
+def test_every_policy_at_every_rate(all_policies: dict[str, Any]) -> None:
+    names = ["static", "dynamic", "continuous", "hybrid", "back-pressure"]
+    assert list(all_policies["policies"]) == names
+    for name, found in all_policies["policies"].items():
+        assert [p["requests_per_second"] for p in found["points"]] == [5.0, 20.0, 60.0]
+        for p in found["points"]:
+            latency = p["e2e"]
+            assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"]
+            assert p["ttft"]["p99"] <= latency["max"]
+            classic = name in ("static", "dynamic")
+            assert (p["batch_efficiency_ratio"] is not None) == classic
+            assert ("not defined for continuous" in p["batch_reason"]) == (not classic)
+
+
+def test_what_the_numbers_say(all_policies: dict[str, Any]) -> None:
+    policies = all_policies["policies"]
+    static, continuous = policies["static"], policies["continuous"]
+    assert continuous["capacity_requests_per_second"] > 2 * static["capacity_requests_per_second"]
+    # a small load is the worst case of a batch that waits until it is full
+    assert static["points"][0]["e2e"]["p50"] > static["points"][1]["e2e"]["p50"]
+    assert not static["points"][2]["keeps_up"]
+    last = all_policies["fits"][-1]
+    assert {"static", "dynamic"} <= set(last["fail"])
+    assert not {"static", "dynamic"} & set(last["best"])
+
+
+def test_the_finding_follows_the_knees(all_policies: dict[str, Any]) -> None:
+    for name, found in all_policies["policies"].items():
+        holds = found["knee"]["holds_at"]
+        if holds is not None:
+            assert re.search(rf"{name}\b", all_policies["finding"])
+            point = next(p for p in found["points"] if p["requests_per_second"] == holds)
+            assert point["keeps_up"]
+            assert point["e2e"]["p99"] <= all_policies["limit_e2e_p99_seconds"]
+
+
+def test_the_same_words_give_the_same_bytes(tmp_path: Path) -> None:
+    words = (*MIX, *LAW, "--duration-seconds", "5", "--rates", "10,40")
+    drawn = []
+    for name in ("a.svg", "b.svg"):
+        found = compare(*words, "--policies", "static,hybrid", "--plot", str(tmp_path / name))
+        assert found.exit_code == 0, found.output
+        drawn.append(((tmp_path / name).read_bytes(), found.stdout))
+    assert drawn[0] == drawn[1]
+    names = {"svg": "http://www.w3.org/2000/svg"}
+    picture = ET.fromstring(drawn[0][0])
+    said = picture.find("svg:title", names), picture.find("svg:desc", names)
+    assert said[0] is not None and said[1] is not None
+    assert "req/s" in (said[0].text or "")
+    assert "static: 10 req/s" in (said[1].text or "")
+
+
+def test_piped_rows_and_which_fits_when() -> None:
+    found = compare(*MIX, *LAW, *SHORT, "--policies", "dynamic,hybrid")
+    rows = [line.split("\t") for line in found.stdout.splitlines() if "\t" in line]
+    assert [row[:2] for row in rows] == [
+        [p, r] for p in ("dynamic", "hybrid") for r in ("5.0", "20.0", "60.0")
+    ]
+    assert {len(row) for row in rows} == {11}
+    assert "which fits when" in found.stdout
+
+
+def test_a_closed_loop_leaves_back_pressure_out_with_a_reason() -> None:
+    found = document(*MIX, *LAW, "--concurrency", "4", "--policies", "static,back-pressure")
+    (point,) = found["policies"]["back-pressure"]["points"]
+    assert "closed loop" in point["reason"]
+    assert found["policies"]["static"]["points"][0]["throughput_requests_per_second"] > 0
+
+
+def test_no_policy_that_keeps_up_is_no_verdict() -> None:
+    found = compare(*MIX, *LAW, "--rates", "400", "--policies", "static", "--duration-seconds", "5")
+    assert found.exit_code == 4
+    assert "none keeps up" in found.stdout
+
+
+def test_causes_multiply_to_the_whole_factor() -> None:
+    found = document(*MIX, *LAW, "--causes", "--duration-seconds", "20")["variants"]
+    rungs = [one for one in found if not one["name"].startswith("only")]
+    product = 1.0
+    for one in rungs[1:]:
+        product *= one["capacity_factor"]
+    whole = rungs[-1]["capacity_requests_per_second"] / rungs[0]["capacity_requests_per_second"]
+    assert product == pytest.approx(whole)
+    assert whole > 2
+
+
+def test_padding_of_given_lengths() -> None:
+    found = document(
+        "--padding", "--lengths", "64*2,128*2,256*2,512*2,1024*2", "--buckets", "128,512,1024"
+    )
+    assert found["without_buckets"]["waste_ratio"] == pytest.approx(0.6125)
+    assert found["with_buckets"]["waste_ratio"] == pytest.approx(320 / 2304)
+    told = compare("--padding", "--lengths", "10,1000,50").stdout
+    assert "10: 1 %, 1,000: 100 %, 50: 5 %" in told
+
+
+def test_padding_of_a_trace(shared_data: Path) -> None:
+    trace = str(shared_data / "traces/azure_2023_conv.csv.gz")
+    found = document("--padding", "--requests", trace, "--buckets", "512,1024,2048,4096")
+    assert found["lengths"] == 19366
+    assert 0 < found["with_buckets"]["waste_ratio"] < found["without_buckets"]["waste_ratio"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*LAW,), "which requests"),
+        ((*MIX,), "how long a step takes"),
+        ((*MIX, *LAW, "--rates", "5", "--concurrency", "2"), "exclude"),
+        ((*MIX, *LAW, "--rates", "0"), "above 0"),
+        ((*MIX, *LAW, "--policies", "magic"), "no policy magic"),
+        ((*MIX, *LAW, "--rates", "900000"), "at most"),
+        ((*MIX, *LAW, "--plot", "x.pdf"), ".svg or .png"),
+        ((*MIX, *LAW, "--lengths", "5"), "--padding"),
+        ((*MIX, *LAW, "--buckets", "9,8", "--rates", "5"), "rise"),
+        ((*MIX, *LAW, "--causes", "--rates", "5,6"), "one rate"),
+        ((*MIX, "--step-time", "0.01,0,0,0", "--max-num-seqs", "0"), "max-num-seqs"),
+        (("--requests", "x", *MIX, *LAW), "exclude"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(words: tuple[str, ...], said: str) -> None:
+    found = compare(*words)
+    error = found.exception
+    text = (
+        f"{error.message} {error.help_text}" if isinstance(error, DriftwatchError) else found.output
+    )
+    assert found.exit_code != 0
+    assert said in text
