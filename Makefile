@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check docs lock clean
+.PHONY: demo test check docs claims lock clean
 
 demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
@@ -23,6 +23,9 @@ check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	scripts/docs
 	scripts/dashboard
+
+claims: $(VENV)/.run
+	$(BIN)/python scripts/claims
 
 lock:
 	scripts/lock

@@ -1,0 +1,64 @@
+"""The book: its chapters in order, and the files that its commands read."""
+
+from __future__ import annotations
+
+import claims_batching
+import claims_care
+import claims_knobs
+import claims_planning
+import claims_signals
+from claims_book import Claim, RequestFile
+
+OPENING = """\
+# The folklore of batching, measured
+
+What teams read and repeat about batching in vLLM, and what came out when it was measured. This
+page is written by `make claims`, which runs every command shown: no figure is typed in. Change the
+code, and what does not hold any more shows as a difference.
+
+Two kinds of measurement stand here. Recorded ones read the run of a real vLLM 0.32 server that
+ships with driftwatch. Replayed ones go through the [simulator](simulator.md), which takes vLLM's
+scheduling decisions as vLLM does; the step times come from the roofline of a GPU's datasheet, so
+that factors between two settings mean more than absolute speeds.
+"""
+
+OUT_OF_SCOPE = """\
+Batches in training; other engines than vLLM (metrics are data, so that others can follow);
+pipelines of several models beyond watching each stage as a pool; model switching and serverless
+cold starts, which are seen as restarts; routing by predicted length, which the simulator could
+price.
+"""
+
+FILES: dict[str, RequestFile] = {
+    **claims_signals.FILES,
+    **claims_knobs.FILES,
+    **claims_planning.FILES,
+}
+
+CHAPTERS: tuple[tuple[str, str, tuple[Claim, ...]], ...] = (
+    (
+        "What the metrics say",
+        "Numbers that are read as something they are not.",
+        claims_signals.CLAIMS,
+    ),
+    (
+        "Settings",
+        "What a setting gives back, and when none does.",
+        claims_knobs.CLAIMS,
+    ),
+    (
+        "Ways of batching",
+        "The classic comparison, on the same requests, clock and law.",
+        claims_batching.CLAIMS,
+    ),
+    (
+        "Memory, speed and queues",
+        "Arithmetic that is often done from memory.",
+        claims_planning.CLAIMS,
+    ),
+    (
+        "Looking after a server",
+        "Habits; where the feature is not built yet, it is said.",
+        claims_care.CLAIMS,
+    ),
+)
