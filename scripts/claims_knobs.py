@@ -88,8 +88,8 @@ def longer_prompts(ran: Sequence[Ran]) -> tuple[str, str]:
         f"With max_num_batched_tokens 2048, prompts ×4 cost {percent(lost)} of capacity "
         f"({figure(before)} → {figure(after)} requests/s). The better of 8192 and 16384, {budget}, "
         f"gives back {percent(max(0.0, knob))} of the loss. Half of the prompt tokens cached gives "
-        f"back {percent(back)} ({figure(cached)} requests/s): less work, where a knob only arranges the "
-        "same work anew."
+        f"back {percent(back)} ({figure(cached)} requests/s): less work, where a knob only "
+        "arranges the same work anew."
     )
 
 
