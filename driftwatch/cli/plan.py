@@ -293,7 +293,7 @@ def _from_table(path: Path, target: float | None, as_json: bool) -> int:
             {
                 "batch": int(b),
                 "seconds_per_token": float(s),
-                "fitted_seconds_per_token": line.seconds(b),
+                "fitted_seconds_per_token": line.seconds(float(b)),
             }
             for b, s in zip(table.batch, table.seconds_per_token, strict=True)
         ],

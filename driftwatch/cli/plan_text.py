@@ -141,10 +141,12 @@ def _ceilings(document: dict[str, Any]) -> None:
     ]
     _rows(["the KV cache holds together", "batch", ""], rows)
     seqs = document["max_num_seqs"]
-    if fits["running"] < seqs:
-        _say(f"safe batch {fits['running']:,}, below max_num_seqs {seqs:,}: KV arithmetic binds")
-    else:
-        _say(f"safe batch {seqs:,}: max_num_seqs binds before the KV cache")
+    sizes = [min(fits[name], seqs) for name in ("longest_full", "mean_full", "running")]
+    ceiling = "KV arithmetic" if fits["running"] < seqs else f"max_num_seqs {seqs:,}"
+    _say(
+        f"safe batch {sizes[0]:,} whatever runs, {sizes[1]:,} of mean length, {sizes[2]:,} as they "
+        f"run; the ceiling is {ceiling}"
+    )
     if not document["max_model_len_fits"]:
         most = document["memory"]["kv_cache_size_tokens"]
         _say(

@@ -57,6 +57,7 @@ def test_every_module_and_the_demo_are_in_the_wheel(wheel: zipfile.ZipFile) -> N
     assert {f"driftwatch/{name}" for name in _files(ROOT / "driftwatch", "*.py")} <= names
     assert "driftwatch/_demo/run_cap.jsonl.gz" in names
     assert "driftwatch/_demo/SOURCE.md" in names
+    assert {"driftwatch/simulate/gpus.yaml", "driftwatch/simulate/models.yaml"} <= names
 
 
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:

@@ -1,0 +1,229 @@
+"""driftwatch plan: what it prints, its JSON, its refusals and its exit codes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftwatch.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-len", "16384")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str, terminal: bool = False) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+def document(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
+    found, out, _ = run(*arguments, "--json")
+    assert found == code
+    read: dict[str, Any] = json.loads(out)
+    assert read["schema_version"] == 1
+    return read
+
+
+def test_memory_adds_up_and_the_batches_are_consistent(run: Run) -> None:
+    found = document(run, *H100)
+    memory = found["memory"]
+    parts = ("weights", "activations", "cuda_graphs", "other", "kv_cache")
+    assert sum(memory[f"{part}_bytes"] for part in parts) == memory["requested_bytes"]
+    rows = found["batches"]
+    assert [row["batch"] for row in rows[:4]] == [1, 2, 4, 8]
+    for before, after in itertools.pairwise(rows):
+        assert after["tokens_per_second"] > before["tokens_per_second"]
+        assert after["tokens_per_second_per_user"] < before["tokens_per_second_per_user"]
+        assert before["itl_seconds"] >= before["decode_only_seconds"]
+    assert [row["batch"] for row in rows if not row["fits"]] == [1024]
+    assert found["fits"]["running"] in [row["batch"] for row in rows]
+
+
+def test_the_folklore_of_a_7b_on_40_gb(run: Run) -> None:
+    found = document(
+        run, "plan", "--gpu", "A100-40GB", "--model", "llama-2-7b", "--prompt-tokens", "256",
+        "--generation-tokens", "256", "--length-cv", "0",
+    )  # fmt: skip
+    assert found["kv"] == {
+        "bytes_per_token": 524_288,
+        "bytes_per_100_tokens": 52_428_800,
+        "bytes_per_2000_tokens": 1_048_576_000,
+    }
+    assert 80 <= found["fits"]["longest_full"] <= 95  # not 120 to 160
+
+
+def test_a_time_per_token_names_its_batch_and_what_limits_it(run: Run) -> None:
+    tight = document(run, *H100, "--tpot-seconds", "0.012")["tpot"]
+    loose = document(run, *H100, "--tpot-seconds", "10")["tpot"]
+    assert tight["limited_by"] == "tpot"
+    assert tight["itl_seconds"] <= 0.012
+    assert loose["limited_by"] == "kv_cache"
+    assert loose["largest_batch"] > tight["largest_batch"] > 1
+    capped = document(run, *H100, "--tpot-seconds", "10", "--max-num-seqs", "64")["tpot"]
+    assert (capped["largest_batch"], capped["limited_by"]) == (64, "max_num_seqs")
+    code, out, _ = run(*H100, "--tpot-seconds", "0.001")
+    assert code == 1
+    assert "NO BATCH meets 1.00 ms a token: a single request takes 6" in out
+
+
+def test_a_measured_law_replaces_the_roofline(run: Run) -> None:
+    found = document(run, *H100, "--step-time", "0.02,0,0,0", "--length-cv", "0")
+    assert found["step_time_source"] == "given"
+    assert all(row["itl_seconds"] == pytest.approx(0.02) for row in found["batches"])
+
+
+def test_what_does_not_fit_says_how_many_gpus_do(run: Run) -> None:
+    big = ("plan", "--gpu", "H100", "--model", "llama-3.1-70b", "--max-model-len", "8192")
+    code, out, _ = run(*big)
+    assert code == 1
+    assert "DOES NOT FIT" in out
+    assert "--tensor-parallel-size 2 does" in out
+    found = document(run, *big, "--tensor-parallel-size", "2")
+    assert found["fits"]["running"] > 0
+    v3 = ("plan", "--gpu", "L4", "--model", "deepseek-v3")
+    assert document(run, *v3, code=1)["fitting_tensor_parallel_size"] is None
+    none = document(run, *v3, "--dtype", "fp8", code=1)
+    assert (none["fits"], none["fitting_tensor_parallel_size"]) == (None, 64)
+
+
+def test_a_length_that_vllm_would_refuse_is_told(run: Run) -> None:
+    code, out, _ = run("plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b")
+    assert code == 1
+    most = int(out.split("--max-model-len ")[1].split()[0])
+    code, out, _ = run(
+        "plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b", "--max-model-len", str(most)
+    )
+    assert code == 0
+    assert "WILL NOT START" not in out
+
+
+def test_on_a_terminal_nothing_is_wider_than_80_columns(run: Run) -> None:
+    for more in ((), ("--tpot-seconds", "0.02"), ("--tensor-parallel-size", "8")):
+        code, out, _ = run(*H100, *more, terminal=True)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+        assert "\t" not in out
+        assert "…" not in out  # nothing is cut
+    _, piped, _ = run(*H100)
+    kinds = {line.split("\t")[0] for line in piped.splitlines()}
+    assert kinds == {"plan", "memory", "said", "together", "phase", "batch"}
+
+
+def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
+    trace = str(shared_data / "traces/azure_2023_conv.csv.gz")
+    found = document(run, *H100, "--requests", trace)
+    assert found["mix"]["requests"] == 19_366
+    assert found["fits"]["running"] > found["fits"]["longest_full"] > found["fits"]["reserved"]
+    short = document(
+        run, "plan", "--gpu", "H100", "--model", "llama-3.1-8b", "--requests", trace,
+        "--max-model-len", "2048",
+    )  # fmt: skip
+    assert short["mix"]["longest_tokens"] <= 2048
+    assert any("longer than max_model_len" in note for note in short["notes"])
+
+
+def test_presets_cost_what_they_gain(run: Run) -> None:
+    found = document(run, *H100, "--objective", "throughput", "--ttft-seconds", "1")
+    rows = {row["name"]: row for row in found["presets"]}
+    fast, wide = rows["latency"], rows["throughput"]
+    assert (wide["max_num_seqs"], wide["max_num_batched_tokens"]) == (512, 16384)
+    assert (fast["max_num_seqs"], fast["max_num_batched_tokens"]) == (16, 2048)
+    assert wide["capacity_requests_per_second"] > 2 * fast["capacity_requests_per_second"]
+    assert wide["tpot_seconds_p95"] > fast["tpot_seconds_p95"]
+    assert wide["num_gpu_blocks"] < fast["num_gpu_blocks"]
+    # the demand is 70 % of what the settings as given can do: far above what 16 at once can
+    assert fast["in_target_ratio"] < 0.5 < wide["in_target_ratio"]
+    code, out, _ = run(*H100, "--objective", "latency", terminal=True)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_queue_at_a_rate(run: Run) -> None:
+    small = ("--max-num-seqs", "16", "--ttft-seconds", "0.5")
+    capacity = document(run, *H100, *small, "--rate", "1")["demand"]["capacity_requests_per_second"]
+
+    def queue(share: float, code: int = 0) -> dict[str, Any]:
+        rate = f"{share * capacity:.4f}"
+        found: dict[str, Any] = document(run, *H100, *small, "--rate", rate, code=code)["queue"]
+        return found
+
+    half, full, over = queue(0.5), queue(0.95), queue(1.3, code=1)
+    assert half["utilisation_ratio"] == pytest.approx(0.5, rel=1e-3)
+    assert half["mm1_wait_seconds"] == pytest.approx(1 / capacity, rel=1e-3)
+    assert full["mm1_wait_seconds"] == pytest.approx(19 / capacity, rel=1e-2)
+    assert full["replayed_queue_seconds_mean"] > half["replayed_queue_seconds_mean"]
+    assert over["mm1_wait_seconds"] is None
+    assert over["replayed_queue_seconds_mean"] > full["replayed_queue_seconds_mean"]
+    assert over["in_target_ratio"] < half["in_target_ratio"] == 1.0
+    # a batch server serves many at once: one at a time it could not serve half its capacity
+    assert half["one_at_a_time_utilisation_ratio"] > 1
+    assert half["wait_budget_seconds"] == pytest.approx(0.5 - half["ttft_alone_seconds"])
+    code, out, _ = run(*H100, *small, "--rate", str(2 * capacity))
+    assert code == 1
+    assert "no steady state" in out
+
+
+def test_the_same_command_prints_the_same_bytes(run: Run) -> None:
+    first = run(*H100, "--rate", "5", "--objective", "latency", "--json")
+    assert run(*H100, "--rate", "5", "--objective", "latency", "--json") == first
+    assert run(*H100, "--rate", "5", "--objective", "latency", "--json", "--seed", "1") != first
+
+
+def test_a_measured_table(run: Run, tmp_path: Path) -> None:
+    # the folklore's own kind of table: seconds for 100 tokens, wanted in 0.5 s
+    rows = {1: 0.52, 8: 0.54, 32: 0.55, 128: 0.59}
+    text = "\n".join(f"{batch},{seconds},100" for batch, seconds in rows.items())
+    (tmp_path / "t.csv").write_text(f"batch,seconds,tokens\n{text}\n")
+    code, out, _ = run("plan", "--table", "t.csv", "--tpot-seconds", "0.005")
+    assert code == 1
+    assert "NO BATCH of this table meets 5.00 ms a token: the fastest row takes 5.20 ms" in out
+    found = document(run, "plan", "--table", "t.csv", "--tpot-seconds", "0.00555")
+    assert found["largest_batch_measured"] == 32
+    assert 32 < found["largest_batch_fitted"] < 128
+    (tmp_path / "two.csv").write_text("batch,seconds\n1,1\n2,1\n")
+    code, out, _ = run("plan", "--table", "two.csv", "--tpot-seconds", "1")
+    assert code == 4
+    assert out.startswith("NO VERDICT")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--gpu", "H100"), "--model is not given"),
+        ((), "--gpu and --model is not given"),
+        (("--gpu", "H1000", "--model", "llama-3.1-8b"), "did you mean H100"),
+        (("--gpu", "H100", "--model", "lama-3.1-8b"), "did you mean llama-3.1-8b?"),
+        ((*H100[1:], "--tensor-parallel-size", "3"), "cannot be shared by 3 GPUs"),
+        ((*H100[1:], "--kv-cache-dtype", "fp8_ds_mla"), "latent attention"),
+        ((*H100[1:], "--max-num-seqs", "64", "--max-num-batched-tokens", "32"), "refuses to start"),
+        ((*H100[1:], "--step-time", "1,2"), "not 2 values"),
+        ((*H100[1:], "--requests", "none.csv"), "none.csv"),
+        ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),
+        ((*H100[1:], "--hardware", "none.yaml"), "cannot be read"),
+        (("--table", "t.csv"), "--table wants a target"),
+        (("--table", "t.csv", "--gpu", "H100", "--tpot-seconds", "1"), "--gpu: not with --table"),
+        (("--table", "none.csv", "--tpot-seconds", "1"), "no such file"),
+    ],
+)
+def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = run("plan", *arguments)
+    assert code == 2
+    assert says in err
+    assert not out

@@ -1,0 +1,164 @@
+"""Ceilings, batches, measured tables and the queue, against hand arithmetic and each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from driftwatch.errors import NoVerdict, WorkloadError
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
+from driftwatch.simulate.planning import (
+    Fits,
+    Mix,
+    batch_speed,
+    fits_together,
+    largest_batch,
+    shown_batches,
+)
+from driftwatch.simulate.planning_replay import single_queue
+from driftwatch.simulate.planning_table import LatencyTable, fit_line, meeting, read_table
+from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.workload import read_requests
+
+EIGHT = model("llama-3.1-8b")
+PLAN = memory_plan(gpu("H100"), EIGHT, max_num_seqs=256, max_num_batched_tokens=2048)
+
+
+def alike(prompt: int, made: int) -> Mix:
+    return Mix(np.full(4, prompt), np.full(4, made))
+
+
+def fits_of(mix: Mix, plan: MemoryPlan = PLAN, limit: int = 8192) -> Fits:
+    return fits_together(plan, EIGHT, mix, limit)
+
+
+def test_ceilings_of_equal_requests_by_hand() -> None:
+    fits = fits_of(alike(500, 300))
+    tokens = PLAN.kv_tokens
+    assert fits.mean_full == fits.longest_full == tokens // 800  # 50 whole blocks
+    assert fits.resident_tokens == 500 + 150 + 8
+    assert fits.running == int(tokens / 658)
+    assert fits.reserved == tokens // 8192
+    assert fits.reserved_unused_ratio == pytest.approx(1 - 658 / 8192)
+
+
+def test_long_generations_are_seen_longer() -> None:
+    # one of 10 tokens and one of 1,000: a running request is nearly always the long one
+    mix = Mix(np.array([100, 900]), np.array([10, 1000]))
+    assert mix.context_mean == pytest.approx((1000 + 900_000) / 1010 + (100 + 1_000_000) / 2020)
+    fits = fits_of(mix)
+    assert fits.longest_full < fits.running < fits.mean_full
+
+
+def test_paging_on_a_real_mix(shared_data: Path) -> None:
+    requests = read_requests(shared_data / "traces/azure_2023_conv.csv.gz")
+    mix = Mix(requests.prompt_tokens, requests.generation_tokens)
+    fits = fits_of(mix, limit=16_384)
+    assert fits.reserved < fits.longest_full < fits.running
+    # residents of the trace, moment by moment, each token taking equal time: the same mean
+    made = mix.generation_tokens
+    contexts = np.repeat(mix.prompt_tokens, made) + np.concatenate([np.arange(g) for g in made])
+    assert mix.context_mean == pytest.approx(contexts.mean() + 0.5)
+    assert fits.reserved_unused_ratio > 0.85
+
+
+def test_a_steady_batch_by_hand() -> None:
+    law = StepTime(0.01, 1e-5, 1e-4, 1e-8)
+    mix = alike(400, 200)
+    fits = fits_of(mix)
+    speed = batch_speed(10, lambda batch: law, mix, EIGHT, PLAN, fits)
+    alone = 0.01 + 10 * 1e-4 + 10 * 500 * 1e-8
+    assert speed.decode_only_seconds == pytest.approx(alone)
+    assert speed.itl_seconds == pytest.approx(alone + 10 * 400 / 200 * 1e-5)
+    assert speed.tokens_per_second == pytest.approx(10 / speed.itl_seconds)
+    assert speed.tokens_per_second_per_user == pytest.approx(1 / speed.itl_seconds)
+    assert speed.kv_bytes == 10 * 508 * 131_072
+    assert speed.fits
+    assert not batch_speed(fits.running + 1, lambda batch: law, mix, EIGHT, PLAN, fits).fits
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 64])
+def test_the_largest_batch_that_meets(most: int) -> None:
+    for limit in range(70):
+        assert largest_batch(lambda batch, limit=limit: batch <= limit, most) == min(limit, most)
+
+
+def test_batches_that_are_shown() -> None:
+    assert shown_batches(100, 1024) == [1, 2, 4, 8, 16, 32, 64, 100, 128]
+    assert shown_batches(5000, 64) == [1, 2, 4, 8, 16, 32, 64]
+    assert shown_batches(1, 8) == [1, 2]
+
+
+def test_the_single_queue() -> None:
+    busy = single_queue(8.0, 0.1)
+    assert busy.utilisation_ratio == pytest.approx(0.8)
+    assert busy.wait_seconds == pytest.approx(0.4)  # 4 times the service
+    assert busy.time_seconds == pytest.approx(0.5)  # service / (1 - 0.8)
+    assert single_queue(9.5, 0.1).wait_seconds == pytest.approx(19 * 0.1)
+    over = single_queue(10.0, 0.1)
+    assert over.wait_seconds is None
+    assert over.time_seconds is None
+
+
+# -- a measured table ------------------------------------------------------------------------
+
+
+def table_of(path: Path, text: str) -> LatencyTable:
+    path.write_text(text)
+    return read_table(path)
+
+
+def test_a_line_is_found_under_noise_and_beats_the_power(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    sizes = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+    times = (0.006 + 0.0002 * sizes) * rng.lognormal(0, 0.02, len(sizes))
+    rows = "\n".join(f"{b},{t * 100},100" for b, t in zip(sizes, times, strict=True))
+    line = fit_line(table_of(tmp_path / "t.csv", f"batch, seconds, tokens\n{rows}\n"))
+    assert line.c0_seconds == pytest.approx(0.006, rel=0.05)
+    assert line.c2_seconds == pytest.approx(0.0002, rel=0.05)
+    assert line.error_ratio < 0.05 < line.power_error_ratio
+    assert 0 < line.power < 1
+
+
+def test_which_batch_meets_a_target(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t.csv", "batch,seconds\n4,0.014\n1,0.011\n16,0.026\n64,0.074\n")
+    line = fit_line(table)
+    assert meeting(table, line, 0.02) == (4, 10)  # 10 ms + 1 ms a request
+    assert meeting(table, line, 0.005) == (0, 0)
+    assert meeting(table, line, 1.0) == (64, 64)  # nothing is said beyond what was measured
+
+
+def test_a_larger_batch_that_was_fast_by_chance_does_not_count(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t.csv", "batch,seconds\n1,0.01\n2,0.03\n4,0.01\n8,0.05\n")
+    assert meeting(table, fit_line(table), 0.02)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch,time\n1,2\n", ":1: no column seconds"),
+        ("", ":1: no column batch and seconds"),
+        ("batch,seconds\n", "no rows"),
+        ("batch,seconds\n1,2\nx,3\n-1,4\n5,0\n", r":3: batch 'x' .*:4: batch -1 .*:5: seconds 0"),
+        ("batch,seconds,tokens\n1,2,0\n", ":2: tokens 0 must be at least 1"),
+        ("batch,seconds\n1,inf\n", ":2: seconds inf"),
+        ("batch,seconds\n1\n", ":2: seconds None is no number"),
+        ("batch,seconds\n" + "x,1\n" * 50, ":21: .*:22: not read on from here"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        table_of(tmp_path / "t.csv", text)
+
+
+def test_two_batches_are_no_line(tmp_path: Path) -> None:
+    with pytest.raises(NoVerdict, match="2 different batch sizes"):
+        fit_line(table_of(tmp_path / "t.csv", "batch,seconds\n1,1\n2,2\n2,2.1\n"))
+    with pytest.raises(WorkloadError, match="no such file"):
+        read_table(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"batch,seconds\n\xff\xfe,1\n")
+    with pytest.raises(WorkloadError, match="no CSV text"):
+        read_table(tmp_path / "b.csv")
