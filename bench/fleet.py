@@ -1,0 +1,100 @@
+"""How fast a fleet is generated: servers × days into a compact recording, and bytes per server-day.
+
+    python bench/fleet.py [--servers 40] [--days 14] [--jobs 2] [--seed 1] [--out FILE.json]
+
+Traffic is ServeGen's mix with days and a weekend at a utilisation that swings over the day, DCGM
+included; the goal is 40 servers × 14 days in 300 s on two cores. Nothing is read back but a day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.testing.fleet.generate import generate_compact
+from driftwatch.testing.fleet.scenario import Scenario
+
+GOAL_SECONDS = 300.0
+
+
+def fleet(servers: int, days: int, rate: float) -> Scenario:
+    """A healthy fleet at so many requests per second and server."""
+    return Scenario.model_validate(
+        {
+            "name": "bench",
+            "title": "healthy fleet",
+            "duration": f"{days}d",
+            "scrape": {"interval": "30s"},
+            "pool": {"replicas": servers},
+            "traffic": {
+                "requests_per_second": rate * servers,
+                "season": {"peak_to_trough": 3.0, "weekend_ratio": 0.6},
+            },
+            "truth": {},
+        }
+    )
+
+
+def measure(
+    servers: int, days: int, jobs: int, seed: int, rate: float, folder: Path
+) -> dict[str, float]:
+    """Generate and count."""
+    began = time.perf_counter()
+    generate_compact(fleet(servers, days, rate), seed, folder, jobs=jobs)
+    seconds = time.perf_counter() - began
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    source = CompactRecordingSource(folder)
+    start, _ = source.span()
+    began = time.perf_counter()
+    day = source.collect(start, start + timedelta(hours=1))
+    read = time.perf_counter() - began
+    usage = [
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return {
+        "servers": servers,
+        "days": days,
+        "jobs": jobs,
+        "seconds": round(seconds, 2),
+        "seconds_per_server_day": round(seconds / servers / days, 4),
+        "bytes_per_server_day": round(size / servers / days),
+        "rows_of_an_hour": len(day.scrapes),
+        "read_an_hour_seconds": round(read, 3),
+        "peak_mib_parent": round(usage[0] / 1024),
+        "peak_mib_child": round(usage[1] / 1024),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--servers", type=int, default=40)
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=4.0, help="requests per second and server")
+    parser.add_argument("--out", type=Path)
+    said = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="driftwatch-bench-") as name:
+        # a short run first: compiling is not generating
+        measure(1, 1, 1, said.seed, 0.5, Path(name) / "warm")
+        found = measure(
+            said.servers, said.days, said.jobs, said.seed, said.rate, Path(name) / "fleet"
+        )
+    whole = found["seconds_per_server_day"] * 40 * 14
+    for key, value in found.items():
+        print(f"{key:24} {value:,}")
+    print(f"{'40 servers x 14 days':24} {whole:,.0f} s (goal {GOAL_SECONDS:.0f} s)")
+    if said.out is not None:
+        said.out.write_text(json.dumps({"schema_version": 1, **found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
