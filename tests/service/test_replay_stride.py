@@ -1,0 +1,57 @@
+"""How much of a history is evaluated at once changes nothing that is found."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from driftwatch.cli.options import plan_from
+from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.recordings import open_recording
+from driftwatch.service.replay import FEW_TARGETS, LONG_STRIDE, STRIDE, replay
+from driftwatch.service.tick import CATCH_UP
+from driftwatch.testing.fleet.write_compact import write_manifest, write_part
+
+ROUNDS, APART = 9, timedelta(minutes=31)  # 4.6 h: more than one long stride
+
+
+@pytest.fixture(scope="module")
+def hours(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """run_cap again and again: each time a server that starts anew, pages, and is started again."""
+    run = open_recording(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz", instance="host:8000")
+    collected = run.collect(*run.span())
+    folder = tmp_path_factory.mktemp("hours")
+    own_times = ("created_seconds", "process_start_time_seconds")
+    rounds = [
+        collected.scrapes.with_columns(
+            pl.col("time") + k * APART,
+            pl.col(own_times) + (k * APART).total_seconds(),
+        )
+        for k in range(ROUNDS)
+    ]
+    write_manifest(folder, write_part(folder, "all", pl.concat(rounds)), collected.targets)
+    return folder
+
+
+def found(recording: Path, stride: timedelta | None) -> tuple[list[object], pl.DataFrame]:
+    source = CompactRecordingSource(recording)
+    outcomes = list(replay([source], source.span(), plan_from(config=None), stride=stride))
+    source.close()
+    told = [t.incident.page for outcome in outcomes for t in outcome.transitions]
+    return told, pl.concat(o.verdicts for o in outcomes if len(o.verdicts))
+
+
+def test_few_targets_are_given_more_hours_at_once_and_the_findings_are_the_same(
+    hours: Path,
+) -> None:
+    assert STRIDE < LONG_STRIDE < CATCH_UP
+    assert FEW_TARGETS >= 1
+    by_itself, verdicts = found(hours, None)
+    assert len(by_itself) == 2 * ROUNDS
+    for stride in (timedelta(minutes=23), STRIDE):
+        told, same = found(hours, stride)
+        assert told == by_itself
+        assert same.equals(verdicts)
