@@ -189,6 +189,8 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     law = asked.step_time
     policies = [policy_named(name, settings) for name in own["policies"]]
     closed = bool(own["concurrency"])
+    if own["rates"]:
+        _check_size(max(own["rates"]), own["duration_seconds"])
     most = {p.name: compare.capacity(p, mix, law) for p in policies}
     loads = own["concurrency"] or own["rates"]
     if not loads:
@@ -196,8 +198,6 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
         if top is None:
             raise UsageError("all requests end at one time: no capacity to choose --rates from")
         loads = compare.ladder(top)
-    if not closed:
-        _check_size(max(loads), own["duration_seconds"])
     limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"
     if limit is None:
         alone = compare.alone_p99_seconds(mix, law)

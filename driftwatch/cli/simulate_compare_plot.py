@@ -40,7 +40,7 @@ def draw(path: Path, found: Comparison, title: str) -> None:
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
         page = Figure(figsize=(8.0, 11.0), layout="constrained")
         FigureCanvasAgg(page)
-        rate, late, first, table = page.subplots(4, 1, height_ratios=(3, 3, 3, 2.4))
+        rate, late, first, table = page.subplots(4, 1, height_ratios=(3, 3, 3, 1.6))
         page.suptitle(title, fontsize=11, wrap=True)
         for panel, what, label in (
             (rate, "throughput", "throughput, req/s"),
@@ -64,6 +64,15 @@ def draw(path: Path, found: Comparison, title: str) -> None:
             else:
                 panel.set_yscale("log")
         late.axhline(found.limit_seconds, color="#000000", linewidth=0.8, linestyle=(0, (1, 3)))
+        late.annotate(
+            f"limit {figure(found.limit_seconds)} s",
+            (1, found.limit_seconds),
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+        )
         first.set_xlabel("clients at once" if found.closed else "arriving requests per second")
         _numbers(table, found, names)
         said = _alt(found, names)
@@ -94,11 +103,12 @@ def _numbers(panel: Any, found: Comparison, names: tuple[str, ...]) -> None:
         cellText=cells,
         rowLabels=names,
         colLabels=[f"{load:g}" for load in found.loads],
-        loc="center",
+        loc="upper center",
         cellLoc="center",
     )
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(7 if len(found.loads) <= 10 else 5)
+    drawn.auto_set_column_width([-1])
     panel.set_title(f"req/s; p99 s, at each load ({found.unit})", fontsize=8)
 
 

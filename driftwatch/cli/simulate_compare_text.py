@@ -177,6 +177,8 @@ def sentences(found: Comparison) -> list[str]:
             said.append(f"  {k.policy}: not reached, holds at {k.holds_at:g} {found.unit}")
         else:
             said.append(f"  {k.policy}: {k.holds_at:g} {found.unit}; at {k.fails_at:g} {k.reason}")
+    if any(p.steady is not None and not p.steady.keeps_up for p in found.points):
+        said.append("behind: work arrives faster than it is done, latency grows with the run")
     said.append("which fits when (lowest p99 of those that keep up, 5 % counts as equal):")
     said += [f"  {_fit_said(fit, found.unit)}" for fit in found.fits]
     return said

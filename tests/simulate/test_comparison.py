@@ -1,0 +1,132 @@
+"""Steady part, knee, which fits when: on runs made so that the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from driftwatch.simulate.batchers.clock import Batched, Fates
+from driftwatch.simulate.batchers.comparison import Point, fits, knee, ladder
+from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
+from driftwatch.simulate.batchers.steady import (
+    Latency,
+    Steady,
+    alone_seconds,
+    latency,
+    saturated_rate,
+    steady,
+)
+from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.step_time import StepTime
+
+
+def run(arrival: np.ndarray, takes: np.ndarray) -> Batched:
+    fates = Fates(make_requests(arrival, [1] * len(arrival), [3] * len(arrival)), None)
+    fates.first_scheduled[:] = fates.first_token[:] = arrival
+    fates.end[:] = arrival + takes
+    fates.generated[:] = 3
+    return Batched(fates.table(), None, 1, 1.0)
+
+
+def test_warm_up_and_drain_are_left_out() -> None:
+    arrival = np.arange(0.0, 100.5, 0.5)  # two a second for 100 s
+    takes = np.where((arrival < 20) | (arrival >= 90), 50.0, 1.0)
+    found = steady(run(arrival, takes), limit_seconds=2.0)
+    assert found is not None
+    assert found.seconds == pytest.approx(70)
+    assert found.e2e.max == 1.0
+    assert found.offered_requests_per_second == pytest.approx(2.0)
+    # 138 of those that arrive in it end in it, and the warm-up's 40 come late into it
+    assert found.throughput_requests_per_second == pytest.approx((138 + 40) / 70)
+    assert found.goodput_requests_per_second == pytest.approx(138 / 70)
+    assert found.throughput_generation_tokens_per_second == pytest.approx(3 * 178 / 70)
+
+
+def test_a_server_that_falls_behind_is_told() -> None:
+    arrival = np.arange(0.0, 100.0, 0.5)
+    assert steady(run(arrival, np.full(200, 5.0))).keeps_up  # type: ignore[union-attr]
+    ends = np.arange(1.0, 201.0)  # one a second
+    assert not steady(run(arrival, ends - arrival)).keeps_up  # type: ignore[union-attr]
+
+
+def test_time_outs_do_not_count_as_served() -> None:
+    arrival = np.arange(0.0, 100.0, 0.5)
+    fates = Fates(make_requests(arrival, [1] * 200, [3] * 200), 1.0)
+    fates.end[:] = arrival + 0.5
+    for index in range(0, 200, 4):
+        fates.leave(index, arrival[index] + 1.0)
+    found = steady(Batched(fates.table(), None, 1, 1.0))
+    assert found is not None
+    assert not found.keeps_up
+    assert found.ended_otherwise == {"timed_out": 35}
+
+
+def test_all_at_once_is_never_steady() -> None:
+    together = run(np.zeros(50), np.arange(1.0, 51.0))
+    assert steady(together) is None
+    assert saturated_rate(together) == pytest.approx(1.0)
+    assert saturated_rate(run(np.zeros(50), np.ones(50))) is None
+
+
+@pytest.mark.parametrize(("count", "known"), [(0, 0), (99, 1), (100, 2), (999, 2), (1000, 3)])
+def test_a_quantile_needs_its_requests(count: int, known: int) -> None:
+    found = latency(np.ones(count))
+    assert sum(v is not None for v in (found.p50, found.p99, found.p999)) == known
+    assert bool(found.reason) == (known < 3)
+
+
+def made(policy: str, load: float, p99: float | None, keeps_up: bool = True) -> Point:
+    late = Latency(1000, 0.1, p99, p99, p99, 0.1, "" if p99 else "5 requests: p99 needs 100")
+    found = Steady(100, load, load, load, None, keeps_up, late, late, {})
+    return Point(policy, load, found, None, None, None)
+
+
+def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:
+    # a batch that waits to fill is out of target at light load, holds, then falls behind
+    points = [made("s", 1, 9.0), made("s", 5, 2.0), made("s", 10, 2.5), made("s", 20, 1.0, False)]
+    found = knee(points, 3.0)
+    assert (found.holds_at, found.fails_at, found.reason) == (10, 20, "does not keep up")
+    assert knee(points[:3], 3.0).fails_at is None
+    nowhere = knee(points, 0.5)
+    assert (nowhere.holds_at, nowhere.reason) == (None, "p99 above the limit")
+    assert "p99 needs 100" in knee([made("s", 1, None)], 3.0).reason
+
+
+def test_which_fits_when() -> None:
+    points = [
+        *(made("a", 1, 1.0), made("a", 2, 1.1), made("a", 3, 9.0), made("a", 4, 1.0, False)),
+        *(made("b", 1, 1.04), made("b", 2, 1.12), made("b", 3, 3.0), made("b", 4, 1.0, False)),
+    ]
+    low, high, none = fits(points)
+    assert (low.lowest, low.highest, low.best) == (1, 2, ("a", "b"))
+    assert low.p99_seconds == (1.0, 1.1)
+    assert (high.best, high.behind) == (("b",), (("a", 3.0),))
+    assert (none.best, none.p99_seconds, none.fail) == ((), None, ("a", "b"))
+
+
+def test_served_alone_token_by_token() -> None:
+    law = StepTime(0.01, 1e-4, 2e-3, 1e-5, hinge_tokens=8, capture_sizes=(1, 4))
+    requests = make_requests([0, 0, 0], [5, 100, 700], [1, 2, 40])
+    expected = [
+        law.seconds(p, 0, 0, p * (p + 1) / 2) + sum(law.seconds(0, 1, p + k) for k in range(1, g))
+        for p, g in ((5, 1), (100, 2), (700, 40))
+    ]
+    np.testing.assert_allclose(alone_seconds(requests, law), expected, rtol=1e-12)
+
+
+def test_a_mix_is_the_same_at_every_rate_only_closer() -> None:
+    mix = Mix(lognormal_lengths(500, 1.0, 50_000, 1), lognormal_lengths(50, 0.5, 50_000, 2), 7, 0.1)
+    slow, fast = mix.at_rate(1.0, 50_000), mix.at_rate(10.0, 50_000)
+    np.testing.assert_allclose(slow.arrival_seconds, 10 * fast.arrival_seconds)
+    assert (slow.prompt_tokens == fast.prompt_tokens).all()
+    assert slow.arrival_seconds[-1] / 50_000 == pytest.approx(1.0, rel=0.02)
+    assert np.isfinite(slow.cancel_seconds).mean() == pytest.approx(0.1, rel=0.05)
+    assert slow.prompt_tokens.mean() == pytest.approx(500, rel=0.02)
+    assert slow.prompt_tokens.std() / slow.prompt_tokens.mean() == pytest.approx(1.0, rel=0.05)
+
+
+def test_the_ladder_reaches_over_the_capacity() -> None:
+    rates = ladder(173.0)
+    assert len(rates) == 8
+    assert list(rates) == sorted(rates)
+    assert rates[-1] > 173 > rates[-2]
