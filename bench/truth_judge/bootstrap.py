@@ -55,6 +55,7 @@ def ratio(
     *,
     seed: int,
     share: bool = False,
+    signed: bool = False,
 ) -> Estimate:
     """Σ counts / Σ exposures over blocks, for rates and shares.
 
@@ -63,6 +64,7 @@ def ratio(
         exposures: block → how long, or of how many.
         seed: of the resampling.
         share: counts are of the exposures, so that the figure lies in 0–1.
+        signed: counts may be negative; then there is no one-sided interval.
 
     Where the counts are all zero, or all of a share, a bootstrap has nothing to vary. Then the
     interval is one-sided: with no block out of n the share of blocks that have one is below
@@ -84,7 +86,7 @@ def ratio(
         return few
     at_most = 1 - (1 - LEVEL) ** (1 / len(blocks))
     one_sided = f"one-sided: the same in all {len(blocks)} blocks"
-    if not of.any():
+    if not of.any() and not signed:
         high = at_most if share else at_most / float(over.mean())
         return Estimate(value, 0.0, high, len(blocks), one_sided)
     if share and (of == over).all():

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ class Case:
         reference: window whose lengths and rates are the reference, as an operator would pin it;
             None = none is given.
         options: further words of the command line (``-c`` with the pool's declared settings).
-        lives: server → when it was there, where not all the time.
+        present: server → from when to when it was there, where not all the time.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Case:
     episodes: tuple[Episode, ...] = ()
     reference: tuple[float, float] | None = None
     options: tuple[str, ...] = ()
-    lives: dict[str, tuple[float, float]] = field(default_factory=dict)
+    present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
     def words(self) -> list[str]:
         """What ``replay`` and ``explain`` are both given."""
@@ -64,7 +64,7 @@ class Case:
             instances=self.instances,
             episodes=self.episodes,
             findings=tuple(findings),
-            lives=self.lives,
+            present=self.present,
         )
 
 

@@ -5,7 +5,7 @@ All times are unix seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -116,7 +116,7 @@ class Stretch:
         instances: the servers.
         episodes: what was injected.
         findings: what driftwatch said, oldest first.
-        lives: server → when it was there, where not all the time (scaled up later, restarted).
+        present: server → from when to when it was there, where not all the time (scaled up later).
     """
 
     name: str
@@ -126,15 +126,15 @@ class Stretch:
     instances: tuple[str, ...]
     episodes: tuple[Episode, ...] = ()
     findings: tuple[Finding, ...] = ()
-    lives: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
     def block(self, at_seconds: float) -> Block:
         """The bootstrap's block of a moment."""
         return self.draw, int(at_seconds // DAY_SECONDS)
 
-    def life(self, instance: str) -> tuple[float, float]:
+    def stays(self, instance: str) -> Sequence[tuple[float, float]]:
         """From when to when a server was there."""
-        return self.lives.get(instance, (self.start_seconds, self.end_seconds))
+        return self.present.get(instance, ((self.start_seconds, self.end_seconds),))
 
 
 def seconds_of(text: str) -> float:

@@ -106,18 +106,18 @@ def quiet_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
                 for e in stretch.episodes
                 if e.rules and e.concerns(instance)
             ]
-            for start, end in _outside(stretch.life(instance), windows):
-                for day, seconds in _by_day(start, end):
-                    block = stretch.block(day * DAY_SECONDS)
-                    months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
+            quiet = (q for stay in stretch.stays(instance) for q in _outside(stay, windows))
+            for day, seconds in (part for start, end in quiet for part in _by_day(start, end)):
+                block = stretch.block(day * DAY_SECONDS)
+                months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
     return months
 
 
 def _outside(
-    life: tuple[float, float], windows: Sequence[tuple[float, float]]
+    stay: tuple[float, float], windows: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
-    """What is left of a life when windows, which may overlap, are cut out."""
-    at, end = life
+    """What is left of a stay when windows, which may overlap, are cut out."""
+    at, end = stay
     for first, last in sorted(windows):
         if first >= end:
             break

@@ -167,7 +167,7 @@ def _dealt(cells: list[Any], count: int, rng: np.random.Generator) -> list[Any]:
 
 def slow_replicas(rng: np.random.Generator) -> dict[str, Any]:
     """Each replica by itself 5 to 30 % slower, two hours at a time, twice a day after the first."""
-    replicas, days, lasting = 12, 4, 2 * HOUR
+    replicas, days, lasting = 12, 3, 2 * HOUR
     slots = [
         (replica, day * DAY + half * DAY // 2)
         for replica in range(replicas)
@@ -194,10 +194,11 @@ def _changing(
     name: str,
     cells: list[tuple[str, float, dict[str, Any], dict[str, Any]]],
     traffic: Mapping[str, Any],
+    days: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     """A pool of two whose traffic changes for 90 minutes, four times a day after the first."""
-    days, lasting, apart = 8, 90 * 60, 6 * HOUR
+    lasting, apart = 90 * 60, 6 * HOUR
     starts = np.arange(DAY, days * DAY, apart)
     changes, effects = [], []
     for start, cell in zip(starts, _dealt(cells, len(starts), rng), strict=True):
@@ -222,7 +223,7 @@ def moved_lengths(rng: np.random.Generator) -> dict[str, Any]:
         for size in (1.3, 2.0, 4.0)
     ]
     cells.append(("rate", 0.33, {"rate_factor": 0.33}, {"leaf": "request_rate_drop"}))
-    return _changing("grid-lengths", cells, {"requests_per_second": 6.0}, rng)
+    return _changing("grid-lengths", cells, {"requests_per_second": 6.0}, 14, rng)
 
 
 def new_clients(rng: np.random.Generator) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def new_clients(rng: np.random.Generator) -> dict[str, Any]:
         for share in (0.1, 0.3, 0.5)
     ]
     traffic = {"source": "servegen", "offset": "6d", "requests_per_second": 24.0}
-    return _changing("grid-clients", cells, traffic, rng)
+    return _changing("grid-clients", cells, traffic, 7, rng)
 
 
 GRIDS: tuple[Callable[[np.random.Generator], dict[str, Any]], ...] = (

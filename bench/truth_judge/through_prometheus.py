@@ -6,16 +6,22 @@ and served by a real Prometheus, which ``driftwatch replay --prometheus`` asks.
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from driftwatch.testing.exposition_server import read_pages
+from driftwatch.testing.fleet.generate import generate
+from driftwatch.testing.fleet.scenario_file import scenario_named
+from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+from truth_judge import fleets
 from truth_judge.commands import Case, iso, pages
 from truth_judge.disguise import differences
 from truth_judge.facts import seconds_of
+from truth_judge.sets import Draw
 
 
 def blocks_of(recording: Path, instance: str, into: Path) -> None:
@@ -52,6 +58,17 @@ def same_findings(case: Case, *, step_seconds: float, blocks: Path | None = None
     found = differences([_said(p) for p in ours], [_said(p) for p in theirs])
     seconds = {"recording_seconds": ours_seconds, "prometheus_seconds": theirs_seconds}
     return {"case": case.name, "findings": len(ours)} | seconds | found
+
+
+def scenario_the_same(draw: Draw, folder: Path) -> dict[str, Any]:
+    """A scenario as a compact recording and as OpenMetrics, both from the same run."""
+    case = fleets.made(draw, folder)
+    scenario = scenario_named(fleets.scenario_of(draw, folder))
+    text = write_openmetrics(scenario, generate(scenario, draw.seed, pages=True), folder)
+    blocks = folder / "blocks"
+    words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
+    subprocess.run(words, check=True, capture_output=True)
+    return same_findings(case, step_seconds=scenario.scrape.interval, blocks=blocks)
 
 
 def _said(page: Mapping[str, Any]) -> str:

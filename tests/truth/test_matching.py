@@ -87,9 +87,9 @@ def test_quiet_time_is_what_no_window_covers_of_each_server_by_day() -> None:
 
 
 def test_a_server_counts_only_while_it_was_there() -> None:
-    one = replace(stretch(episodes=()), lives={B: (3600.0, 7200.0)})
+    one = replace(stretch(episodes=()), present={B: [(3600.0, 7200.0), (9000.0, 9100.0)]})
     assert sum(quiet_months([one]).values()) == pytest.approx(
-        (2 * DAY_SECONDS + 3600.0) / MONTH_SECONDS
+        (2 * DAY_SECONDS + 3600.0 + 100.0) / MONTH_SECONDS
     )
 
 

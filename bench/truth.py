@@ -1,0 +1,255 @@
+"""What driftwatch's findings are worth: replayed truth, through the public commands only.
+
+    python bench/truth.py --seed N [--set smoke|standard|full] [--out FILE.json] [--jobs 2]
+                          [--servegen DIR] [--only NAME]... [--prometheus]
+                          [--page docs/truth.md --date YYYY-MM-DD]
+
+A set is the recorded runs of real servers, the shipped scenarios, healthy weeks and grids of many
+episodes; docs/truth.md says what each figure means. Everything is drawn from the seed; any seed
+will do. `smoke` takes minutes, `standard` a quarter of an hour, `full` hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from truth_judge import disguise, golden, through_prometheus, whatif
+from truth_judge.commands import Case
+from truth_judge.facts import MONTH_SECONDS
+from truth_judge.figures import confusion, detection, false_alarms, unexpected
+from truth_judge.healthy import summary as healthy_summary
+from truth_judge.recordings import recorded_cases
+from truth_judge.report import into_page, sections
+from truth_judge.running import Ran, run_draw, run_recorded
+from truth_judge.sets import SETS, SIZES, Draw, Size, draws
+
+from driftwatch.testing.fleet.scenario_file import shipped_scenarios
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parents[1] / "shared" / "data"
+EXPLAINS = {"smoke": 2, "standard": 10, "full": 24}
+WHATIFS = {"smoke": 2, "standard": 8, "full": 24}
+NOT_BUILT = "not built: 5 of 5"
+THROUGH_PROMETHEUS = "wedged"  # the scenario that goes through a real Prometheus as well
+HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _arguments(argv)
+    began = time.perf_counter()
+    size = SIZES[given.set]
+    with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
+        folder = given.keep or Path(scratch)
+        ran = _everything(given, size, folder)
+        figures = {
+            "schema_version": 1,
+            "seed": given.seed,
+            "set": given.set,
+            "only": given.only or None,
+            "commit": _commit(),
+            "date": given.date,
+            "false_alarms": {
+                group: false_alarms(found, seed=given.seed)
+                for group in ("healthy", "shipped", "grid", "recorded")
+                if (found := [r.stretch for r in ran if r.group == group])
+            },
+            "detection": detection([r.stretch for r in ran], seed=given.seed),
+            "unexpected": unexpected(r.stretch for r in ran),
+            "leaves": {
+                "driftwatch explain": confusion(chain.from_iterable(r.explained for r in ran)),
+                "pages and tickets": confusion(chain.from_iterable(r.paged for r in ran)),
+            },
+            "recommendation": whatif.summary(
+                [whatif.gain_of(one) for r in ran for one in r.gains], seed=given.seed
+            ),
+            "healthy_ln_r": {
+                group: healthy_summary([w for r in ran if r.group == group for w in r.wanders])
+                for group in ("healthy", "shipped", "grid")
+                if any(r.group == group for r in ran)
+            },
+            "scheduler": _scheduler(given, folder),
+            "calibration": {"built": False, "note": NOT_BUILT},
+            "tick": [] if given.only else [_tick(count) for count in size.ticks],
+            "disguise": _disguised(given, folder),
+            "prometheus": _through_prometheus(given, folder),
+            "stretches": [_stretch(r) for r in ran],
+        }
+    figures["cost"] = _cost(ran, time.perf_counter() - began)
+    if given.out is not None:
+        given.out.write_text(json.dumps(figures, indent=1) + "\n")
+    print("\n".join(sections(figures)))
+    if given.page is not None:
+        given.page.write_text(into_page(given.page.read_text(), figures))
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    asked.add_argument("--seed", type=int, required=True)
+    asked.add_argument("--set", choices=SETS, default="smoke")
+    asked.add_argument("--out", type=Path, metavar="FILE.json", help="all figures, for machines")
+    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
+    asked.add_argument("--data", type=Path, default=DATA, help="recorded runs and golden schedules")
+    asked.add_argument("--servegen", type=Path, metavar="DIR", help="the whole ServeGen dataset")
+    asked.add_argument("--only", action="append", metavar="NAME", help="only these stretches")
+    asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
+    asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
+    asked.add_argument("--date", help="printed beside the figures")
+    asked.add_argument("--keep", type=Path, metavar="DIR", help="keep recordings and truth there")
+    return asked.parse_args(argv)
+
+
+def _everything(given: argparse.Namespace, size: Size, folder: Path) -> list[Ran]:
+    """Every stretch, side by side; what is told of each goes to stderr as it ends."""
+    shipped = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
+    drawn = list(draws(size, given.seed, shipped, given.servegen))
+    cases = recorded_cases(given.data / "vllm-0.32")
+    if given.only:
+        drawn = [draw for draw in drawn if draw.name in given.only]
+        cases = [case for case in cases if case.name in given.only]
+    explains, whatifs = EXPLAINS[given.set], WHATIFS[given.set]
+
+    def of_draw(numbered: tuple[int, Draw]) -> Ran:
+        number, draw = numbered
+        into = folder / f"{number:04}-{draw.name}"
+        kept = given.keep is not None
+        return run_draw(draw, into, explains=explains, whatifs=whatifs, keep=kept)
+
+    # the longest first, so that none is left alone at the end
+    todo = sorted(enumerate(drawn), key=lambda one: one[1].group == "shipped")
+    with ThreadPoolExecutor(given.jobs) as pool:
+        return [
+            *_told(pool.map(run_recorded, cases)),
+            *_told(pool.map(of_draw, todo)),
+        ]
+
+
+def _told(ran: Iterable[Ran]) -> Iterable[Ran]:
+    for one in ran:
+        stretch = one.stretch
+        print(
+            f"{stretch.name} ({stretch.draw}): {len(stretch.findings)} findings, made in "
+            f"{one.make_seconds:.1f} s, replayed in {one.replay_seconds:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        yield one
+
+
+def _commit() -> str:
+    told = subprocess.run(
+        ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    return told.stdout.strip() or "unknown"
+
+
+def _scheduler(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    runs = []
+    for number, run in enumerate(golden.golden_runs(given.data)):
+        if given.only:
+            break
+        into = folder / f"golden-{number}"
+        into.mkdir(parents=True)
+        found = golden.compare(run, into)
+        runs.append({name: getattr(found, name) for name in (*found.__dataclass_fields__, "equal")})
+    return {"equal": sum(run["equal"] for run in runs), "runs": runs}
+
+
+def _tick(targets: int) -> dict[str, Any]:
+    """One steady tick of a fleet, by bench/tick.py in a process of its own."""
+    words = [sys.executable, str(HERE / "tick.py"), "--one", "json", str(targets)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    told = json.loads(ran.stdout)
+    ordered = sorted(told["ticks"])
+    return {
+        "targets": targets,
+        "median_seconds": ordered[len(ordered) // 2],
+        "peak_mib": told["peak"],
+    }
+
+
+def _one_draw(given: argparse.Namespace, name: str) -> Draw | None:
+    """The draw of one scenario that a proof is made with."""
+    if given.only and name not in given.only:
+        return None
+    return next(draws(SIZES["full"], given.seed, {name: 1.0}, None))
+
+
+def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    from truth_judge import fleets
+
+    cases: list[Case] = [
+        case
+        for case in recorded_cases(given.data / "vllm-0.32")
+        if not given.only or case.name in given.only
+    ]
+    draw = _one_draw(given, HIDDEN)
+    if draw is not None:
+        cases.append(fleets.made(draw, folder / "plain"))
+    return [disguise.same_findings(case, folder / f"hidden-{case.name}") for case in cases]
+
+
+def _through_prometheus(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    if not given.prometheus:
+        return []
+    found = [
+        through_prometheus.same_findings(case, step_seconds=5.0)
+        for case in recorded_cases(given.data / "vllm-0.32")
+        if not given.only or case.name in given.only
+    ]
+    draw = _one_draw(given, THROUGH_PROMETHEUS)
+    if draw is not None:
+        found.append(through_prometheus.scenario_the_same(draw, folder / "prometheus"))
+    return found
+
+
+def _stretch(ran: Ran) -> dict[str, Any]:
+    stretch = ran.stretch
+    return {
+        "name": stretch.name,
+        "draw": stretch.draw,
+        "group": ran.group,
+        "servers": len(stretch.instances),
+        "seconds": stretch.end_seconds - stretch.start_seconds,
+        "episodes": len(stretch.episodes),
+        "findings": len(stretch.findings),
+        "make_seconds": ran.make_seconds,
+        "replay_seconds": ran.replay_seconds,
+    }
+
+
+def _cost(ran: Sequence[Ran], took_seconds: float) -> dict[str, Any]:
+    def months(one: Ran) -> float:
+        spans = (one.stretch.stays(instance) for instance in one.stretch.instances)
+        return sum(last - first for stays in spans for first, last in stays) / MONTH_SECONDS
+
+    whole = sum(months(r) for r in ran)
+
+    def each(seconds: Callable[[Ran], float], which: Sequence[Ran]) -> float | None:
+        over = sum(months(r) for r in which)
+        return sum(seconds(r) for r in which) / over if over else None
+
+    simulated = [r for r in ran if r.make_seconds > 0]
+    return {
+        "server_months": whole,
+        "replay_seconds_per_server_month": each(lambda r: r.replay_seconds, ran),
+        "generate_seconds_per_server_month": each(lambda r: r.make_seconds, simulated),
+        "took_seconds": took_seconds,
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from truth_judge.matching import quiet_months
+from truth_judge.sets import GRIDS, SIZES, draws, healthy_azure, healthy_servegen
+
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.scenario_file import read_scenario, shipped_scenarios
+
+SHIPPED = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
+
+
+def read(data: object, folder: Path) -> Scenario:
+    path = folder / "scenario.yaml"
+    path.write_text(json.dumps(data))
+    return read_scenario(path)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.__name__)
+def test_a_grid_is_a_scenario_whatever_the_seed(grid: object, tmp_path: Path) -> None:
+    for seed in range(20):
+        made = grid(np.random.default_rng(seed))  # type: ignore[operator]
+        scenario = read(made, tmp_path)
+        assert made == grid(np.random.default_rng(seed))  # type: ignore[operator]
+        effects = scenario.truth.effects
+        assert scenario.truth.baseline is not None
+        by_replica: dict[tuple[int, ...], list[tuple[float, float]]] = {}
+        for effect in effects:
+            assert effect.until is not None and effect.at > scenario.truth.baseline.until
+            by_replica.setdefault(effect.replicas, []).append((effect.at, effect.until))
+        for windows in by_replica.values():
+            assert all(a[1] + 3600 <= b[0] for a, b in pairwise(sorted(windows)))
+        cells = Counter((e.kind, e.size) for e in effects)
+        assert max(cells.values()) - min(cells.values()) <= 1
+    assert grid(np.random.default_rng(1)) != grid(np.random.default_rng(2))  # type: ignore[operator]
+
+
+def test_healthy_weeks_have_nothing_in_them(tmp_path: Path, shared_data: Path) -> None:
+    for days in (1, 7):
+        for data in (healthy_azure(3, days), healthy_servegen(3, days, shared_data / "servegen")):
+            scenario = read(data, tmp_path)
+            assert scenario.truth.effects == () and scenario.faults == ()
+            assert scenario.traffic.changes == ()
+            assert scenario.truth.baseline is not None
+            assert scenario.duration == days * 86_400
+
+
+def test_the_full_set_is_large_enough_for_its_goals() -> None:
+    drawn = list(draws(SIZES["full"], 7, SHIPPED, None))
+    healthy = [d for d in drawn if d.group == "healthy"]
+    servers, days, _ = SIZES["full"].healthy
+    assert len(healthy) * servers * days / 30.4375 >= 120
+    cells: Counter[tuple[str, float | None]] = Counter()
+    for draw in drawn:
+        if draw.group == "grid":
+            assert not isinstance(draw.scenario, str)
+            effects = draw.scenario["truth"]["effects"]
+            cells.update((effect["kind"], effect["size"]) for effect in effects)
+    assert min(cells.values()) >= 240
+    seeds = Counter(draw.seed for draw in drawn)
+    assert set(seeds.values()) == {1}  # nothing shares a draw
+    others = {draw.seed for draw in draws(SIZES["full"], 8, SHIPPED, None)}
+    assert not others & set(seeds)
+
+
+def test_smaller_sets_are_parts_of_larger_ones() -> None:
+    names = {name: {d.name for d in draws(size, 7, SHIPPED, None)} for name, size in SIZES.items()}
+    assert names["smoke"] < names["standard"] < names["full"]
+    assert {"wedged", "kv-pressure", "prompts-x4", "rate-drop"} <= names["smoke"]
+
+
+def test_quiet_months_of_nothing_are_nothing() -> None:
+    assert quiet_months([]) == {}
