@@ -48,7 +48,8 @@ class Work:
         flops_per_second: dense peak.
         bytes_per_second: memory bandwidth.
         weight_bytes_per_step: weights that a step reads, of this GPU's share.
-        flops_per_token: of this GPU's share.
+        flops_per_prefill_token: of this GPU's share.
+        flops_per_decode_seq: the same with the output projection.
         kv_bytes_per_token: read for each context token of a decoding request.
         flops_per_kv_token: attention for each of them.
         memory_utilization_ratio: ``--gpu-memory-utilization``.
@@ -57,7 +58,8 @@ class Work:
     flops_per_second: float
     bytes_per_second: float
     weight_bytes_per_step: float
-    flops_per_token: float
+    flops_per_prefill_token: float
+    flops_per_decode_seq: float
     kv_bytes_per_token: float
     flops_per_kv_token: float = 0.0
     memory_utilization_ratio: float = 0.92
@@ -82,7 +84,8 @@ def work_of(
         flops_per_second=gpu.flops_per_second(dtype_bytes),
         bytes_per_second=gpu.bandwidth_bytes_per_second,
         weight_bytes_per_step=read_weights(model, 32) * dtype_bytes / tensor_parallel,
-        flops_per_token=2.0 * active_parameters(model, head=False) / tensor_parallel,
+        flops_per_prefill_token=2.0 * active_parameters(model, head=False) / tensor_parallel,
+        flops_per_decode_seq=2.0 * active_parameters(model, head=True) / tensor_parallel,
         kv_bytes_per_token=bytes_per_token(model, tensor_parallel=tensor_parallel),
         flops_per_kv_token=attention_flops_per_pair(model) / tensor_parallel,
         memory_utilization_ratio=memory_utilization_ratio,
@@ -157,11 +160,12 @@ def gpu_load(
     hangs = np.zeros(len(times), dtype=np.bool_) if wedged is None else wedged
     clock = np.ones(len(times)) if clock_ratio is None else clock_ratio
     busy = np.where(hangs, 0.0, np.clip(since("busy_seconds") / seconds, 0.0, 1.0))
-    tokens, kv = (
-        since("prefill_tokens_total") + since("decode_seqs_total"),
-        since("kv_tokens_read_total"),
+    kv = since("kv_tokens_read_total")
+    flops = (
+        work.flops_per_prefill_token * since("prefill_tokens_total")
+        + work.flops_per_decode_seq * since("decode_seqs_total")
+        + work.flops_per_kv_token * kv
     )
-    flops = work.flops_per_token * tokens + work.flops_per_kv_token * kv
     moved = work.weight_bytes_per_step * since("steps_all") + work.kv_bytes_per_token * kv
     tensor = np.minimum(flops / (work.flops_per_second * seconds), busy)
     dram = np.minimum(moved / (work.bytes_per_second * seconds), busy)

@@ -52,14 +52,18 @@ class Finished:
         return Finished(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def followed_by(self, others: Finished) -> Finished:
-        """Both, sorted by their end; equal ends keep their order."""
-        both = Finished(
+        """Both, sorted by their end; equal ends keep their order.
+
+        Args:
+            others: in any order.
+        """
+        order = np.argsort(np.concatenate([self.end, others.end]), kind="stable")
+        return Finished(
             *(
-                np.concatenate([getattr(self, f.name), getattr(others, f.name)])
+                np.concatenate([getattr(self, f.name), getattr(others, f.name)])[order]
                 for f in fields(self)
             )
         )
-        return both.take(np.argsort(both.end, kind="stable"))
 
 
 def no_finished() -> Finished:
@@ -134,26 +138,27 @@ class Tally:
 
 
 def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
-    """The finished ones of ended requests.
+    """The finished ones of ended requests, in their order.
 
     Args:
         requests: as :class:`driftwatch.simulate.outcome.Outcome` has them.
         asked: (requests,) ``max_tokens`` of each.
     """
-    done = (requests["status"] == FINISHED).to_numpy()
+    finished = requests["status"] == FINISHED
+    if not finished.all():
+        requests, asked = requests.filter(finished), asked[finished.to_numpy()]
 
     def column(name: str) -> Floats:
-        return np.asarray(requests[name].cast(pl.Float64).to_numpy()[done], dtype=np.float64)
+        return np.asarray(requests[name].to_numpy(), dtype=np.float64)
 
-    found = Finished(
+    return Finished(
         end=column("end_seconds"),
         arrival=column("arrival_seconds"),
         first_scheduled=column("first_scheduled_seconds"),
         first_token=column("first_token_seconds"),
         prompt=column("prompt_tokens"),
         generated=column("generated_tokens"),
-        asked=asked[done],
+        asked=asked,
         cached=column("cached_tokens"),
         preemptions=column("preemptions"),
     )
-    return found.take(np.argsort(found.end, kind="stable"))

@@ -1,0 +1,131 @@
+"""GPUs that fit the load: the exporter's text against the frame, and the physics of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.dcgm_pages import DcgmBatch
+from driftwatch.collect.series import SeriesCache
+from driftwatch.errors import UsageError
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.testing.dcgm_pages import FakeGpu, workload
+from driftwatch.testing.fleet.gpu_boards import BOARDS, board
+from driftwatch.testing.fleet.gpu_load import GpuLoad, dcgm_text, gpu_load, gpu_rows, work_of
+
+EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
+H100 = board("H100-80GB")
+WORK = work_of(gpu("H100-80GB"), model("llama-3.1-8b"))
+
+
+def scrapes(busy: list[float], prefill: list[float], decode: list[float]) -> pl.DataFrame:
+    """Counters at 30 s from busy share, prompt tokens/s and decode requests a step of 10 ms."""
+    n = len(busy)
+    steps = np.array(busy) * 30.0 / 0.01
+    seqs = steps * np.array(decode)
+    return pl.DataFrame(
+        {
+            "time_seconds": 30.0 * np.arange(1, n + 1),
+            "busy_seconds": np.cumsum(np.array(busy) * 30.0),
+            "steps_all": np.cumsum(steps),
+            "prefill_tokens_total": np.cumsum(np.array(prefill) * 30.0),
+            "decode_seqs_total": np.cumsum(seqs),
+            "kv_tokens_read_total": np.cumsum(seqs * 1500.0),
+        }
+    )
+
+
+def told(load: GpuLoad, name: str) -> list[float]:
+    return [float(value) for value in load.values[f"DCGM_FI_{name}"]]
+
+
+@pytest.mark.parametrize("label", ["Hostname", "hostname"])
+def test_the_text_is_read_as_the_frame(label: str) -> None:
+    rows = scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9000.0], [0.0, 8.0, 64.0])
+    load = gpu_load(H100, WORK, EPOCH, rows)
+    gpus = [
+        (FakeGpu(i, f"GPU-{i}", H100.model_name, workload=workload("ml", "chat-0")), load)
+        for i in range(2)
+    ]
+    batch = DcgmBatch(SeriesCache())
+    for row, micros in enumerate(load.micros):
+        page = dcgm_text(gpus, row, "node-1", label)
+        at = datetime.fromtimestamp(micros / 1e6, UTC)
+        assert batch.add("node-1:9400", at, page.encode())
+    frame, problems = batch.finish()
+    assert not problems
+    assert_frame_equal(gpu_rows(gpus, "node-1:9400", "node-1", label), frame)
+    assert frame["hostname"].unique().to_list() == ["node-1"]
+
+
+def test_prefill_works_the_tensor_cores_and_decode_the_memory() -> None:
+    rows = scrapes([1.0, 1.0, 0.0], [25_000.0, 0.0, 0.0], [0.0, 32.0, 0.0])
+    load = gpu_load(H100, WORK, EPOCH, rows)
+    tensor, dram = told(load, "PROF_PIPE_TENSOR_ACTIVE"), told(load, "PROF_DRAM_ACTIVE")
+    power = told(load, "DEV_POWER_USAGE")
+    # 25,000 tokens/s · 2 · 6.98 G parameters (8.03 less both embeddings) of 989 Tflop/s
+    assert tensor[0] == pytest.approx(25_000 * 2 * 6.98e9 / 989.4e12, rel=0.02)
+    # 100 steps/s read 15 GB of weights and 32 · 1500 tokens · 128 KiB each, of 3.35 TB/s
+    assert dram[1] == pytest.approx(100 * (15.0e9 + 32 * 1500 * 131_072) / 3.35e12, rel=0.02)
+    assert tensor[1] < 0.1 < tensor[0]
+    assert power[0] > power[1] > power[2] == H100.idle_watts
+    assert tensor[2] == dram[2] == 0.0
+
+
+def test_utilization_stays_high_while_work_falls() -> None:
+    load = gpu_load(H100, WORK, EPOCH, scrapes([1.0, 0.7], [5000.0, 500.0], [64.0, 4.0]))
+    assert min(told(load, "DEV_GPU_UTIL")) >= 97.0
+    assert told(load, "PROF_GR_ENGINE_ACTIVE") == [1.0, 0.7]
+    assert told(load, "PROF_PIPE_TENSOR_ACTIVE")[1] < told(load, "PROF_PIPE_TENSOR_ACTIVE")[0] / 5
+    assert len(set(told(load, "DEV_FB_USED"))) == 1
+
+
+def test_a_wedged_engine_is_busy_at_idle_watts() -> None:
+    rows = scrapes([0.9, 0.0, 0.0], [900.0, 0.0, 0.0], [30.0, 0.0, 0.0])
+    load = gpu_load(H100, WORK, EPOCH, rows, wedged=np.array([False, True, True]))
+    assert told(load, "DEV_GPU_UTIL")[1:] == [96.0, 96.0]
+    assert told(load, "DEV_POWER_USAGE")[1:] == [H100.idle_watts] * 2
+    assert told(load, "PROF_DRAM_ACTIVE")[1:] == [0.0, 0.0]
+
+
+def test_throttling_lowers_clock_and_power() -> None:
+    rows = scrapes([1.0, 1.0], [9000.0, 9000.0], [64.0, 64.0])
+    load = gpu_load(H100, WORK, EPOCH, rows, clock_ratio=np.array([1.0, 0.75]))
+    assert told(load, "DEV_SM_CLOCK") == [1980.0, 1485.0]
+    full, less = told(load, "DEV_POWER_USAGE")
+    assert H100.idle_watts < less < full <= H100.limit_watts
+
+
+def test_energy_is_power_over_time_also_in_parts() -> None:
+    rows = scrapes([0.2, 0.9, 0.5, 0.0], [100.0, 4000.0, 10.0, 0.0], [2.0, 40.0, 9.0, 0.0])
+    whole = gpu_load(H100, WORK, EPOCH, rows)
+    energy = told(whole, "DEV_TOTAL_ENERGY_CONSUMPTION")
+    power = told(whole, "DEV_POWER_USAGE")
+    assert np.diff(energy) == pytest.approx(np.array(power[1:]) * 30.0 * 1e3, rel=1e-6)
+    first = gpu_load(H100, WORK, EPOCH, rows[:2])
+    rest = gpu_load(
+        H100, WORK, EPOCH, rows[2:], before=rows[1:2], energy_joules=first.energy_joules
+    )
+    for name, values in whole.values.items():
+        both = np.concatenate([first.values[name], rest.values[name]])
+        assert both == pytest.approx(values, abs=1.0 if "ENERGY" in name else 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(BOARDS))
+def test_no_board_exceeds_what_it_can(name: str) -> None:
+    kind = board(name)
+    work = work_of(gpu(name), model("llama-3.1-8b"))
+    load = gpu_load(kind, work, EPOCH, scrapes([1.0], [1e9], [1e6]))
+    assert told(load, "DEV_POWER_USAGE") == [kind.limit_watts]
+    assert told(load, "PROF_PIPE_TENSOR_ACTIVE") == told(load, "PROF_DRAM_ACTIVE") == [1.0]
+    parts = [told(load, f"DEV_FB_{part}")[0] for part in ("USED", "FREE", "RESERVED")]
+    assert sum(parts) == pytest.approx(kind.framebuffer_mib, rel=0.01)
+
+
+def test_a_gpu_without_a_board_is_named() -> None:
+    with pytest.raises(UsageError, match="MI300X"):
+        board("MI300X")
