@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from driftwatch.testing.fleet.scenario import Effect, Scenario
 
 FORMATS = ("recording", "compact", "openmetrics")
+NOBODY = "nobody is told"
 _SHOWN = 3  # pages in full
 
 
@@ -29,7 +30,7 @@ def list_scenarios() -> None:
     from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
     for scenario in shipped_scenarios():
-        expected = "; ".join(_expected(e) for e in scenario.truth.effects) or "nobody is told"
+        expected = "; ".join(expected(e) for e in scenario.truth.effects) or NOBODY
         title = f"{scenario.title} (long)" if scenario.long else scenario.title
         if not sys.stdout.isatty():
             click.echo("\t".join((scenario.name, title, expected)))
@@ -158,9 +159,9 @@ def _print_story(scenario: Scenario, seed: int) -> None:
     click.echo(_plain(textwrap.fill(text, 80)))
     for effect in scenario.truth.effects:
         click.echo(_plain(f"  injected  {_happened(scenario, effect)}"))
-        click.echo(_plain(f"  expected  {_expected(effect)}"))
+        click.echo(_plain(f"  expected  {expected(effect)}"))
     if not scenario.truth.effects:
-        click.echo("  injected  nothing\n  expected  nobody is told")
+        click.echo(f"  injected  nothing\n  expected  {NOBODY}")
 
 
 def _happened(scenario: Scenario, effect: Effect) -> str:
@@ -172,7 +173,7 @@ def _happened(scenario: Scenario, effect: Effect) -> str:
     return f"{first:%a %H:%M}{until} UTC: {effect.what} ({who})"
 
 
-def _expected(effect: Effect) -> str:
+def expected(effect: Effect) -> str:
     """What a perfect driftwatch would say."""
     said = [
         f"{severity} {', '.join(names)}"
@@ -184,7 +185,7 @@ def _expected(effect: Effect) -> str:
         if names
     ]
     if not said:
-        return "nobody is told"
+        return NOBODY
     if effect.leaf is not None:
         said.append(f"leaf {effect.leaf}")
     said.append(f"change {effect.knob}" if effect.knob else "no setting helps")

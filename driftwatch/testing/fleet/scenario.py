@@ -5,8 +5,9 @@ Every duration and time in a file is text such as ``90m``; times count from the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -44,7 +45,7 @@ class Scrape(Part):
 
 
 class Serving(Part):
-    """The scheduler's settings, under vLLM's names."""
+    """The scheduler's settings, under vLLM's names. A fault's `serving` has the same keys."""
 
     max_num_seqs: Count = Field(256, description="sequence cap")
     max_num_batched_tokens: Count = Field(2048, description="token budget of a step")
@@ -93,7 +94,9 @@ class Pool(Part):
     gpus_per_replica: Count = Field(1, description="tensor parallelism")
     release: Style = Field("0.32", description="vLLM whose pages it shows: 0.32, or 0.8")
     dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
-    serving: Serving = Field(default_factory=lambda: Serving.model_validate({}), description="")
+    serving: Serving = Field(
+        default_factory=lambda: Serving.model_validate({}), description="the scheduler's settings"
+    )
     slo: Slo | None = Field(None, description="latency targets")
 
 
@@ -139,7 +142,9 @@ class Traffic(Part):
     )
     requests_per_second: Number = Field(description="mean of the whole pool")
     offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
-    season: Season = Field(default_factory=lambda: Season.model_validate({}), description="")
+    season: Season = Field(
+        default_factory=lambda: Season.model_validate({}), description="day and week"
+    )
     wander_ratio: Ratio = Field(0.05, description="sd of the slow wander of the rate")
     prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
     cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
@@ -149,7 +154,7 @@ class Traffic(Part):
 
 
 class Coefficients(Part):
-    """A step-time law, in seconds."""
+    """A step-time law in place of the roofline; graphs and quadratic term stay."""
 
     c0_seconds: float = Field(gt=0, description="every step")
     c1_seconds_per_prefill_token: float = Field(ge=0, description="each prompt token computed")
@@ -186,18 +191,49 @@ FaultKind = Literal[
     "bucket_layout",
     "missed_scrapes",
 ]
-# kind → fields that it must say, fields that it may say
-_OF_KIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "slowdown": (("factor",), ("until", "ramp")),
-    "clock_throttle": (("factor",), ("until",)),
-    "wedge": ((), ("until",)),
-    "restart": ((), ("down", "serving")),
-    "rollout": ((), ("down", "every", "factor", "serving", "release")),
-    "scale": (("to",), ()),
-    "gone": ((), ("until",)),
-    "stats_disabled": ((), ("down",)),
-    "bucket_layout": ((), ("down",)),
-    "missed_scrapes": (("ratio",), ("until",)),
+
+
+class FaultFields(NamedTuple):
+    """What a kind of fault is: in words, the keys that it needs, and those that it may have."""
+
+    meaning: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
+    "slowdown": FaultFields(
+        "steps take `factor` times as long, after a `ramp` if there is one",
+        ("factor",),
+        ("until", "ramp"),
+    ),
+    "clock_throttle": FaultFields(
+        "steps take `factor` times as long and the SM clock falls by as much",
+        ("factor",),
+        ("until",),
+    ),
+    "wedge": FaultFields(
+        "the engine hangs: its page answers, gauges stand still, no token comes", (), ("until",)
+    ),
+    "restart": FaultFields(
+        "nobody answers for `down`, then counters begin at 0", (), ("down", "serving")
+    ),
+    "rollout": FaultFields(
+        "replicas restart one after the other, from the lowest number on, `every` so long",
+        (),
+        ("down", "every", "factor", "serving", "release"),
+    ),
+    "scale": FaultFields(
+        "from then on there are `to` replicas; new ones answer after 40 s", ("to",)
+    ),
+    "gone": FaultFields("the servers run on and are no longer scraped", (), ("until",)),
+    "stats_disabled": FaultFields(
+        "a restart with `--disable-log-stats`: no `vllm:` series", (), ("down",)
+    ),
+    "bucket_layout": FaultFields(
+        "a restart with `--custom-histogram-buckets`: every second edge", (), ("down",)
+    ),
+    "missed_scrapes": FaultFields("a `ratio` of the scrapes times out", ("ratio",), ("until",)),
 }
 
 
@@ -219,7 +255,7 @@ class Fault(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        must, may = _OF_KIND[self.kind]
+        _, must, may = FAULT_KINDS[self.kind]
         said = self.model_fields_set - {"kind", "at", "replicas"}
         if missing := [name for name in must if name not in said]:
             raise ValueError(f"{self.kind} needs {', '.join(missing)}")
@@ -259,7 +295,7 @@ class Effect(Part):
 
 
 class Truth(Part):
-    """What happened."""
+    """What was injected, and the stretch before it."""
 
     baseline: Baseline | None = Field(None, description="reference window for driftwatch")
     effects: tuple[Effect, ...] = Field((), description="what was injected")
@@ -276,10 +312,14 @@ class Scenario(Part):
     start: Annotated[datetime, AfterValidator(_utc)] = Field(
         datetime(2026, 11, 16, 8, tzinfo=UTC), description="a Monday morning"
     )
-    scrape: Scrape = Field(default_factory=lambda: Scrape.model_validate({}), description="")
-    pool: Pool = Field(default_factory=lambda: Pool.model_validate({}), description="")
+    scrape: Scrape = Field(
+        default_factory=lambda: Scrape.model_validate({}), description="how pages are taken"
+    )
+    pool: Pool = Field(default_factory=lambda: Pool.model_validate({}), description="the servers")
     traffic: Traffic = Field(description="what is sent")
-    engine: Engine = Field(default_factory=lambda: Engine.model_validate({}), description="")
+    engine: Engine = Field(
+        default_factory=lambda: Engine.model_validate({}), description="the hidden engine"
+    )
     faults: tuple[Fault, ...] = Field((), description="what goes wrong")
     truth: Truth = Field(description="what a perfect driftwatch would say")
 
@@ -308,3 +348,23 @@ class Scenario(Part):
         if wrong := sorted(n for n in numbers if not 0 <= n < self.servers):
             raise ValueError(f"there is no replica {wrong[0]}: they are 0 to {self.servers - 1}")
         return self
+
+
+# where a part stands in a file, in the order of the reference; "" is the file itself
+SCENARIO_PARTS: Mapping[str, type[Part]] = {
+    "": Scenario,
+    "scrape": Scrape,
+    "pool": Pool,
+    "pool.serving": Serving,
+    "pool.slo": Slo,
+    "traffic": Traffic,
+    "traffic.season": Season,
+    "traffic.changes": Change,
+    "traffic.changes.new_client": NewClient,
+    "engine": Engine,
+    "engine.law": Coefficients,
+    "faults": Fault,
+    "truth": Truth,
+    "truth.baseline": Baseline,
+    "truth.effects": Effect,
+}
