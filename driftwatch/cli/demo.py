@@ -74,8 +74,8 @@ def command(
 ) -> None:
     """Play a recorded server, minute by minute, and show the page on-call gets.
 
-    With --scenario, make simulated servers to which something known happens, run driftwatch over
-    their pages, and print what was injected beside what driftwatch said.
+    With --scenario, make simulated servers to which something known happens, replay their pages,
+    and print what was injected beside what was said of it.
     """
     given = seed is not None or jobs is not None or folder is not None or live
     _check(scenario, listed, given, folder, form, live, speed, length)
