@@ -418,7 +418,7 @@ def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...
     if asked.law is None:
         found.append(
             "step time: the roofline of the datasheet, a prior; on two recorded GPUs its "
-            "end-to-end times were 0.4 and 24 % off. Give --step-time where it is measured"
+            "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
         )
     if dropped:
         found.append(f"{dropped:,} requests are longer than max_model_len and left out")
