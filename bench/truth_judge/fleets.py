@@ -1,44 +1,20 @@
-"""Scenarios as recordings with their truth: made by the fleet, read back as cases.
+"""Scenarios as recordings with their truth: ``driftwatch demo --write`` makes them, cases come out.
 
-    python -m truth_judge.fleets SCENARIO SEED FOLDER
-
-writes the compact recording of one scenario (a shipped one's name, or a file), its ``truth.json``
-and the ``driftwatch.yaml`` that an operator of the pool would have. Each is made in a process of
-its own, so that several are made side by side.
+The folder that it writes holds the compact recording, ``truth.json``, and the ``driftwatch.yaml``
+that an operator of the pool would have written.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from truth_judge.commands import Case
+from truth_judge.commands import Case, driftwatch
 from truth_judge.facts import Episode
 from truth_judge.sets import Draw
 
-RECORDING, TRUTH, CONFIGURATION = "recording", "truth.json", "driftwatch.yaml"
-
-
-def make(scenario: str, seed: int, folder: Path) -> None:
-    """One scenario's recording, truth and configuration in a folder."""
-    from driftwatch.testing.fleet.generate import generate, targets_of
-    from driftwatch.testing.fleet.scenario_file import scenario_named
-    from driftwatch.testing.fleet.truth import write_truth
-    from driftwatch.testing.fleet.write_compact import write_manifest, write_part
-
-    made = scenario_named(scenario)
-    into = folder / RECORDING
-    into.mkdir(parents=True)
-    parts = []
-    for k, chunk in enumerate(generate(made, seed)):
-        if not chunk.scrapes.is_empty():
-            stem = f"{k:06}.{chunk.number:04}"
-            parts += write_part(into, stem, chunk.scrapes, chunk.gpus)
-    write_manifest(into, parts, targets_of(made))
-    write_truth(made, seed, folder, RECORDING)
+TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 
 
 def scenario_of(draw: Draw, folder: Path) -> str:
@@ -47,21 +23,24 @@ def scenario_of(draw: Draw, folder: Path) -> str:
 
 
 def made(draw: Draw, folder: Path) -> Case:
-    """The case of a draw; its recording is made in a process of its own.
+    """The case of a draw, its files in a new folder.
 
     Raises:
         RuntimeError: it could not be made; with what was said.
     """
-    folder.mkdir(parents=True)
+    return case_of(written(draw, folder, "compact"), draw.name, f"seed {draw.seed}")
+
+
+def written(draw: Draw, folder: Path, form: str) -> Path:
+    """A draw's scrapes in one of the fleet's forms, with the truth beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
     scenario = scenario_of(draw, folder)
     if not isinstance(draw.scenario, str):
         Path(scenario).write_text(json.dumps(draw.scenario, indent=1))  # JSON is YAML
-    words = [sys.executable, "-m", "truth_judge.fleets", scenario, str(draw.seed), str(folder)]
-    here = Path(__file__).resolve().parents[1]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=here)
-    if ran.returncode != 0:
-        raise RuntimeError(f"{draw.name}, seed {draw.seed}: {ran.stderr[-2000:]}")
-    return case_of(folder, draw.name, f"seed {draw.seed}")
+    into = folder / form
+    words = ["--scenario", scenario, "--seed", str(draw.seed), "--write", str(into)]
+    driftwatch("demo", *words, "--format", form, "--jobs", "1")
+    return into
 
 
 def case_of(folder: Path, name: str, draw: str) -> Case:
@@ -72,7 +51,7 @@ def case_of(folder: Path, name: str, draw: str) -> Case:
     return Case(
         name=name,
         draw=draw,
-        recording=folder / RECORDING,
+        recording=folder,
         start_seconds=whole[0],
         end_seconds=whole[1],
         instances=tuple(server["instance"] for server in truth["servers"]),
@@ -101,7 +80,3 @@ def _episode(effect: dict[str, Any]) -> Episode:
         knob=effect["knob"],
         grace_seconds=effect["grace_seconds"],
     )
-
-
-if __name__ == "__main__":
-    make(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.fleet.generate import generate
 from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 from truth_judge import fleets
 from truth_judge.commands import Case, iso, pages
@@ -61,14 +59,14 @@ def same_findings(case: Case, *, step_seconds: float, blocks: Path | None = None
 
 
 def scenario_the_same(draw: Draw, folder: Path) -> dict[str, Any]:
-    """A scenario as a compact recording and as OpenMetrics, both from the same run."""
+    """A scenario as a compact recording and as OpenMetrics, made from the same seed."""
     case = fleets.made(draw, folder)
-    scenario = scenario_named(fleets.scenario_of(draw, folder))
-    text = write_openmetrics(scenario, generate(scenario, draw.seed, pages=True), folder)
+    (text,) = fleets.written(draw, folder, "openmetrics").glob("*.om")
     blocks = folder / "blocks"
     words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)]
     subprocess.run(words, check=True, capture_output=True)
-    return same_findings(case, step_seconds=scenario.scrape.interval, blocks=blocks)
+    step = scenario_named(fleets.scenario_of(draw, folder)).scrape.interval
+    return same_findings(case, step_seconds=step, blocks=blocks)
 
 
 def _said(page: Mapping[str, Any]) -> str:
