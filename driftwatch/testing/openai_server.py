@@ -209,8 +209,9 @@ class OpenAIServer(LoopbackServer):
                 due = time.monotonic()
                 continue
             decoding = [r for r in running if r.context > r.prompt_tokens]
-            # sleeping is late by a little each time: steps are laid end to end instead
-            due += self._law.seconds(prefill, len(decoding), sum(r.context for r in decoding))
+            step = self._law.seconds(prefill, len(decoding), sum(r.context for r in decoding))
+            # sleeping is late by a little each time: steps are laid end to end, but for a stall
+            due = max(due, time.monotonic() - step) + step
             time.sleep(max(0.0, due - time.monotonic()))
             for request in running:
                 request.context += 1
