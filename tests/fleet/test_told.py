@@ -1,0 +1,120 @@
+"""What was injected beside what was said: found, late, missed, extra, and never prettier."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.told import Said, judged, said_by
+
+RULES = {"BatchLimitBinding", "LengthDrift", "CoverageLost"}
+
+
+def scenario(**effect: Any) -> Scenario:
+    effects = [{"what": "x", "kind": "x", "at": "1h", **effect}] if effect else []
+    return Scenario.model_validate(
+        {
+            "name": "x",
+            "title": "x",
+            "duration": "2h",
+            "traffic": {"requests_per_second": 1.0},
+            "truth": {"effects": effects},
+        }
+    )
+
+
+def said(
+    made: Scenario,
+    minutes: float,
+    alert: str = "BatchLimitBinding",
+    severity: str = "page",
+    server: int | None = 0,
+    leaf: str | None = None,
+    knob: str | None = None,
+) -> Said:
+    at: datetime = made.start + timedelta(minutes=minutes)
+    instance = None if server is None else f"chat-8b-{server}:8000"
+    return Said(at, alert, severity, instance, leaf, knob)
+
+
+def words(made: Scenario, *findings: Said) -> list[list[tuple[str, str]]]:
+    return [[(line.word, line.text) for line in lines] for lines in judged(made, findings, RULES)]
+
+
+def test_found_on_every_server_with_leaf_and_advice() -> None:
+    made = scenario(pages=["BatchLimitBinding"], leaf="token_budget_binding", knob="max_num_seqs")
+    good = {"leaf": "token_budget_binding", "knob": "max_num_seqs"}
+    found, rest = words(made, said(made, 70, **good), said(made, 72, server=1, **good))
+    assert found == [
+        ("FOUND", "page BatchLimitBinding after 10 min, 2 of 2 servers"),
+        ("FOUND", "leaf token_budget_binding"),
+        ("FOUND", "advice max_num_seqs"),
+    ]
+    assert rest == []
+
+
+def test_partly_other_and_missed() -> None:
+    made = scenario(
+        pages=["BatchLimitBinding", "SlowerAtEqualLoad"],
+        notices=["LengthDrift"],
+        leaf="kv_pressure",
+    )
+    found, rest = words(made, said(made, 75, leaf="undetermined", knob="max_num_seqs"))
+    assert found == [
+        ("PARTLY", "page BatchLimitBinding after 15 min, 1 of 2 servers"),
+        ("MISSED", "page SlowerAtEqualLoad: no such rule in this release"),
+        ("MISSED", "notice LengthDrift"),
+        ("OTHER", "leaf kv_pressure: 0 of 1 times, else undetermined"),
+        ("OTHER", "advice: none helps; driftwatch said max_num_seqs"),
+    ]
+    assert rest == []
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"minutes": 59.0},  # before it
+        {"minutes": 110.0},  # after its grace
+        {"minutes": 70.0, "server": 1},  # another server
+        {"minutes": 70.0, "severity": "ticket"},
+        {"minutes": 70.0, "alert": "LengthDrift"},
+    ],
+)
+def test_what_belongs_to_nothing_is_extra(late: dict[str, Any]) -> None:
+    made = scenario(pages=["BatchLimitBinding"], replicas=[0], until="90m", grace="15m")
+    found, rest = words(made, said(made, **late))
+    assert found == [("MISSED", "page BatchLimitBinding")]
+    assert [word for word, _ in rest] == ["EXTRA"]
+
+
+def test_a_pool_speaks_for_all_its_servers() -> None:
+    made = scenario(tickets=["CoverageLost"])
+    found, rest = words(made, said(made, 65, "CoverageLost", "ticket", None))
+    assert found == [("FOUND", "ticket CoverageLost after 5 min, the pool")]
+    assert rest == []
+
+
+def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
+    made = scenario()
+    assert words(made) == [[("QUIET", "nobody was told, and nobody should have been")]]
+    ((word, text),) = words(made, said(made, 30))[0]
+    assert (word, text) == ("EXTRA", "page BatchLimitBinding at 08:30 UTC, chat-8b-0:8000")
+
+
+def test_a_page_is_read_as_its_schema_has_it() -> None:
+    page = {
+        "alert": "LengthDrift",
+        "severity": "notice",
+        "times": {"evaluated_at": "2026-11-16T09:00:00Z"},
+        "target": {"instance": "a:1"},
+        "diagnosis": None,
+        "recommendation": {"action": "none", "knob": "max_num_seqs"},
+    }
+    assert said_by(page).knob is None and said_by(page).leaf is None
+    page["recommendation"] = {"action": "change", "knob": "max_num_seqs"}
+    page["diagnosis"] = {"leaf": "healthy"}
+    found = said_by(page)
+    assert (found.knob, found.leaf, found.instance) == ("max_num_seqs", "healthy", "a:1")
