@@ -11,8 +11,9 @@ from prometheus_client.utils import floatToGoString
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.vllm_buckets import request_tokens
 from driftwatch.testing.fleet.exposition import FirstAnswers, page_template
-from driftwatch.testing.fleet.families import one_two_five
+from driftwatch.testing.fleet.families_old import STYLES
 from driftwatch.testing.fleet.server import Server
 
 STARTED = 1795224868.89
@@ -131,8 +132,6 @@ def test_created_follows_the_start_of_the_process() -> None:
 
 @pytest.mark.parametrize("style", ["0.8", "V0"])
 def test_old_pages_are_pages(style: str) -> None:
-    from driftwatch.testing.fleet.families_old import STYLES
-
     server = Server("h:1", "m", SchedulerConfiguration(8, 512, 600, 16, 4096), style=STYLES[style])
     template = page_template(server, STARTED, FirstAnswers(STARTED + 60.0))
     page = template.page([0.0] * len(template.slots))
@@ -142,7 +141,7 @@ def test_old_pages_are_pages(style: str) -> None:
     edges = [
         s.labels["le"] for s in families["vllm:request_prompt_tokens"].samples if "le" in s.labels
     ]
-    assert edges == [*map(floatToGoString, one_two_five(4096)), "+Inf"]
+    assert edges == [*map(floatToGoString, request_tokens(4096)), "+Inf"]
 
 
 def test_a_server_that_cannot_be_is_refused_with_every_reason() -> None:

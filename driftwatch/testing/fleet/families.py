@@ -10,24 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from driftwatch.simulate.vllm_buckets import (
+    INTER_TOKEN_LATENCY_SECONDS,
+    ITERATION_TOKENS,
+    NUM_PREEMPTIONS,
+    REQUEST_LATENCY_SECONDS,
+    TIME_TO_FIRST_TOKEN_SECONDS,
+    request_tokens,
+)
+
 FamilyType = Literal["counter", "gauge", "histogram", "summary"]
 Scope = Literal["engine", "model", "process"]
 
 ZERO = ""  # column of what stays 0 here (no LoRA, no KV connector, no multi-modal input …)
 ONE = "1"  # column of what is always 1
 
-_LATENCY = (
-    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
-    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
-)
-_TTFT = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
-    *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
-)
-_ITL = (
-    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
-    *(10.0, 20.0, 40.0, 80.0),
-)
 # prometheus-fastapi-instrumentator's two histograms
 _HTTP_HIGHR = (
     *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
@@ -36,12 +33,12 @@ _HTTP_HIGHR = (
 
 # finite edges of each group in vLLM 0.32; request_tokens follows max_model_len
 GROUPS: Mapping[str, tuple[float, ...]] = {
-    "iteration_tokens": (1.0, *(float(2**power) for power in range(3, 15))),
-    "request_latency": _LATENCY,
-    "time_to_first_token": _TTFT,
-    "inter_token_latency": _ITL,
+    "iteration_tokens": ITERATION_TOKENS,
+    "request_latency": REQUEST_LATENCY_SECONDS,
+    "time_to_first_token": TIME_TO_FIRST_TOKEN_SECONDS,
+    "inter_token_latency": INTER_TOKEN_LATENCY_SECONDS,
     "request_params_n": (1.0, 2.0, 5.0, 10.0, 20.0),
-    "request_num_preemptions": (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0),
+    "request_num_preemptions": NUM_PREEMPTIONS,
     "http_highr": _HTTP_HIGHR,
     "http_by_handler": (0.1, 0.5, 1.0),
 }
@@ -116,7 +113,7 @@ class Style:
             max_model_len: caps the 1-2-5 series of request lengths.
             custom: group, or family without ``vllm:``, → its edges.
         """
-        edges = {REQUEST_TOKENS: one_two_five(max_model_len), **self.groups}
+        edges = {REQUEST_TOKENS: request_tokens(max_model_len), **self.groups}
         for family in self.families:
             if family.type == "histogram":
                 edges[family.name] = edges[family.group]
@@ -124,17 +121,3 @@ class Style:
             names = [key, f"vllm:{key}", *(f.name for f in self.families if f.group == key)]
             edges |= {name: tuple(map(float, given)) for name in names if name in edges}
         return edges
-
-
-def one_two_five(most: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, 50, … up to ``most`` (vLLM ``build_1_2_5_buckets``).
-
-    >>> one_two_five(100)
-    (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-    """
-    found: list[float] = []
-    power = 1
-    while power <= most:
-        found += [float(m * power) for m in (1, 2, 5) if m * power <= most]
-        power *= 10
-    return tuple(found)
