@@ -28,7 +28,6 @@ _MOST_REQUESTS_WITH_STEPS = 500_000
 @click.option(
     "--requests",
     "requests_file",
-    required=True,
     type=_FILE,
     metavar="FILE",
     help="JSONL, CSV or Parquet (also gzipped) with arrival_seconds, prompt_tokens and "
@@ -36,6 +35,20 @@ _MOST_REQUESTS_WITH_STEPS = 500_000
 )
 @click.option(
     "--servegen-lengths", type=_FILE, metavar="FILE", help="ServeGen's lengths, with its rates."
+)
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Instead of --requests: rebuild them from recorded /metrics.",
+)
+@click.option("--server", metavar="HOST:PORT", help="With --recording: which of its servers.")
+@click.option(
+    "--window-seconds",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="With --recording: lengths and arrivals are those of windows so long.",
 )
 @click.option(
     "--from-seconds", type=float, help="With ServeGen: begin here (default: its beginning)."
@@ -53,7 +66,7 @@ _MOST_REQUESTS_WITH_STEPS = 500_000
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="With ServeGen: of what is drawn.",
+    help="Of what is drawn, with ServeGen and --recording.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many requests.")
 @click.option(
@@ -101,8 +114,11 @@ _MOST_REQUESTS_WITH_STEPS = 500_000
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def command(
-    requests_file: Path,
+    requests_file: Path | None,
     servegen_lengths: Path | None,
+    recording: Path | None,
+    server: str | None,
+    window_seconds: float,
     from_seconds: float | None,
     to_seconds: float | None,
     rate_scale: float,
@@ -130,14 +146,23 @@ def command(
     from driftwatch.simulate.run_summary import summarise, with_itl
 
     outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
-    inputs = [requests_file] if servegen_lengths is None else [requests_file, servegen_lengths]
-    check_outputs(outputs, inputs)
+    given = [path for path in (requests_file, recording, servegen_lengths) if path is not None]
+    if (requests_file is None) == (recording is None):
+        raise UsageError("which requests?", help_text="give --requests FILE, or --recording FILE")
+    check_outputs(outputs, given)
     asked = engine_from(**engine)
-    if servegen_lengths is None:
-        workload = _of_file(requests_file, limit, from_seconds, to_seconds, rate_scale)
+    span = (from_seconds, to_seconds)
+    if recording is not None:
+        from driftwatch.cli.simulate_recording import Asked, rebuilt
+
+        settings = asked.configuration
+        lengths = (settings.max_model_len, settings.block_size)
+        workload = rebuilt(Asked(recording, server, window_seconds, *lengths, seed))
+        workload = replace(workload, requests=workload.requests.take(slice(None, limit)))
+    elif servegen_lengths is not None:
+        workload = _of_servegen(given[0], servegen_lengths, span, rate_scale, seed, limit)
     else:
-        span = (from_seconds, to_seconds)
-        workload = _of_servegen(requests_file, servegen_lengths, span, rate_scale, seed, limit)
+        workload = _of_file(given[0], limit, span, rate_scale)
     workload = _stretched(workload, arrival_scale)
     for note in (*asked.notes, *workload.notes):
         click.echo(f"note: {note}", err=True)
@@ -163,22 +188,21 @@ def command(
         write_table(found, scrapes)
     summary = summarise(requests, outcome.steps, outcome.summary, asked.configuration)
     if as_json:
-        click.echo(summary_json(requests_file, workload, asked, summary))
+        click.echo(summary_json(given[0], workload, asked, summary))
     else:
-        click.echo("\n".join(as_lines(requests_file, workload, asked, summary)))
+        click.echo("\n".join(as_lines(given[0], workload, asked, summary)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
 
 
 def _of_file(
     path: Path,
     limit: int | None,
-    from_seconds: float | None,
-    to_seconds: float | None,
+    span: tuple[float | None, float | None],
     rate_scale: float,
 ) -> Workload:
     from driftwatch.simulate.workload import read_workload
 
-    if from_seconds is not None or to_seconds is not None or rate_scale != 1.0:
+    if span != (None, None) or rate_scale != 1.0:
         raise UsageError("--from-seconds, --to-seconds and --rate-scale need --servegen-lengths")
     return read_workload(path, limit=limit)
 
