@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +22,10 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.exposition import STATS_DISABLED, PageParser
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.simulate.engine import Edges, Engine
+from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.step_time import StepTime
 from driftwatch.testing.fleet.families_old import V0, V0_8
 from driftwatch.testing.fleet.metric_history import MetricHistory
 from driftwatch.testing.fleet.server import Server
@@ -55,7 +59,7 @@ def parsed(history: MetricHistory) -> pl.DataFrame:
     return found.frame
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     every=st.sampled_from([0.7, 5.0]),
@@ -168,6 +172,96 @@ def test_a_first_token_is_booked_though_its_request_has_not_ended() -> None:
     ]
     assert slow.end is not None and slow.end > cut
     assert frame["e2e_seconds_count"][-1] < frame["ttft_seconds_count"][-1]
+
+
+def simulated(seed: int, chunks: list[float], *, tell: bool) -> MetricHistory:
+    """A real engine under preemption, time-outs and a queue limit, told chunk by chunk."""
+    rng = np.random.default_rng(seed)
+    configuration = SchedulerConfiguration(
+        max_num_seqs=16, max_num_batched_tokens=256, num_gpu_blocks=130, block_size=16,
+        max_model_len=2048, max_num_queued_reqs=14,
+    )  # fmt: skip
+    s = Server("host:8000", "m", configuration)
+    arrivals = np.cumsum(rng.exponential(0.12, 220))
+    requests = make_requests(
+        arrivals,
+        rng.integers(5, 300, 220),
+        rng.integers(1, 120, 220),
+        prefix_group=rng.integers(-1, 2, 220),
+        shared_prefix_tokens=np.full(220, 64),
+        cancel_seconds=np.where(rng.random(220) < 0.1, arrivals + 0.8, np.inf),
+    )
+    engine = Engine(
+        configuration,
+        StepTime(0.01, 5e-5, 1e-3, 1e-6),
+        disturbance=Disturbance(jitter_sigma=0.1),
+        seed=seed,
+        timeout_seconds=15.0,
+        observe_edges=Edges(s.itl_edges, s.iteration_tokens_edges),
+        compiled=False,
+    )
+    times = np.arange(1.0, 61.0)
+    history = MetricHistory(s, EPOCH)
+    before = 0.0
+    for until in chunks:
+        at = requests.arrival_seconds
+        engine.offer(requests.take((at >= before) & (at < until)))
+        outcome = engine.advance(until, times[(times > before) & (times <= until)])
+        history.add(outcome, unfinished=engine.unfinished() if tell else None)
+        if tell:
+            assert len(history) == np.sum(times <= until)  # nothing is held back
+        before = until
+    return history
+
+
+def test_a_real_engine_in_one_piece_and_in_many() -> None:
+    whole = simulated(1, [60.0], tell=True)
+    frame = whole.scrape_frame()
+    assert_frame_equal(parsed(whole), frame)
+    last = frame.row(-1, named=True)
+    assert last["preemptions_total"] > 0
+    assert last["rejected_requests_total"] > 0
+    assert last["prefix_cache_hits_total"] > 0
+    assert last["ttft_seconds_count"] > last["finished_requests_total"] > 50
+    assert last["ttft_seconds_count"] + last["itl_seconds_count"] == last["generation_tokens_total"]
+    assert last["prompt_tokens_computed_total"] < last["prompt_tokens_total"]
+    pieces = [7.5, 7.6, 11.0, 23.25, 40.0, 60.0]
+    assert_frame_equal(simulated(1, pieces, tell=True).scrape_frame(), frame)
+    late = simulated(1, [7.5, 60.0], tell=False)
+    late.finish()
+    counts = [name for name in frame.columns if name.endswith(("_count", "_buckets", "_total"))]
+    assert_frame_equal(late.scrape_frame().select(counts), frame.select(counts))
+
+
+def test_a_wedged_engine_still_tells_its_last_first_tokens() -> None:
+    configuration = SchedulerConfiguration(8, 256, 400, 16, max_model_len=2048)
+    s = Server("host:8000", "m", configuration)
+    engine = Engine(
+        configuration,
+        StepTime(0.01, 5e-5, 1e-3, 0.0),
+        disturbance=Disturbance(
+            stall_seconds=np.array([2.0]), stall_durations_seconds=np.array([np.inf])
+        ),
+        observe_edges=Edges(s.itl_edges, s.iteration_tokens_edges),
+        compiled=False,
+    )
+    engine.offer(make_requests(np.linspace(0.0, 4.0, 20), [100] * 20, [200] * 20))
+    history = MetricHistory(s, EPOCH)
+    outcome = engine.advance(10.0, np.arange(1.0, 10.0))
+    history.add(outcome)
+    with pytest.raises(ValueError, match=r"unfinished=Engine\.unfinished"):
+        history.finish()
+    history = MetricHistory(s, EPOCH)
+    history.add(outcome, unfinished=engine.unfinished())
+    history.finish()
+    frame = history.scrape_frame()
+    assert len(frame) == 9
+    stuck = frame.filter(pl.col("time") > EPOCH + timedelta(seconds=2.5))
+    assert stuck["running_requests"].n_unique() == 1
+    assert stuck["running_requests"][0] > 0
+    assert stuck["generation_tokens_total"].n_unique() == 1
+    assert stuck["ttft_seconds_count"][0] > stuck["e2e_seconds_count"][0] == 0
+    assert_frame_equal(parsed(history), frame)
 
 
 def test_requests_and_counters_that_contradict_each_other_are_refused() -> None:

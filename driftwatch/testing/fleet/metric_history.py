@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,7 @@ import polars as pl
 from driftwatch.collect.exposition import STATS_DISABLED
 from driftwatch.collect.layout import Layout
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
+from driftwatch.simulate.outcome import Outcome
 from driftwatch.testing.fleet.exposition import (
     PROCESS,
     FirstAnswers,
@@ -33,9 +33,6 @@ from driftwatch.testing.fleet.metric_history_engine import EngineHistory
 from driftwatch.testing.fleet.metric_history_frame import Pages
 from driftwatch.testing.fleet.metric_history_requests import Floats
 from driftwatch.testing.fleet.server import Server
-
-if TYPE_CHECKING:
-    from driftwatch.simulate.outcome import Outcome
 
 REFUSED = "connection refused"
 
@@ -91,17 +88,24 @@ class MetricHistory:
         self._templates: dict[FirstAnswers, PageTemplate] = {}
         self._answers = FirstAnswers()
 
-    def add(self, outcome: Outcome, engine: int = 0) -> None:
+    def add(
+        self, outcome: Outcome, engine: int = 0, *, unfinished: pl.DataFrame | None = None
+    ) -> None:
         """What one engine of the present process did since it was last told of.
 
-        Scrapes of all engines must be at the same times. Requests that are still under way
-        (status ``unfinished``) tell their first token and nothing else.
+        Scrapes of all engines must be at the same times.
+
+        Args:
+            outcome: what ended, and scrapes.
+            engine: its number.
+            unfinished: ``Engine.unfinished()``: requests still under way tell their first token
+                and nothing else. Without it the last scrapes wait until these requests end.
 
         Raises:
             ValueError: times do not fit, or the engine's counters contradict its requests.
         """
         self._http.add(outcome.requests)
-        self._engines[engine].add(outcome)
+        self._engines[engine].add(outcome, unfinished)
         self._take(min(one.ready() for one in self._engines))
 
     def fail(
@@ -131,16 +135,16 @@ class MetricHistory:
         """All scrapes of the present process become ready.
 
         Raises:
-            ValueError: a first token is not known: its request has not ended. Add what the
-                engine still does (``advance()`` without a limit) or its unfinished requests.
+            ValueError: a first token is not known: its request has not ended, and ``add`` was
+                not given ``unfinished=Engine.unfinished()``.
         """
         for number, engine in enumerate(self._engines):
             lacking = engine.lacking()
             if len(lacking) and lacking[-1] > 0:
                 raise ValueError(
                     f"{self._server.instance} engine {number}: {lacking[-1]:g} first tokens before "
-                    f"{engine.times[-1]:g} s are of requests that were not told: add what the "
-                    "engine does until they end, or the unfinished requests"
+                    f"{engine.times[-1]:g} s are of requests that were not told: "
+                    "add(..., unfinished=Engine.unfinished())"
                 )
 
     def _take(self, ready: int) -> None:

@@ -8,7 +8,12 @@ import numpy as np
 import polars as pl
 
 from driftwatch.testing.fleet.families import GROUPS
-from driftwatch.testing.fleet.metric_history_requests import REJECTED, Floats, Tally
+from driftwatch.testing.fleet.metric_history_requests import (
+    REJECTED,
+    UNFINISHED,
+    Floats,
+    Tally,
+)
 from driftwatch.testing.fleet.server import Server
 
 # The API server's process, as the recorded pages show it before and after 8,227 requests.
@@ -135,7 +140,7 @@ class HttpHistory:
     def add(self, requests: pl.DataFrame) -> None:
         """Requests that ended; a client that left had its status 200 already."""
         requests = requests.filter(
-            pl.col("end_seconds").is_finite() & (pl.col("status") != "unfinished")
+            pl.col("end_seconds").is_finite() & (pl.col("status") != UNFINISHED)
         )
         if requests.is_empty():
             return

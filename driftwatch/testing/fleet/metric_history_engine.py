@@ -8,14 +8,15 @@ request's first (time to first token) or follows another (inter-token latency).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from driftwatch.simulate.outcome import Outcome
 from driftwatch.testing.fleet.metric_history_requests import (
     OBSERVED_AT_FINISH,
     OBSERVED_AT_FIRST_TOKEN,
+    UNFINISHED,
     Finished,
     Floats,
     Tally,
@@ -23,9 +24,6 @@ from driftwatch.testing.fleet.metric_history_requests import (
     no_finished,
 )
 from driftwatch.testing.fleet.server import Server
-
-if TYPE_CHECKING:
-    from driftwatch.simulate.outcome import Outcome
 
 _GAUGES = ("running", "waiting_capacity", "waiting_deferred", "kv_cache_usage_ratio")
 _COUNTERS = (
@@ -84,9 +82,14 @@ class EngineHistory:
         self._told = _Told()
         self._first_tokens_taken = 0
         self._finished_taken = np.zeros(2)  # stop, length
+        self._told_early: set[int] = set()  # first tokens of requests that have not ended
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome, unfinished: pl.DataFrame | None = None) -> None:
         """What ended, and scrapes, after everything that was added before.
+
+        Args:
+            outcome: of the engine.
+            unfinished: its requests that have not ended yet; their first tokens are known then.
 
         Raises:
             ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
@@ -94,7 +97,13 @@ class EngineHistory:
         told, requests = self._told, outcome.requests
         asked = self._asked(requests)
         told.finished = told.finished.followed_by(finished_of(requests, asked))
-        seen = requests.filter(pl.col("first_token_seconds").is_not_null())
+        every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
+        known = pl.col("index").is_in(sorted(self._told_early))
+        has_token = pl.col("first_token_seconds").is_not_null()
+        open_still = pl.col("status") == UNFINISHED
+        seen = every.filter(has_token & ~known)
+        self._told_early -= set(every.filter(known & ~open_still)["index"])
+        self._told_early |= set(every.filter(has_token & open_still)["index"])
         tokens = np.concatenate([told.first_tokens, seen["first_token_seconds"].to_numpy()])
         arrivals = np.concatenate([told.first_arrivals, seen["arrival_seconds"].to_numpy()])
         order = np.argsort(tokens, kind="stable")
@@ -104,12 +113,11 @@ class EngineHistory:
 
     def _asked(self, requests: pl.DataFrame) -> Floats:
         asked = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
-        if self._server.client_max_tokens is None:
-            return asked
+        if self._server.client_max_tokens is not None:
+            asked = np.full(len(asked), float(self._server.client_max_tokens))
         length = self._server.configuration.max_model_len
         room = np.inf if length is None else length - requests["prompt_tokens"].to_numpy()
-        most = float(self._server.client_max_tokens)
-        return np.asarray(np.minimum(np.full(len(asked), most), room), dtype=np.float64)
+        return np.asarray(np.minimum(asked, room), dtype=np.float64)
 
     def _scraped(self, scrapes: pl.DataFrame) -> None:
         told = self._told

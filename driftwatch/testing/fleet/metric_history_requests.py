@@ -18,7 +18,7 @@ import polars as pl
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
-FINISHED, REJECTED = "finished", "rejected"
+FINISHED, REJECTED, UNFINISHED = "finished", "rejected", "unfinished"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
