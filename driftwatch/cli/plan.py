@@ -32,6 +32,7 @@ _EXIT_PROBLEM = 1
 )
 @click.option(
     "--tensor-parallel-size",
+    "--tensor-parallel",
     type=_POSITIVE,
     default=1,
     show_default=True,
@@ -189,6 +190,8 @@ def _asked(
     **rest: Any,
 ) -> tuple[Asked, int, list[str]]:
     """The question with every default taken, how many requests are too long, and what was taken."""
+    import numpy as np
+
     from driftwatch.cli.plan_answer import Asked
     from driftwatch.cli.simulate_options import batch_defaults
     from driftwatch.simulate.laws import parse_step_time
@@ -218,7 +221,7 @@ def _asked(
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=length,
         requests=requests,
-        timed=file is not None,
+        timed=file is not None and float(np.ptp(requests.arrival_seconds)) > 0,
         law=None if step_time is None else parse_step_time(step_time),
         rate_per_second=rate,
         seed=seed,

@@ -12,7 +12,12 @@ from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.simulate import intensity, planning, planning_replay
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu, Model
-from driftwatch.simulate.kv_cache import MemoryPlan, capture_sizes, memory_plan
+from driftwatch.simulate.kv_cache import (
+    MemoryPlan,
+    capture_sizes,
+    largest_capture_size,
+    memory_plan,
+)
 from driftwatch.simulate.laws import describe, roofline
 from driftwatch.simulate.planning import Fits, Mix
 from driftwatch.simulate.requests import Requests
@@ -296,7 +301,7 @@ def _replayed(asked: Asked) -> dict[str, Any]:
     source = "given"
     if rate is None and asked.timed:
         source = "file"
-        rate = (len(requests) - 1) / float(np.ptp(requests.arrival_seconds) or 1.0)
+        rate = (len(requests) - 1) / float(np.ptp(requests.arrival_seconds))
     else:
         if rate is None:
             source, rate = "assumed", _SHARE_OF_CAPACITY * (capacity or 0.0)
@@ -325,7 +330,8 @@ def _replayed(asked: Asked) -> dict[str, Any]:
 def _law(asked: Asked, configuration: SchedulerConfiguration) -> StepTime:
     """A law for the batch that this configuration can run, padded as CUDA graphs are."""
     most = configuration.max_num_seqs
-    sizes = capture_sizes(most, configuration.max_num_batched_tokens)
+    largest = largest_capture_size(asked.gpu)
+    sizes = capture_sizes(most, configuration.max_num_batched_tokens, largest=largest)
     law = asked.law_of(most)
     return law if asked.law is not None else replace(law, capture_sizes=sizes)
 
@@ -419,6 +425,10 @@ def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...
         found.append(
             "step time: the roofline of the datasheet, a prior; on two recorded GPUs its "
             "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
+        )
+    if asked.dtype_bytes < 2 and asked.gpu.dense_tflops.fp8 is None:
+        found.append(
+            f"{asked.gpu.name} has no fp8 units: the weights are fp8, it computes in 16 bit"
         )
     if dropped:
         found.append(f"{dropped:,} requests are longer than max_model_len and left out")

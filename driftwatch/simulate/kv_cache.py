@@ -182,6 +182,11 @@ def capture_sizes(
     return tuple(sorted(size for size in sizes if size <= top))
 
 
+def largest_capture_size(gpu: Gpu) -> int:
+    """The largest batch that vLLM captures on a GPU: 1024 on datacenter Blackwell, else 512."""
+    return 1024 if gpu.name.startswith(("B200", "B300", "GB200", "GB300")) else 512
+
+
 def activation_bytes(
     model: Model, *, max_num_seqs: int, max_num_batched_tokens: int, tensor_parallel: int = 1
 ) -> int:
@@ -240,8 +245,7 @@ def memory_plan(
     if problems:
         raise ImpossibleConfiguration(tuple(problems))
     check_split(model, tensor_parallel)
-    largest = 1024 if gpu.name.startswith(("B200", "B300")) else 512
-    sizes = capture_sizes(max_num_seqs, max_num_batched_tokens, largest=largest)
+    sizes = capture_sizes(max_num_seqs, max_num_batched_tokens, largest=largest_capture_size(gpu))
     return MemoryPlan(
         total=gpu.memory_bytes,
         requested=int(gpu.memory_bytes * gpu_memory_utilization),
