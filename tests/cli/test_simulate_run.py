@@ -1,0 +1,308 @@
+"""``driftwatch simulate run`` as it is called: files in, files out, what it says, how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from driftwatch.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+LAW = "0.009,6e-05,6.5e-05,4e-07"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", "simulate", "run", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return int(left.value.code or 0), said.out, said.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def golden(shared_data: Path) -> dict[str, dict[str, Any]]:
+    """What vLLM's own scheduler did, by configuration."""
+    with gzip.open(shared_data / "scheduler" / "vllm_0.32_golden_2.json.gz", "rt") as lines:
+        return {one["name"]: one for one in json.load(lines)}
+
+
+def flags(case: dict[str, Any]) -> list[object]:
+    """The command line of a recorded configuration."""
+    law = case["step_time_coefficients"]
+    found: list[object] = ["--step-time", ",".join(repr(value) for value in law.values())]
+    for name in (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_active_seqs",
+        "num_gpu_blocks",
+        "block_size",
+        "long_prefill_token_threshold",
+        "watermark",
+    ):
+        if case[name] is not None:
+            found += [f"--{name.replace('_', '-')}", case[name]]
+    found += ["--max-model-len", 8192, "--scheduling-policy", case["policy"]]
+    for name in ("async_scheduling", "enable_prefix_caching", "scheduler_reserve_full_isl"):
+        found.append(f"--{'' if case[name] else 'no-'}{name.replace('_', '-')}")
+    return found
+
+
+def log(case: dict[str, Any], folder: Path, kind: str) -> Path:
+    """Its requests as a file."""
+    frame = pl.DataFrame(
+        {
+            "arrival_seconds": case["arrival_s"],
+            "prompt_tokens": case["prompt_tokens"],
+            "generation_tokens": case["generation_tokens"],
+            **{
+                name: case[name]
+                for name in ("priority", "prefix_group", "shared_prefix_tokens")
+                if name in case
+            },
+        }
+    )
+    path = folder / f"log.{kind}"
+    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[kind](
+        path
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "suffix"),
+    [
+        ("seqs_16_binds", "csv", ".jsonl"),
+        ("priority_preempt", "parquet", ".jsonl.gz"),
+        ("threshold_256_preempt", "jsonl", ".parquet"),
+        ("prefix_roomy", "jsonl", ".jsonl"),
+        ("prefix_scarce", "csv", ".parquet"),
+        ("async_preempt", "csv", ".jsonl"),
+    ],
+)
+def test_the_files_hold_what_vllms_scheduler_did(
+    name: str,
+    kind: str,
+    suffix: str,
+    run: Run,
+    golden: dict[str, dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    case = golden[name]
+    requests, steps = tmp_path / f"requests{suffix}", tmp_path / f"steps{suffix}"
+    code, out, _ = run(
+        "--requests", log(case, tmp_path, kind), *flags(case),
+        "--per-request", requests, "--per-step", steps, "--json",
+    )  # fmt: skip
+    assert code == 0
+    read = pl.read_parquet if suffix == ".parquet" else pl.read_ndjson
+    found = read(requests)
+    assert found["prompt_tokens"].to_list() == case["prompt_tokens"]
+    for column, recorded in (("ttft_seconds", "ttft_s"), ("e2e_seconds", "e2e_s")):
+        np.testing.assert_allclose(found[column], case[recorded], atol=1e-6, rtol=0)
+    queue = np.subtract(case["first_scheduled_s"], case["arrival_s"])
+    np.testing.assert_allclose(found["queue_seconds"], queue, atol=1e-6, rtol=0)
+    preempted = np.zeros(len(found), dtype=int)
+    preempted[[int(one) for one in case["request_preemptions"]]] = list(
+        case["request_preemptions"].values()
+    )
+    assert found["preemptions"].to_list() == preempted.tolist()
+    trace = np.array(case["trace"])
+    composition = read(steps)
+    for index, column in enumerate(("prefill_tokens", "decode_seqs", "kv_tokens_read", "running")):
+        assert composition[column].to_list() == trace[:, index].tolist(), column
+    said = json.loads(out)
+    assert said["schema_version"] == 1
+    assert said["requests"]["finished"] == len(found)
+    assert said["preemptions"] == case["preemptions"]
+    assert said["latency"]["ttft_seconds"]["p99"] == pytest.approx(
+        np.quantile(case["ttft_s"], 0.99)
+    )
+    assert said["batch"]["steps"] == case["steps"]
+
+
+def test_the_limit_that_made_requests_wait_is_named(
+    run: Run, golden: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    for name, limit in (
+        ("seqs_16_binds", "max_num_seqs"),
+        ("active_24_of_256", "max_num_seqs"),
+        ("budget_just_above_seqs", "max_num_batched_tokens"),
+        ("watermark_5pct", "kv_cache"),
+    ):
+        case = golden[name]
+        code, out, _ = run("--requests", log(case, tmp_path, "csv"), *flags(case), "--json")
+        waited = json.loads(out)["waited_busy_time_ratio"]
+        assert code == 0
+        assert max(waited, key=waited.__getitem__) == limit, name
+        # of the recorded steps, by their number
+        trace = np.array(case["trace"])
+        assert waited[limit] <= (trace[:, 4] > 0).mean() * 1.6
+
+
+SMALL = "arrival_seconds,prompt_tokens,generation_tokens\n0,100,3\n0.5,200,1\n0.5,50,2\n"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.csv"
+    path.write_text(SMALL)
+    return path
+
+
+def test_what_was_taken_is_said(run: Run, small: Path) -> None:
+    code, out, err = run("--requests", small, "--step-time", "0.01,0,0,0", "--json")
+    assert code == 0
+    assert "note: max_num_seqs 256: vLLM's default on a GPU that is not named\n" in err
+    assert "note: max_num_batched_tokens 2048: " in err
+    assert "note: num_gpu_blocks unknown: the KV cache never binds\n" in err
+    said = json.loads(out)
+    assert said["kv_cache_binds"] is False
+    assert said["notes"] == [line.removeprefix("note: ") for line in err.splitlines()]
+    assert said["configuration"]["async_scheduling"] is True
+    assert said["latency"]["itl_seconds"]["n"] == 2
+
+
+def test_a_gpu_and_a_model_are_a_prior(run: Run, small: Path) -> None:
+    code, out, err = run("--requests", small, "--gpu", "H100-80GB", "--model", "llama-3.1-8b")
+    assert code == 0
+    assert "a prior, not a measurement" in err
+    assert "max_num_seqs 1024" in err
+    assert "3 finished" in out
+
+
+def test_the_table(run: Run, small: Path) -> None:
+    code, out, _ = run("--requests", small, "--step-time", "0.01,0,0,0", "--no-async-scheduling")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "small.csv (driftwatch): 3 finished"
+    rows = dict(line.split("\t", 1) for line in lines[1:5])
+    assert rows["TTFT"] == "0.0100\t0.0100\t0.0100\t0.0100\t0.0100"
+    assert rows["queue"] == "0\t0\t0\t0\t0"
+    assert lines[-1] == "nothing bound: no request waited after a step was filled"
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_scrapes_are_what_metrics_would_say(run: Run, small: Path, tmp_path: Path) -> None:
+    code, *_ = run(
+        "--requests", small, "--step-time", "0.25,0,0,0", "--no-async-scheduling",
+        "--scrapes", tmp_path / "scrapes.parquet", "--scrape-interval", 0.5,
+    )  # fmt: skip
+    assert code == 0
+    found = pl.read_parquet(tmp_path / "scrapes.parquet")
+    # steps of 0.25 s: 0-0.75 the first request; 0.5 the others come, 0.75 both get a token
+    assert found["time_seconds"].to_list() == [0.5, 1.0, 1.5]
+    assert found["running"].to_list()[-1] == 0
+    assert found["generation_tokens"].to_list()[-1] == 6
+    assert found["prompt_tokens"].to_list() == [100, 350, 350]
+    assert found["e2e_request_latency_seconds_count"].to_list()[-1] == 3
+    assert found["time_to_first_token_seconds_count"].to_list() == [1, 3, 3]
+    assert found["request_prompt_tokens_sum"].to_list()[-1] == 350
+
+
+def test_a_closed_loop_a_limit_and_a_slower_clock(run: Run, small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    law = ("--step-time", "0.1,0,0,0", "--no-async-scheduling", "--per-request", out)
+    run("--requests", small, *law, "--concurrency", 1)
+    assert pl.read_ndjson(out)["arrival_seconds"].to_list() == pytest.approx([0, 0.3, 0.4])
+    run("--requests", small, *law, "--limit", 2, "--arrival-scale", 3)
+    assert pl.read_ndjson(out)["arrival_seconds"].to_list() == [0, 1.5]
+    run("--requests", small, *law, "--timeout-seconds", 0.25)
+    assert pl.read_ndjson(out)["status"].to_list() == ["timed_out", "finished", "finished"]
+
+
+def test_patience_is_not_stretched(run: Run, tmp_path: Path) -> None:
+    log_file, out = tmp_path / "log.csv", tmp_path / "out.jsonl"
+    log_file.write_text(
+        "arrival_seconds,prompt_tokens,generation_tokens,cancel_seconds\n1,10,50,1.5\n2,10,5,\n"
+    )
+    code, *_ = run(
+        "--requests", log_file, "--step-time", "0.1,0,0,0", "--arrival-scale", 10,
+        "--per-request", out,
+    )  # fmt: skip
+    assert code == 0
+    found = pl.read_ndjson(out)
+    assert found["status"].to_list() == ["cancelled", "finished"]
+    assert found["end_seconds"][0] == pytest.approx(10.5, abs=0.11)
+
+
+def test_servegen(run: Run, shared_data: Path) -> None:
+    folder = shared_data / "servegen"
+    arguments = (
+        "--requests", folder / "m-small_rates.parquet",
+        "--servegen-lengths", folder / "m-small_lengths.parquet",
+        "--from-seconds", 86400, "--to-seconds", 87000, "--rate-scale", 0.005,
+        "--step-time", LAW, "--json",
+    )  # fmt: skip
+    code, out, err = run(*arguments)
+    assert code == 0
+    assert "clients without lengths left out: 1, 5, 8, 11, 38" in err
+    again = run(*arguments)[1]
+    assert out == again
+    assert json.loads(out)["requests"]["finished"] > 500
+    code, _, err = run(*arguments[:2], "--step-time", LAW)
+    assert code == 2
+    assert "help: give both: --requests RATES.parquet --servegen-lengths" in err
+
+
+def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "gone.csv"
+    path.write_text(
+        "arrival_seconds,prompt_tokens,generation_tokens,cancel_seconds\n0,10,500,0.05\n"
+    )
+    code, out, _ = run("--requests", path, "--step-time", "0.1,0,0,0", "--json")
+    assert code == 4
+    assert json.loads(out)["latency"]["ttft_seconds"] is None
+    assert json.loads(out)["latency_reason"] == "no request finished"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--step-time", "1,2"], "--step-time"),
+        ([], "how long a step takes is not known"),
+        (["--step-time", LAW, "--per-request", "out.csv"], "the suffix says no format"),
+        (["--step-time", LAW, "--per-step", "no/such/out.jsonl"], "no such folder"),
+        (["--step-time", LAW, "--per-request", "o.jsonl", "--per-step", "o.jsonl"], "the same"),
+        (["--step-time", LAW, "--from-seconds", "5"], "need --servegen-lengths"),
+        (["--step-time", LAW, "--num-gpu-blocks", "0"], "num_gpu_blocks must be at least 2"),
+        (["--step-time", LAW, "--num-gpu-blocks", "5"], "error: "),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    arguments: list[str], said: str, run: Run, small: Path
+) -> None:
+    code, out, err = run("--requests", small, *arguments)
+    assert (code, out) == (2, "")
+    assert "error: " in err
+    assert said in err
+
+
+def test_every_impossible_setting_at_once(run: Run, small: Path) -> None:
+    code, _, err = run(
+        "--requests", small, "--step-time", LAW, "--max-num-seqs", 64, "--max-num-active-seqs", 65,
+        "--max-num-batched-tokens", 32, "--watermark", 1,
+    )  # fmt: skip
+    assert code == 2
+    assert err.count("error: ") == 3
+
+
+def test_a_broken_log_is_told_line_by_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(SMALL + "0.4,0,1\n-1,5,5\n")
+    code, out, err = run("--requests", path, "--step-time", LAW)
+    assert (code, out) == (2, "")
+    assert [line.split(": ")[1].rsplit(":", 1)[1] for line in err.splitlines()] == ["5", "5", "6"]
