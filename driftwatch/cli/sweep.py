@@ -214,7 +214,11 @@ def command(
         "seed": seed,
     }
     if as_json:
-        click.echo(document(ranked, where, {**about, "workload": workload, "notes": notes}))
+        click.echo(
+            document(
+                ranked, where, {**about, "workload": workload, "notes": list(dict.fromkeys(notes))}
+            )
+        )
     else:
         for note in dict.fromkeys(notes):
             click.echo(f"note: {note}", err=True)
@@ -291,7 +295,7 @@ def _simulated(
         try:
             for done, (users, count) in enumerate(zip(asked.levels, asked.counts, strict=True)):
                 progress(done, len(asked.levels))
-                yield simulated_level(
+                level = simulated_level(
                     asked.requests,
                     server.configuration,
                     server.step_time,
@@ -300,6 +304,9 @@ def _simulated(
                     warm_up=asked.warm_up_rounds * users,
                     timeout_seconds=asked.timeout_seconds,
                 )
+                if "rejected" in level.failed_requests:
+                    notes.append("users who are refused (503) ask again at once in the simulator")
+                yield level
         finally:
             progress.close()
 

@@ -365,12 +365,15 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
 
 
 def test_simulated_refusals_are_told(run: Run) -> None:
-    """A queue of two lets the third waiting user's request bounce."""
+    """A queue of two: of eight users four are refused, and ask again at once."""
     code, out, _ = run(
         "sweep", *FLAT, "--concurrency", "2,8", "--max-num-seqs", "2", "--max-num-queued-reqs", "2",
         "--requests-per-level", "300", "--json",
     )  # fmt: skip
-    assert code == 0
-    low, high = json.loads(out)["levels"]
+    assert code == 4
+    found = json.loads(out)
+    low, high = found["levels"]
     assert low["failed_requests"] == {}
-    assert high["failed_requests"]["rejected"] > 0
+    assert high["failed_requests"]["rejected"] > 250
+    assert high["requests_per_second"] is None
+    assert any("ask again at once" in note for note in found["notes"])
