@@ -204,6 +204,7 @@ class Reference:
     def arrive(self, r: Request) -> None:
         if self.timeout is not None and r.arrival + self.timeout < r.cancel:
             r.cancel, r.cancel_status = r.arrival + self.timeout, TIMED_OUT
+        r.cancel = max(r.cancel, r.arrival)
         there = self.in_flight()
         tokens = sum(q.prompt for q in there if q.first_token is None)
         reqs_limit, tokens_limit = self.c.max_num_queued_reqs, self.c.max_num_queued_tokens
@@ -288,7 +289,7 @@ class Reference:
             fits = True
             while self.needed(r.computed + n) - len(r.blocks) > len(self.pool.free):
                 if c.scheduling_policy == PRIORITY:
-                    victim = max(self.running, key=lambda q: (q.priority, q.arrival, q.index))
+                    victim = max(self.running, key=lambda q: (q.priority, q.arrival))
                 else:
                     victim = self.running[-1]
                 self.running.remove(victim)
@@ -314,7 +315,7 @@ class Reference:
         step = Step([])
         for r, n in chosen.items():
             brings = r.computed + n == r.tokens + r.placeholders
-            if r.output + r.placeholders > 0 and r.computed + 1 == r.tokens + r.placeholders:
+            if n == 1 and r.computed >= r.prompt:
                 step.decode_seqs += 1
                 step.kv_tokens_read += r.computed + 1
             else:
@@ -427,10 +428,13 @@ class Reference:
 
     def run(self) -> Result:
         ahead: Step | None = None  # scheduled, about to start (async)
+        drained = False  # a step has just ended (async): vLLM asks again even with nothing left
         while True:
             self.happen(self.now, inclusive=True)
             step = None
-            if self.running or self.waiting or (self.c.async_scheduling and self.due):
+            dry = drained and ahead is None and len(self.due) > 0
+            drained = False
+            if self.running or self.waiting or dry:
                 step = self.schedule()
                 if not step.chosen:
                     self.result.empty_schedules += 1
@@ -439,6 +443,7 @@ class Reference:
                 if ahead is not None:
                     self.execute(ahead)
                     ahead = step
+                    drained = True
                     continue
                 ahead = step
             elif step is not None:
