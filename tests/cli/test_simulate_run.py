@@ -22,6 +22,8 @@ LAW = "0.009,6e-05,6.5e-05,4e-07"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.chdir(tmp_path)
+    # what is tested here is the command; that compiled and plain are equal is the kernel's test
+    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["driftwatch", "simulate", "run", *map(str, arguments)])
