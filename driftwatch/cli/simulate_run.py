@@ -284,4 +284,14 @@ def _scraped(
     if outcome.scrapes is None:
         raise AssertionError("observed without a scrape")
     histograms = histogram_frame(requests, times, max_model_len=asked.configuration.max_model_len)
-    return pl.concat([outcome.scrapes, histograms], how="horizontal")
+    edges = [
+        pl.lit(list(finite), dtype=pl.List(pl.Float64)).alias(f"{family}_edges")
+        for family, finite in (
+            ("itl_seconds", vllm_buckets.INTER_TOKEN_LATENCY_SECONDS),
+            ("iteration_tokens", vllm_buckets.ITERATION_TOKENS),
+        )
+    ]
+    found: pl.DataFrame = pl.concat(
+        [outcome.scrapes.with_columns(edges), histograms], how="horizontal"
+    )
+    return found

@@ -30,8 +30,9 @@ def histogram_frame(
         max_model_len: bounds the edges of the token histograms; None: those up to the longest.
 
     Returns:
-        A row a scrape: ``<family>_buckets`` (list of cumulative counts over the edges and +Inf),
-        ``<family>_sum``, ``<family>_count``, under vLLM's family names.
+        A row a scrape: ``<family>_edges`` (finite ``le``), ``<family>_buckets`` (cumulative counts
+        over the edges and +Inf), ``<family>_sum``, ``<family>_count``, under vLLM's family names,
+        and ``request_success_total`` (all for the reason ``length``: as many tokens as asked).
     """
     ended = requests.filter(pl.col("status") == "finished")
     columns: dict[str, pl.Series] = {}
@@ -47,7 +48,8 @@ def histogram_frame(
             edges,
             scrape_seconds,
         )
-    return pl.DataFrame(columns)
+    success = columns["e2e_request_latency_seconds_count"]
+    return pl.DataFrame({"request_success_total": success, **columns})
 
 
 def edges_of(max_model_len: int | None, requests: pl.DataFrame) -> dict[str, tuple[float, ...]]:
@@ -62,6 +64,7 @@ def edges_of(max_model_len: int | None, requests: pl.DataFrame) -> dict[str, tup
         "ttft": buckets.TIME_TO_FIRST_TOKEN_SECONDS,
         "itl": buckets.INTER_TOKEN_LATENCY_SECONDS,
         "preemptions": buckets.NUM_PREEMPTIONS,
+        "n": buckets.PARAMS_N,
     }
 
 
@@ -89,6 +92,21 @@ def _families(
         "request_time_per_output_token_seconds": (ended, per_token, "end_seconds", edges["itl"]),
         "request_prompt_tokens": (ended, pl.col("prompt_tokens"), "end_seconds", tokens),
         "request_generation_tokens": (ended, generated, "end_seconds", tokens),
+        # nothing is known of max_tokens but what was generated in the end
+        "request_max_num_generation_tokens": (
+            ended,
+            pl.col("generation_tokens"),
+            "end_seconds",
+            tokens,
+        ),
+        "request_params_max_tokens": (ended, pl.col("generation_tokens"), "end_seconds", tokens),
+        "request_params_n": (ended, pl.lit(1), "end_seconds", edges["n"]),
+        "request_prefill_kv_computed_tokens": (
+            ended,
+            pl.col("prompt_tokens") - pl.col("cached_tokens").fill_null(0),
+            "end_seconds",
+            tokens,
+        ),
         "request_num_preemptions": (
             ended,
             pl.col("preemptions"),
@@ -110,7 +128,9 @@ def _booked(
     counts = np.bincount(where, minlength=len(scrapes) * width).reshape(len(scrapes), width)
     cumulative = counts.cumsum(axis=0).cumsum(axis=1)
     total = np.bincount(scrape[inside], weights=value[inside], minlength=len(scrapes))
+    finite = np.tile(np.asarray(edges, dtype=np.float64), (len(scrapes), 1))
     return {
+        f"{family}_edges": pl.Series(finite).arr.to_list(),
         f"{family}_buckets": pl.Series(cumulative.astype(np.int64)).arr.to_list(),
         f"{family}_sum": pl.Series(np.cumsum(total)),
         f"{family}_count": pl.Series(cumulative[:, -1].astype(np.int64)),

@@ -260,6 +260,24 @@ def test_servegen(run: Run, shared_data: Path) -> None:
     assert "help: give both: --requests RATES.parquet --servegen-lengths" in err
 
 
+def test_a_recording_of_metrics(run: Run, shared_data: Path, tmp_path: Path) -> None:
+    recording = shared_data / "vllm-0.32" / "run_main"
+    out = tmp_path / "out.jsonl"
+    arguments = ("--recording", recording, "--step-time", LAW, "--max-model-len", 8192)
+    code, _, err = run(*arguments, "--limit", 300, "--per-request", out)
+    assert code == 0
+    assert "note: rebuilt from 12 windows of 60 s" in err
+    assert "note: which prompt length came with which generation length: paired at random" in err
+    assert pl.read_ndjson(out)["arrival_seconds"].is_sorted()
+    code, _, err = run(*arguments, "--server", "other:8000")
+    assert code == 2
+    assert "--server other:8000: not in" in err
+    code, _, err = run("--recording", recording / "requests.jsonl.gz", "--step-time", LAW)
+    assert code == 2
+    code, _, err = run("--step-time", LAW)
+    assert (code, "error: which requests?" in err) == (2, True)
+
+
 def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "gone.csv"
     path.write_text(

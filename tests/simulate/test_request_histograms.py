@@ -33,10 +33,11 @@ def ended(count: int, seed: int) -> pl.DataFrame:
             "ttft_seconds": np.where(served, queue + prefill, np.nan),
             "e2e_seconds": np.where(done, end - arrival, np.nan),
             "queue_seconds": np.where(served, queue, np.nan),
-            "prompt_tokens": rng.integers(1, 6000, count),
+            "prompt_tokens": rng.integers(17, 6000, count),
             "generation_tokens": generated,
             "generated_tokens": generated,
             "preemptions": rng.integers(0, 7, count),
+            "cached_tokens": rng.integers(0, 2, count) * 16,
         }
     ).with_columns(pl.selectors.float().fill_nan(None))
 
@@ -48,10 +49,9 @@ def observed(requests: pl.DataFrame, family: str, until: float) -> tuple[list[fl
     edges = {
         "time_to_first_token_seconds": vllm_buckets.TIME_TO_FIRST_TOKEN_SECONDS,
         "request_time_per_output_token_seconds": vllm_buckets.INTER_TOKEN_LATENCY_SECONDS,
-        "request_prompt_tokens": tokens,
-        "request_generation_tokens": tokens,
         "request_num_preemptions": vllm_buckets.NUM_PREEMPTIONS,
-    }.get(family, latency)
+        "request_params_n": vllm_buckets.PARAMS_N,
+    }.get(family, tokens if family.endswith("_tokens") else latency)
     histogram = Histogram("h", "h", buckets=edges, registry=CollectorRegistry())
     for row in requests.iter_rows(named=True):
         first, end = row["first_token_seconds"], row["end_seconds"]
@@ -72,6 +72,10 @@ def observed(requests: pl.DataFrame, family: str, until: float) -> tuple[list[fl
                 "request_time_per_output_token_seconds": decode / (count - 1) if count > 1 else 0,
                 "request_prompt_tokens": row["prompt_tokens"],
                 "request_generation_tokens": count,
+                "request_max_num_generation_tokens": row["generation_tokens"],
+                "request_params_max_tokens": row["generation_tokens"],
+                "request_params_n": 1,
+                "request_prefill_kv_computed_tokens": row["prompt_tokens"] - row["cached_tokens"],
                 "request_num_preemptions": row["preemptions"],
             }[family]
         )
@@ -86,8 +90,9 @@ def test_every_family_at_every_scrape() -> None:
     scrapes = np.array([0.0, 3.0, 20.0, 21.0, 60.0, 200.0])
     found = histogram_frame(requests, scrapes, max_model_len=8192)
     families = [name.removesuffix("_count") for name in found.columns if name.endswith("_count")]
-    assert len(families) == 10
+    assert len(families) == 14
     for family in families:
+        assert len(found[f"{family}_edges"][0]) == len(found[f"{family}_buckets"][0]) - 1
         for row, at in enumerate(scrapes):
             buckets, total, count = observed(requests, family, at)
             assert found[f"{family}_buckets"][row].to_list() == buckets
@@ -120,6 +125,7 @@ def test_edges_are_those_of_the_recorded_server(shared_data: Path) -> None:
         "iteration_tokens_total": vllm_buckets.ITERATION_TOKENS,
         "request_num_preemptions": vllm_buckets.NUM_PREEMPTIONS,
         "request_prompt_tokens": vllm_buckets.request_tokens(8192),
+        "request_params_n": vllm_buckets.PARAMS_N,
     }.items():
         recorded = re.findall(rf'^vllm:{family}_bucket{{.*le="([0-9.]+)"', page, re.M)
         assert tuple(map(float, recorded)) == edges, family
