@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 # claims.md; max_num_seqs, max_num_batched_tokens
 PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
 _WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
+_DEPTH = 4  # a saturated replay: requests for each that can run
+_FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +113,22 @@ def capacity_per_second(
 ) -> float | None:
     """Requests a second of a saturated server: all offered at once, the middle of the completions.
 
-    The tenth that ends first and the fifth that ends last are left out: there the batch is not
-    full. None: too few requests.
+    The mix is repeated until it is four times what runs together; the fifth of the completions at
+    either end is left out, as the batch is not full or not yet mixed there. None: too few requests.
     """
     from driftwatch.simulate.engine import simulate
 
-    at_once = replace(requests, arrival_seconds=np.zeros(len(requests)))
+    repeats = -(-_DEPTH * configuration.max_num_seqs // len(requests))
+    which = np.tile(np.arange(len(requests)), max(1, repeats))
+    at_once = replace(
+        requests.take(which),
+        arrival_seconds=np.zeros(len(which)),
+        cancel_seconds=np.full(len(which), np.inf),
+    )
     rows = simulate(at_once, configuration, law).requests
     ends = np.sort(rows.filter(pl.col("status") == "finished")["end_seconds"].to_numpy())
-    low, high = int(0.1 * len(ends)), int(0.8 * len(ends))
-    if high - low < 10 or ends[high] <= ends[low]:
+    low, high = int(0.2 * len(ends)), int(0.8 * len(ends))
+    if high - low < _FEWEST or ends[high] <= ends[low]:
         return None
     return float((high - low) / (ends[high] - ends[low]))
 
