@@ -168,7 +168,7 @@ _OPTIONS = (
         type=click.IntRange(1, 10_000_000),
         default=256,
         show_default=True,
-        help="Back-pressure: most requests that may wait.",
+        help="Back-pressure: most requests inside, waiting or running.",
     ),
     click.option(
         "--reject-share",

@@ -64,7 +64,9 @@ def causes(
                 name=policy.label or policy.name,
                 compared_with=before.name if before else "",
                 capacity_requests_per_second=most,
-                capacity_factor=_over(most, before.capacity_requests_per_second if before else None),
+                capacity_factor=_over(
+                    most, before.capacity_requests_per_second if before else None
+                ),
                 e2e_seconds_p99=one.e2e.p99 if one else None,
                 e2e_seconds_mean=mean,
                 latency_factor=_over(before.e2e_seconds_mean if before else None, mean),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.simulate.outcome import REQUEST_SCHEMA
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -116,7 +117,7 @@ class Fates:
         return pl.DataFrame(
             {
                 "index": np.arange(count, dtype=np.int64),
-                "status": pl.Series(self.status, dtype=pl.String),
+                "status": self.status,
                 "arrival_seconds": self.arrival,
                 "first_scheduled_seconds": self.first_scheduled,
                 "first_token_seconds": self.first_token,
@@ -130,5 +131,6 @@ class Fates:
                 "cached_tokens": np.zeros(count, dtype=np.int64),
                 "preemptions": np.zeros(count, dtype=np.int64),
                 "priority": requests.priority,
-            }
+            },
+            schema=REQUEST_SCHEMA,
         ).with_columns(pl.col(pl.Float64).fill_nan(None))

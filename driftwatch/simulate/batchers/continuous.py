@@ -57,14 +57,14 @@ def run_continuous(
     never = np.full(len(requests), NEVER)
     outcome = simulate(replace(requests, cancel_seconds=never), configuration, step_time)
     left = np.array([fates.gives_up(i) for i in range(len(requests))])
-    late = pl.Series(left)
+    late, kind = pl.Series(left), outcome.requests.schema["status"]
     status = [
         TIMED_OUT if seconds < cancel else CANCELLED
         for seconds, cancel in zip(left, requests.cancel_seconds, strict=True)
     ]
     gone = (pl.col("status") == FINISHED) & (pl.col("end_seconds") > late)
     table = outcome.requests.with_columns(
-        status=pl.when(gone).then(pl.Series(status)).otherwise(pl.col("status")),
+        status=pl.when(gone).then(pl.Series(status, dtype=kind)).otherwise(pl.col("status")),
         end_seconds=pl.when(gone).then(late).otherwise(pl.col("end_seconds")),
         first_token_seconds=pl.when(pl.col("first_token_seconds") <= late).then(
             pl.col("first_token_seconds")
@@ -81,8 +81,8 @@ class BackPressure:
     """When requests are turned away, and what their clients do then.
 
     Attributes:
-        queue_limit: most requests that may wait.
-        reject_share_ratio: turned away while at least this share of the limit waits.
+        queue_limit: most requests inside, waiting or running, as vLLM's flag counts them.
+        reject_share_ratio: turned away while at least this share of the limit is inside.
         retry_seconds: how long a client waits before it tries again.
     """
 
@@ -92,7 +92,7 @@ class BackPressure:
 
     @property
     def threshold(self) -> int:
-        """Turned away while as many wait: vLLM's max_num_queued_reqs."""
+        """Turned away while as many are inside: vLLM's max_num_queued_reqs."""
         return max(1, int(self.queue_limit * self.reject_share_ratio))
 
     def check(self) -> None:
