@@ -123,7 +123,11 @@ def test_several_engines_a_restart_and_stats_switched_off() -> None:
         max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
     )
     second = Server(
-        "host:8000", "m", shorter, engines=2, custom_histogram_buckets={"request_tokens": (9, 99)}
+        "host:8000",
+        "m",
+        shorter,
+        engines=2,
+        custom_histogram_buckets={"request_tokens": (9, 99), "vllm:request_params_n": (4,)},
     )
     history.restart(second, 16.5)
     for engine, done in enumerate(runs):
@@ -142,6 +146,7 @@ def test_several_engines_a_restart_and_stats_switched_off() -> None:
     generated = one["generation_tokens_total"].drop_nulls().to_list()
     assert generated[14] == generated[0] < generated[13]
     assert one["prompt_tokens_edges"][-1].to_list() == [9.0, 99.0, np.inf]
+    assert 'vllm:request_params_n_bucket{engine="0",le="4.0"' in history.page(len(history) - 1)
     history.drop()
     history.restart(Server("host:8000", "m", shorter, engines=2, log_stats=False), 40.0)
     third = outcome(runs[0], second, times, -1.0, np.inf)

@@ -111,7 +111,7 @@ class Style:
 
         Args:
             max_model_len: caps the 1-2-5 series of request lengths.
-            custom: group, or family without ``vllm:``, → its edges.
+            custom: group, or family with or without ``vllm:``, → its edges.
         """
         edges = {REQUEST_TOKENS: request_tokens(max_model_len), **self.groups}
         for family in self.families:

@@ -24,7 +24,7 @@ class Server:
         engines: ``--data-parallel-size``.
         api_servers: ``--api-server-count``.
         log_stats: False = ``--disable-log-stats``: no ``vllm:`` line at all.
-        custom_histogram_buckets: group of edges, or family without ``vllm:``, → finite edges.
+        custom_histogram_buckets: group of edges, or family, → finite edges.
         cache_config: labels of cache_config_info instead of the usual ones.
         ready_after_seconds: from the start of the process until its metrics are made.
         client_max_tokens: ``max_tokens`` of every request: what reaches it finishes by
@@ -65,7 +65,7 @@ class Server:
             if family.type == "histogram"
         }
         for key, edges in self.custom_histogram_buckets.items():
-            if key not in known:
+            if key.removeprefix("vllm:") not in known:
                 found.append(
                     f"custom_histogram_buckets: {key} is none of {', '.join(sorted(known))}"
                 )
