@@ -145,7 +145,7 @@ def delivered(t: Any, r: int) -> int:
     integers = t.integers
     kind = integers[KIND][r]
     if kind == LAZY or (kind == CLOSING and integers[FINAL_STEP][r] != NONE):
-        steps = t.numbers[APPLIED] - integers[JOIN_STEP][r] + 2
+        steps = max(t.numbers[APPLIED] - integers[JOIN_STEP][r] + 2, 0)
         return int(integers[JOIN_COMPUTED][r] + steps - integers[PROMPT][r])
     return int(integers[OUTPUT][r])
 
@@ -336,10 +336,11 @@ def schedule_one_by_one(t: Any, record: int, threshold: int) -> int:
                 integers[COMPUTED][r] = computed
                 close(t, record, r)
             else:
+                # It goes on; the steps in flight that it is in are still counted from its joining.
+                joined = integers[JOIN_STEP][r]
                 join_lazy(t, r, computed, numbers[STEP] + 1)
-                # It was in this step too, and in the one in flight.
-                integers[JOIN_STEP][r] -= 2
-                integers[JOIN_COMPUTED][r] -= 2
+                integers[JOIN_COMPUTED][r] -= integers[JOIN_STEP][r] - joined
+                integers[JOIN_STEP][r] = joined
         else:
             single_out(t, r)
             integers[KIND][r] = EXPLICIT

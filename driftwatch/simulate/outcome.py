@@ -95,7 +95,7 @@ def delivered_tokens(t: Tables) -> Any:
     counted = (kind == layout.LAZY) | (
         (kind == layout.CLOSING) & (rows[layout.FINAL_STEP] != layout.NONE)
     )
-    steps = t.numbers[layout.APPLIED] - rows[layout.JOIN_STEP] + 2
+    steps = np.maximum(t.numbers[layout.APPLIED] - rows[layout.JOIN_STEP] + 2, 0)
     return np.where(
         counted,
         rows[layout.JOIN_COMPUTED] + steps - rows[layout.PROMPT],
