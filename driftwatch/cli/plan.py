@@ -10,7 +10,7 @@ import click
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.plan_answer import Asked
+    from driftwatch.cli.plan_asked import Asked
     from driftwatch.simulate.hardware import Hardware
     from driftwatch.simulate.requests import Requests
 
@@ -192,7 +192,7 @@ def _asked(
     """The question with every default taken, how many requests are too long, and what was taken."""
     import numpy as np
 
-    from driftwatch.cli.plan_answer import Asked
+    from driftwatch.cli.plan_asked import Asked
     from driftwatch.cli.simulate_options import batch_defaults
     from driftwatch.simulate.laws import parse_step_time
 

@@ -3,105 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from driftwatch.errors import ImpossibleConfiguration, UsageError
-from driftwatch.simulate import intensity, planning, planning_replay
-from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.hardware import Gpu, Model
-from driftwatch.simulate.kv_cache import (
-    MemoryPlan,
-    capture_sizes,
-    largest_capture_size,
-    memory_plan,
-)
-from driftwatch.simulate.laws import describe, roofline
+from driftwatch.cli.plan_asked import Asked
+from driftwatch.cli.plan_demand import under_demand
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate import intensity, planning
+from driftwatch.simulate.kv_cache import MemoryPlan
+from driftwatch.simulate.laws import describe
 from driftwatch.simulate.planning import Fits, Mix
-from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.step_time import StepTime
 
-_SHARE_OF_CAPACITY = 0.7  # the demand of a comparison where none is given
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """What is planned.
-
-    Attributes:
-        gpu: one of ``tensor_parallel`` equal ones.
-        model: shapes.
-        tensor_parallel: GPUs that share each layer.
-        dtype_bytes: of a weight.
-        kv_cache_dtype: vLLM's.
-        gpu_memory_utilization: vLLM's.
-        max_num_seqs: vLLM's.
-        max_num_batched_tokens: vLLM's.
-        max_model_len: vLLM's.
-        block_size: vLLM's.
-        requests: the mix, none longer than max_model_len, with arrival times where ``timed``.
-        timed: the arrival times are the user's own.
-        law: measured step time; None = the roofline.
-        rate_per_second: offered.
-        ttft_seconds: target.
-        tpot_seconds: target.
-        objective: a preset's name.
-        seed: of the arrivals.
-    """
-
-    gpu: Gpu
-    model: Model
-    tensor_parallel: int
-    dtype_bytes: float
-    kv_cache_dtype: str
-    gpu_memory_utilization: float
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    block_size: int
-    requests: Requests
-    timed: bool
-    law: StepTime | None
-    rate_per_second: float | None
-    ttft_seconds: float | None
-    tpot_seconds: float | None
-    objective: str | None
-    seed: int
-
-    def memory(self, seqs: int, budget: int, split: int | None = None) -> MemoryPlan:
-        """One GPU's memory at these two knobs."""
-        return memory_plan(
-            self.gpu,
-            self.model,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=budget,
-            block_size=self.block_size,
-            tensor_parallel=split or self.tensor_parallel,
-            gpu_memory_utilization=self.gpu_memory_utilization,
-            dtype_bytes=self.dtype_bytes,
-            kv_cache_dtype=self.kv_cache_dtype,
-        )
-
-    def law_of(self, batch: int) -> StepTime:
-        """The step time where so many decode together."""
-        if self.law is not None:
-            return self.law
-        return roofline(
-            self.gpu,
-            self.model,
-            dtype_bytes=self.dtype_bytes,
-            tensor_parallel=self.tensor_parallel,
-            kv_cache_dtype=self.kv_cache_dtype,
-            decode_batch=batch,
-        )
-
-    @property
-    def mix(self) -> Mix:
-        """Its lengths."""
-        return Mix(self.requests.prompt_tokens, self.requests.generation_tokens)
 
 
 def answer(asked: Asked) -> dict[str, Any]:
@@ -166,7 +79,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         "queue": None,
     }
     if asked.objective is not None or asked.rate_per_second is not None:
-        document |= _replayed(asked)
+        document |= under_demand(asked)
     return document
 
 
@@ -271,140 +184,6 @@ def _tpot(asked: Asked, memory: MemoryPlan, fits: Fits) -> dict[str, Any] | None
     }
 
 
-def _configuration(asked: Asked, seqs: int, budget: int) -> SchedulerConfiguration:
-    blocks = asked.memory(seqs, budget).num_gpu_blocks
-    longest = min(asked.max_model_len, max(asked.mix.longest, 1))
-    configuration = SchedulerConfiguration(
-        max_num_seqs=seqs,
-        max_num_batched_tokens=budget,
-        num_gpu_blocks=blocks,
-        block_size=asked.block_size,
-        max_model_len=longest,
-    )
-    configuration.check()
-    return configuration
-
-
-def _replayed(asked: Asked) -> dict[str, Any]:
-    """Presets and queue: both need the demand, and the capacity of the server as it is."""
-    seqs, budget = asked.max_num_seqs, asked.max_num_batched_tokens
-    now = _configuration(asked, seqs, budget)
-    law = _law(asked, now)
-    capacity = planning_replay.capacity_per_second(asked.requests, now, law)
-    rate = asked.rate_per_second
-    requests = asked.requests
-    if rate is None and capacity is None:
-        raise UsageError(
-            f"{len(requests)} requests are too few to measure a capacity",
-            help_text="give --rate, or a file with more requests",
-        )
-    source = "given"
-    if rate is None and asked.timed:
-        source = "file"
-        rate = (len(requests) - 1) / float(np.ptp(requests.arrival_seconds))
-    else:
-        if rate is None:
-            source, rate = "assumed", _SHARE_OF_CAPACITY * (capacity or 0.0)
-        rng = np.random.default_rng(asked.seed)
-        requests = planning_replay.paced(requests, rate, rng)
-    demand = {
-        "requests_per_second": rate,
-        "source": source,
-        "capacity_requests_per_second": capacity,
-    }
-    targets: dict[str, Any] = {
-        "ttft_seconds": asked.ttft_seconds,
-        "tpot_seconds": asked.tpot_seconds,
-    }
-    found: dict[str, Any] = {"demand": demand}
-    at_rate = planning_replay.replay(requests, now, law, **targets)
-    if asked.objective is not None:
-        found["presets"] = _presets(
-            asked, requests, _row("as given", now, at_rate, capacity), targets
-        )
-    if asked.rate_per_second is not None:
-        found["queue"] = _queue(asked, rate, capacity, at_rate, law)
-    return found
-
-
-def _law(asked: Asked, configuration: SchedulerConfiguration) -> StepTime:
-    """A law for the batch that this configuration can run, padded as CUDA graphs are."""
-    most = configuration.max_num_seqs
-    largest = largest_capture_size(asked.gpu)
-    sizes = capture_sizes(most, configuration.max_num_batched_tokens, largest=largest)
-    law = asked.law_of(most)
-    return law if asked.law is not None else replace(law, capture_sizes=sizes)
-
-
-def _presets(
-    asked: Asked,
-    requests: Requests,
-    today: dict[str, Any],
-    targets: dict[str, Any],
-) -> list[dict[str, Any]]:
-    rows = [today]
-    for name, (seqs, budget) in planning_replay.PRESETS.items():
-        try:
-            configuration = _configuration(asked, seqs, budget)
-            law = _law(asked, configuration)
-            replayed = planning_replay.replay(requests, configuration, law, **targets)
-            capacity = planning_replay.capacity_per_second(asked.requests, configuration, law)
-        except ImpossibleConfiguration as error:
-            rows.append({"name": name, "reason": error.message})
-            continue
-        rows.append(_row(name, configuration, replayed, capacity))
-    return rows
-
-
-def _row(
-    name: str,
-    configuration: SchedulerConfiguration,
-    replayed: planning_replay.Replayed,
-    capacity: float | None,
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "max_num_seqs": configuration.max_num_seqs,
-        "max_num_batched_tokens": configuration.max_num_batched_tokens,
-        "num_gpu_blocks": configuration.num_gpu_blocks,
-        "capacity_requests_per_second": capacity,
-        **asdict(replayed),
-    }
-
-
-def _queue(
-    asked: Asked,
-    rate: float,
-    capacity: float | None,
-    at_rate: planning_replay.Replayed,
-    law: StepTime,
-) -> dict[str, Any]:
-    """ρ, the M/M/1 bound, the replayed wait, and what the target leaves for waiting."""
-    mix = asked.mix
-    # one prompt in an empty server, in as many steps as the budget makes of it
-    steps = int(np.ceil(mix.prompt_mean / asked.max_num_batched_tokens))
-    service = steps * law.c0_seconds + law.c1_seconds_per_prefill_token * mix.prompt_mean
-    alone = service + (mix.generation_mean - 1) * law.seconds(0, 1, round(mix.context_mean))
-    single = None if capacity is None else planning_replay.single_queue(rate, 1 / capacity)
-    budget = None if asked.ttft_seconds is None else asked.ttft_seconds - service
-    return {
-        "utilisation_ratio": None if single is None else single.utilisation_ratio,
-        "mm1_service_seconds": None if single is None else single.service_seconds,
-        "mm1_wait_seconds": None if single is None else single.wait_seconds,
-        "mm1_time_seconds": None if single is None else single.time_seconds,
-        "one_at_a_time_utilisation_ratio": rate * alone,
-        "request_alone_seconds": alone,
-        "ttft_alone_seconds": service,
-        "replayed_queue_seconds_mean": at_rate.queue_seconds_mean,
-        "replayed_ttft_seconds_mean": at_rate.ttft_seconds_mean,
-        "replayed_ttft_seconds_p95": at_rate.ttft_seconds_p95,
-        "replayed_tpot_seconds_p95": at_rate.tpot_seconds_p95,
-        "replayed_requests": at_rate.requests,
-        "in_target_ratio": at_rate.in_target_ratio,
-        "wait_budget_seconds": budget,
-    }
-
-
 def is_problem(document: dict[str, Any]) -> bool:
     """It does not fit, no batch meets the target, or the demand is above the capacity."""
     if document.get("fits") is None or not document["max_model_len_fits"]:
@@ -425,6 +204,11 @@ def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...
         found.append(
             "step time: the roofline of the datasheet, a prior; on two recorded GPUs its "
             "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
+        )
+    if asked.model.sliding is not None and (asked.objective or asked.rate_per_second):
+        found.append(
+            f"{asked.model.name} has sliding windows, the replay does not: there its KV cache "
+            "fills earlier and is read for longer than it would"
         )
     if asked.dtype_bytes < 2 and asked.gpu.dense_tflops.fp8 is None:
         found.append(

@@ -19,11 +19,12 @@ PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
 _WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
 _DEPTH = 4  # a saturated replay: requests for each that can run
 _FEWEST = 10
+_FEWEST_FOR_P95 = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One configuration under one demand; None = nothing finished to measure it on.
+    """One configuration under one demand; None = too few finished to measure it on.
 
     Attributes:
         requests: that arrived after the warm-up.
@@ -99,13 +100,18 @@ def replay(
         float(whole["generated_tokens"].sum()) / (last - first),
         float(done["queue_seconds"].to_numpy().mean()),
         float(ttft.mean()),
-        float(np.quantile(ttft, 0.95)),
+        _p95(ttft),
         float(tpot[several].mean()) if several.any() else None,
-        float(np.quantile(tpot[several], 0.95)) if several.any() else None,
+        _p95(tpot[several]),
         float(e2e.mean()),
         float(done["preemptions"].to_numpy().mean()),
         float(met.sum()) / len(counted) if aimed else None,
     )
+
+
+def _p95(values: Floats) -> float | None:
+    """None where fewer stand behind it than one in twenty needs."""
+    return float(np.quantile(values, 0.95)) if len(values) >= _FEWEST_FOR_P95 else None
 
 
 def capacity_per_second(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from driftwatch.errors import NoVerdict, WorkloadError
+from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
 from driftwatch.simulate.planning import (
@@ -18,8 +19,14 @@ from driftwatch.simulate.planning import (
     largest_batch,
     shown_batches,
 )
-from driftwatch.simulate.planning_replay import single_queue
+from driftwatch.simulate.planning_replay import (
+    capacity_per_second,
+    paced,
+    replay,
+    single_queue,
+)
 from driftwatch.simulate.planning_table import LatencyTable, fit_line, meeting, read_table
+from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.workload import read_requests
 
@@ -101,6 +108,49 @@ def test_the_single_queue() -> None:
     over = single_queue(10.0, 0.1)
     assert over.wait_seconds is None
     assert over.time_seconds is None
+
+
+def test_a_replay_of_one_request_by_hand() -> None:
+    law = StepTime(0.01, 1e-5, 1e-3, 0.0)
+    configuration = SchedulerConfiguration(8, 512)
+    found = replay(make_requests([0.0], [100], [11]), configuration, law, ttft_seconds=0.0111)
+    assert found.ttft_seconds_mean == pytest.approx(0.011)
+    assert found.tpot_seconds_mean == pytest.approx(0.011)
+    assert found.e2e_seconds_mean == pytest.approx(0.011 + 10 * 0.011)
+    assert found.in_target_ratio == 1.0
+    assert found.ttft_seconds_p95 is None  # one request has no 95 % quantile
+    late = replay(make_requests([0.0], [100], [11]), configuration, law, tpot_seconds=0.01)
+    assert late.in_target_ratio == 0.0
+
+
+def test_the_capacity_of_a_constant_step_by_hand() -> None:
+    law = StepTime(0.01, 0.0, 0.0, 0.0)
+    requests = make_requests(np.zeros(40), np.full(40, 10), np.full(40, 20))
+    # four at a time, 20 steps of 10 ms each
+    found = capacity_per_second(requests, SchedulerConfiguration(4, 512), law)
+    assert found == pytest.approx(4 / (20 * 0.01), rel=0.05)
+    assert capacity_per_second(requests.take(slice(1)), SchedulerConfiguration(1, 512), law) is None
+
+
+def test_the_closed_form_agrees_with_the_replay_of_a_full_batch() -> None:
+    law = StepTime(0.008, 2e-5, 3e-5, 5e-8)
+    rng = np.random.default_rng(2)
+    mix = Mix(rng.integers(50, 550, 600), rng.integers(20, 180, 600))
+    speed = batch_speed(32, lambda batch: law, mix, EIGHT, PLAN, fits_of(mix))
+    requests = make_requests(np.zeros(600), mix.prompt_tokens, mix.generation_tokens)
+    capacity = capacity_per_second(requests, SchedulerConfiguration(32, 2048), law)
+    assert capacity is not None
+    tokens = capacity * mix.generation_mean
+    assert tokens == pytest.approx(speed.tokens_per_second, rel=0.03)
+
+
+def test_the_same_requests_at_another_pace() -> None:
+    requests = make_requests(np.zeros(5000), np.arange(1, 5001), np.full(5000, 3))
+    again = paced(requests, 4.0, np.random.default_rng(1))
+    assert (again.prompt_tokens == requests.prompt_tokens).all()
+    assert 5000 / again.arrival_seconds[-1] == pytest.approx(4.0, rel=0.05)
+    gaps = np.diff(again.arrival_seconds)
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
 
 
 # -- a measured table ------------------------------------------------------------------------
