@@ -71,6 +71,7 @@ class MetricHistory:
         self._pages: list[Pages] = []
         self._failed: list[tuple[int, str, tuple[str, ...], str | int, str]] = []
         self._seen: tuple[str, ...] | None = None
+        self._order: list[tuple[int, int, int]] = []
         self._begin(server, started_seconds)
 
     @property
@@ -216,13 +217,16 @@ class MetricHistory:
 
     def _ready(self) -> list[tuple[int, int, int]]:
         """(unix microseconds, number of pages or -1, row) of every scrape that is ready."""
+        if len(self._order) == len(self):
+            return self._order
         found = [
             (int(micros), number, row)
             for number, pages in enumerate(self._pages)
             for row, micros in enumerate(pages.micros)
         ]
         found += [(failed[0], -1, row) for row, failed in enumerate(self._failed)]
-        return sorted(found)
+        self._order = sorted(found)
+        return self._order
 
     def __len__(self) -> int:
         """Scrapes that are ready."""
@@ -278,3 +282,4 @@ class MetricHistory:
         """Forget the scrapes that are ready; what comes after goes on from them."""
         self._pages = []
         self._failed = []
+        self._order = []
