@@ -117,8 +117,14 @@ def point(policy: Policy, load: float, batched: Batched, limit_seconds: float | 
     )
 
 
-def capacity(policy: Policy, mix: Mix, law: StepTime, *, count: int = 2000) -> float | None:
-    """Requests per second while there is always more to do; back-pressure has its scheduler's."""
+def capacity(policy: Policy, mix: Mix, law: StepTime) -> float | None:
+    """Requests per second while there is always more to do; back-pressure has its scheduler's.
+
+    All requests wait from the start, ten times as many as there are seats (2,000 to 50,000), so
+    that seats are filled again and again.
+    """
+    seats = max(policy.settings.configuration.max_num_seqs, policy.settings.batch_size)
+    count = min(max(2000, 10 * seats), 50_000)
     alike = policy
     if policy.name == BACK_PRESSURE:
         alike = replace(policy, name=CONTINUOUS)

@@ -100,7 +100,7 @@ def steady(
             table["generated_tokens"].to_numpy()[good].sum() / seconds
         ),
         goodput_requests_per_second=None if within is None else within / seconds,
-        keeps_up=grown <= BEHIND * came.sum() + batch_size,
+        keeps_up=bool(grown <= BEHIND * came.sum() + batch_size),
         e2e=latency(e2e[came & finished]),
         ttft=latency(table["ttft_seconds"].fill_null(np.nan).to_numpy()[came & finished]),
         ended_otherwise={str(name): int(number) for name, number in sorted(others)},
