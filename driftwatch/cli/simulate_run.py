@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.cli.simulate_options import EngineAsked
+    from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.workload import Workload
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -152,6 +153,10 @@ def command(
     check_outputs(outputs, given)
     asked = engine_from(**engine)
     span = (from_seconds, to_seconds)
+    if servegen_lengths is None and (span != (None, None) or rate_scale != 1.0):
+        raise UsageError("--from-seconds, --to-seconds and --rate-scale need --servegen-lengths")
+    if recording is not None and servegen_lengths is not None:
+        raise UsageError("--servegen-lengths goes with --requests, not with --recording")
     if recording is not None:
         from driftwatch.cli.simulate_recording import Asked, rebuilt
 
@@ -162,8 +167,10 @@ def command(
     elif servegen_lengths is not None:
         workload = _of_servegen(given[0], servegen_lengths, span, rate_scale, seed, limit)
     else:
-        workload = _of_file(given[0], limit, span, rate_scale)
-    workload = _stretched(workload, arrival_scale)
+        from driftwatch.simulate.workload import read_workload
+
+        workload = read_workload(given[0], limit=limit)
+    workload = _used(_stretched(workload, arrival_scale), asked.configuration)
     for note in (*asked.notes, *workload.notes):
         click.echo(f"note: {note}", err=True)
     kept = per_step is not None or len(workload.requests) <= _MOST_REQUESTS_WITH_STEPS
@@ -192,19 +199,6 @@ def command(
     else:
         click.echo("\n".join(as_lines(given[0], workload, asked, summary)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
-
-
-def _of_file(
-    path: Path,
-    limit: int | None,
-    span: tuple[float | None, float | None],
-    rate_scale: float,
-) -> Workload:
-    from driftwatch.simulate.workload import read_workload
-
-    if span != (None, None) or rate_scale != 1.0:
-        raise UsageError("--from-seconds, --to-seconds and --rate-scale need --servegen-lengths")
-    return read_workload(path, limit=limit)
 
 
 def _of_servegen(
@@ -245,6 +239,22 @@ def _stretched(workload: Workload, factor: float) -> Workload:
         workload,
         requests=replace(requests, arrival_seconds=arrival, cancel_seconds=arrival + patience),
     )
+
+
+def _used(workload: Workload, configuration: SchedulerConfiguration) -> Workload:
+    """The workload with a note for each column that these settings do not look at."""
+    from driftwatch.simulate.requests import LOOK_UP, NO_ADAPTER, NO_GROUP
+
+    requests, unused = workload.requests, []
+    if configuration.scheduling_policy == "fcfs" and requests.priority.any():
+        unused.append("priority is not used: --scheduling-policy is fcfs")
+    if not configuration.enable_prefix_caching and (
+        (requests.prefix_group != NO_GROUP).any() or (requests.cached_tokens != LOOK_UP).any()
+    ):
+        unused.append("prefixes are not used: prefix caching is off")
+    if configuration.max_loras is None and (requests.adapter != NO_ADAPTER).any():
+        unused.append("adapters bind nothing: --max-loras is not given")
+    return replace(workload, notes=(*workload.notes, *unused))
 
 
 def _scraped(

@@ -178,6 +178,31 @@ def test_what_was_taken_is_said(run: Run, small: Path) -> None:
     assert said["latency"]["itl_seconds"]["n"] == 2
 
 
+def test_columns_that_the_settings_do_not_look_at_are_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "arrival_seconds,prompt_tokens,generation_tokens,priority,cached_tokens,adapter,user\n"
+        "0,100,3,1,16,0,ana\n"
+    )
+    code, _, err = run("--requests", path, "--step-time", LAW, "--no-enable-prefix-caching")
+    assert code == 0
+    for note in (
+        "columns not used: user",
+        "priority is not used: --scheduling-policy is fcfs",
+        "prefixes are not used: prefix caching is off",
+        "adapters bind nothing: --max-loras is not given",
+    ):
+        assert f"note: {note}\n" in err
+    code, _, err = run(
+        "--requests", path, "--step-time", LAW, "--scheduling-policy", "priority",
+        "--max-loras", 1,
+    )  # fmt: skip
+    assert code == 0
+    assert "priority is" not in err
+    assert "adapters" not in err
+    assert "prefixes" not in err
+
+
 def test_a_gpu_and_a_model_are_a_prior(run: Run, small: Path) -> None:
     code, out, err = run("--requests", small, "--gpu", "H100-80GB", "--model", "llama-3.1-8b")
     assert code == 0
