@@ -98,18 +98,23 @@ class SchedulerConfiguration:
                     f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below "
                     f"max_model_len ({self.max_model_len}) and chunked prefill is off"
                 )
-            if self.num_gpu_blocks is not None and self.num_gpu_blocks >= 2:
-                usable = (self.num_gpu_blocks - 1) * self.block_size
-                if usable < self.max_model_len:
-                    found.append(
-                        f"the KV cache holds {usable:,} tokens, one request of max_model_len needs "
-                        f"{self.max_model_len:,}: vLLM refuses to start"
-                    )
         if not 0.0 <= self.watermark < 1.0:
             found.append(f"watermark must be at least 0 and below 1, not {self.watermark}")
         if self.scheduling_policy not in (FCFS, PRIORITY):
             found.append(f"scheduling_policy is fcfs or priority, not {self.scheduling_policy!r}")
         return tuple(found)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a real server would not start with, though its scheduler could run."""
+        if self.num_gpu_blocks is None or self.max_model_len is None:
+            return ()
+        usable = (self.num_gpu_blocks - 1) * self.block_size
+        if usable >= self.max_model_len:
+            return ()
+        return (
+            f"the KV cache holds {usable:,} tokens and one request of max_model_len needs "
+            f"{self.max_model_len:,}: a real server refuses to start",
+        )
 
     def check(self) -> None:
         """Refuse what vLLM would refuse.
