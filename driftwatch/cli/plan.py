@@ -40,10 +40,10 @@ _EXIT_PROBLEM = 1
 )
 @click.option(
     "--dtype",
-    type=click.Choice(list(_DTYPE_BYTES)),
-    default="bfloat16",
+    type=click.Choice(["auto", *_DTYPE_BYTES]),
+    default="auto",
     show_default=True,
-    help="Type of the weights.",
+    help="Type of the weights; auto is the checkpoint's.",
 )
 @click.option(
     "--kv-cache-dtype",
@@ -216,7 +216,7 @@ def _asked(
         gpu=card,
         model=shapes,
         tensor_parallel=tensor_parallel_size,
-        dtype_bytes=_DTYPE_BYTES[dtype],
+        dtype_bytes=_DTYPE_BYTES[shapes.checkpoint_dtype if dtype == "auto" else dtype],
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=length,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -117,6 +117,7 @@ class Model(_Part):
         aliases: other names, Hugging Face ids among them.
         source: address of the config.json.
         parameters: all tensors of the language model; checked against the shapes.
+        checkpoint_dtype: what the published weights are stored as.
     """
 
     name: Text
@@ -132,6 +133,7 @@ class Model(_Part):
     vocab_size: Count
     max_position_embeddings: Count
     tie_word_embeddings: bool = False
+    checkpoint_dtype: Literal["bfloat16", "float16", "fp8"] = "bfloat16"
     experts: Experts | None = None
     latent: Latent | None = None
     sliding: Sliding | None = None

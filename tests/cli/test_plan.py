@@ -99,8 +99,10 @@ def test_what_does_not_fit_says_how_many_gpus_do(run: Run) -> None:
     found = document(run, *big, "--tensor-parallel-size", "2")
     assert found["fits"]["running"] > 0
     v3 = ("plan", "--gpu", "L4", "--model", "deepseek-v3")
-    assert document(run, *v3, code=1)["fitting_tensor_parallel_size"] is None
-    none = document(run, *v3, "--dtype", "fp8", code=1)
+    wide = document(run, *v3, "--dtype", "bfloat16", code=1)
+    assert wide["fitting_tensor_parallel_size"] is None
+    none = document(run, *v3, code=1)  # its checkpoint is fp8
+    assert 2 * none["memory"]["weights_bytes"] == wide["memory"]["weights_bytes"]
     assert (none["fits"], none["fitting_tensor_parallel_size"]) == (None, 64)
 
 
