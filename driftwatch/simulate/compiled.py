@@ -18,26 +18,25 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from driftwatch.simulate import (
     kernel,
     kernel_layout,
+    kernel_lazy,
     kernel_outputs,
     kernel_queues,
     kernel_schedule,
     prefix_cache,
 )
-from driftwatch.simulate.kernel_tables import Tables
 
 MODULES: tuple[ModuleType, ...] = (
     kernel_queues,
     prefix_cache,
+    kernel_lazy,
     kernel_schedule,
     kernel_outputs,
     kernel,
 )
-Advance = Callable[[Tables, float], None]
+Advance = Callable[[Any, Any, float], None]
 
 
 def compiling_allowed() -> bool:
@@ -75,7 +74,7 @@ def compiled_kernel() -> Advance | None:
         import numba
     except ImportError:
         return None
-    numba.config.CACHE_DIR = str(cache_directory())
+    numba.config.CACHE_DIR = str(cache_directory())  # type: ignore[attr-defined]
     names: dict[str, Any] = {}
     for module in MODULES:
         names.update(vars(module))
@@ -90,13 +89,9 @@ def compiled_kernel() -> Advance | None:
     return advance
 
 
-def plain_kernel(t: Tables, until: float) -> Tables:
+def plain_kernel(m: Any, f: Any, until: float) -> None:
     """Run the kernel's source over lists, which Python indexes faster than arrays."""
-    lists = Tables(*(field.tolist() for field in t))
-    kernel.advance(lists, until)
-    return Tables(
-        *(
-            np.array(values, dtype=field.dtype).reshape(field.shape)
-            for values, field in zip(lists, t, strict=True)
-        )
-    )
+    whole, real = m.tolist(), f.tolist()
+    kernel.advance(whole, real, until)
+    m[:] = whole
+    f[:] = real

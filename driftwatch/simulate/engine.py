@@ -27,7 +27,7 @@ from driftwatch.simulate.compiled import compiled_kernel, plain_kernel
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine_tables import compact, offer_tables
-from driftwatch.simulate.kernel_tables import Tables, integers, make_tables
+from driftwatch.simulate.kernel_tables import Tables, integers, make_tables, pack, unpack
 from driftwatch.simulate.outcome import (
     Outcome,
     request_frame,
@@ -122,7 +122,7 @@ class Engine:
     @property
     def preemptions(self) -> int:
         """Preemptions so far."""
-        return int(self._tables.numbers[layout.PREEMPTIONS])
+        return int(self._tables.head[layout.PREEMPTIONS])
 
     def offer(self, requests: Requests) -> None:
         """Requests that will arrive, all later than those offered before.
@@ -162,15 +162,15 @@ class Engine:
         pieces: list[pl.DataFrame] = []
         while True:
             t = self._run(t, float(until_seconds))
-            if t.settings[layout.PER_STEP]:
+            if t.head[layout.PER_STEP]:
                 pieces.append(step_frame(t))
-                t.numbers[layout.ROWS] = 0
-            if not t.numbers[layout.FULL]:
+                t.head[layout.ROWS] = 0
+            if not t.head[layout.FULL]:
                 break
-        if t.numbers[layout.STUCK]:
+        if t.head[layout.STUCK]:
             raise NoVerdict(
-                f"the simulated engine makes no progress at {t.clocks[layout.NOW]:.3f} s: "
-                f"{t.numbers[layout.WAIT_COUNT]:,} requests wait and none can be admitted"
+                f"the simulated engine makes no progress at {t.reals[layout.NOW]:.3f} s: "
+                f"{t.head[layout.WAIT_COUNT]:,} requests wait and none can be admitted"
             )
         self._until = max(self._until, until_seconds if until_seconds < inf else -inf)
         ended = t.integers[layout.STATUS] >= layout.FINISHED
@@ -193,18 +193,17 @@ class Engine:
         compiled = self._compiled
         if compiled is None:
             compiled = False  # the compiled kernel follows
-        kernel = compiled_kernel() if compiled else None
-        if kernel is None:
-            return plain_kernel(t, until)
-        kernel(t, until)
-        return t
+        kernel = (compiled_kernel() if compiled else None) or plain_kernel
+        m, f = pack(t)
+        kernel(m, f, until)
+        return unpack(t, m, f)
 
 
 def with_scrapes(t: Tables, times: Floats) -> Tables:
     """Tables with room for scrapes at these times."""
     count = len(times)
     width = layout.LAST_COUNTER + 1 - layout.FIRST_COUNTER + 4
-    t.numbers[layout.SCRAPES] = 0
+    t.head[layout.SCRAPES] = 0
     return t._replace(
         scrape_times=np.ascontiguousarray(times, dtype=np.float64),
         scrape_numbers=integers(count, width),

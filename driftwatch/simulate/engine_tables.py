@@ -37,10 +37,10 @@ def offer_tables(
     """Tables with more requests at their end; ``groups`` numbers the prefix groups as they come."""
     mode = cache_mode(requests, c, identify_blocks)
     if first_index == 0:
-        t.settings[layout.CACHE_MODE] = mode
+        t.head[layout.CACHE_MODE] = mode
         if mode == layout.IDENTIFY_BLOCKS:
-            t = with_blocks(t, int(t.settings[layout.TOTAL_BLOCKS]), c.max_num_seqs + 1)
-    elif mode != t.settings[layout.CACHE_MODE]:
+            t = with_blocks(t, int(t.head[layout.TOTAL_BLOCKS]), c.max_num_seqs + 1)
+    elif mode != t.head[layout.CACHE_MODE]:
         raise ValueError("cached_tokens are given in one offer and looked up in another")
 
     count = len(requests)
@@ -68,15 +68,15 @@ def offer_tables(
     added[layout.CANCEL_STATUS] = layout.CANCELLED
     added[layout.CACHED] = layout.NONE
     floats = np.full((layout.REQUEST_FLOATS, count), layout.NEVER)
-    floats[layout.ARRIVAL] = requests.arrival_seconds
-    floats[layout.CANCEL] = requests.cancel_seconds
+    floats[layout.ARRIVAL - layout.FIRST_FLOAT] = requests.arrival_seconds
+    floats[layout.CANCEL - layout.FIRST_FLOAT] = requests.cancel_seconds
 
     own = count if concurrency is None else max(0, min(count, concurrency - first_index))
     if first_index == 0 or concurrency is None:
-        t.numbers[layout.NEXT_RELEASED] = t.numbers[layout.RELEASED] = before + own
-        t.settings[layout.CONCURRENCY] = before + own
+        t.head[layout.NEXT_RELEASED] = t.head[layout.RELEASED] = before + own
+        t.head[layout.CONCURRENCY] = before + own
     # Until one ends, nobody knows when these arrive.
-    floats[layout.ARRIVAL][own:] = layout.NEVER
+    floats[layout.ARRIVAL - layout.FIRST_FLOAT][own:] = layout.NEVER
 
     total = before + count
     t = t._replace(
@@ -87,7 +87,7 @@ def offer_tables(
         cancel_second=grown(t.cancel_second, total + 1),
         cancel_ids=grown(t.cancel_ids, total + 1),
     )
-    if t.settings[layout.BY_PRIORITY]:
+    if t.head[layout.BY_PRIORITY]:
         t = t._replace(
             wait_first=grown(t.wait_first, total + 1),
             wait_second=grown(t.wait_second, total + 1),
@@ -109,17 +109,17 @@ def grown(values: Any, size: int) -> Any:
 
 def with_table(t: Tables, c: SchedulerConfiguration) -> Tables:
     """Tables whose block table is wide enough for every request."""
-    if t.settings[layout.CACHE_MODE] != layout.IDENTIFY_BLOCKS:
+    if t.head[layout.CACHE_MODE] != layout.IDENTIFY_BLOCKS:
         return t
     width = int(t.integers[layout.TARGET].max(initial=1)) // c.block_size + 2
-    old = int(t.settings[layout.TABLE_WIDTH])
+    old = int(t.head[layout.TABLE_WIDTH])
     if width <= old:
         return t
     slots = c.max_num_seqs + 1
     table = integers(slots, width)
     if old:
         table[:, :old] = t.table.reshape(slots, old)
-    t.settings[layout.TABLE_WIDTH] = width
+    t.head[layout.TABLE_WIDTH] = width
     return t._replace(table=table.reshape(-1), hits=integers(width))
 
 
@@ -141,23 +141,23 @@ def compact(t: Tables, ended: Any) -> Tables:
     ):
         stale = rows[pointer] >= len(ended)
         rows[pointer] = renumber[np.where(stale, layout.NONE, rows[pointer])]
-    numbers = t.numbers
+    numbers = t.head
     for at in (layout.RUN_HEAD, layout.RUN_TAIL, layout.WAIT_HEAD, layout.WAIT_TAIL):
         numbers[at] = renumber[numbers[at]]
     unsent = np.append(np.cumsum(kept) - kept, np.count_nonzero(kept))  # kept ones before each
     for at in (layout.NEXT_DUE, layout.NEXT_RELEASED, layout.RELEASED):
         numbers[at] = unsent[numbers[at]]
-    t.settings[layout.CONCURRENCY] = unsent[t.settings[layout.CONCURRENCY]]
+    t.head[layout.CONCURRENCY] = unsent[t.head[layout.CONCURRENCY]]
     t.class_heads[:] = renumber[t.class_heads]
     count = int(numbers[layout.EXPLICITS])
-    t.explicit[:count] = renumber[t.explicit[:count]]
+    t.explicit_list[:count] = renumber[t.explicit_list[:count]]
     for record in range(2):
         for members, size in ((t.tokens, layout.S_TOKENS), (t.ends, layout.S_ENDS)):
-            used = int(t.records[record][size])
+            used = int(t.head[layout.RECORDS + record * layout.STEP_NUMBERS + size])
             left = renumber[members[record][:used]]
             left = left[left != layout.NONE]
             members[record][: len(left)] = left
-            t.records[record][size] = len(left)
+            t.head[layout.RECORDS + record * layout.STEP_NUMBERS + size] = len(left)
     shrink_heap(t, renumber, "finish", layout.FINISH_SIZE)
     shrink_heap(t, renumber, "cancel", layout.CANCEL_SIZE)
     shrink_heap(t, renumber, "wait", layout.WAIT_SIZE)
@@ -166,7 +166,7 @@ def compact(t: Tables, ended: Any) -> Tables:
 
 def shrink_heap(t: Tables, renumber: Any, name: str, size: int) -> None:
     """Drop the entries of requests that are gone; sorted entries are a heap."""
-    used = int(t.numbers[size])
+    used = int(t.head[size])
     first, second, ids = (getattr(t, f"{name}_{part}") for part in ("first", "second", "ids"))
     entries = (first[:used].copy(), second[:used].copy(), renumber[ids[:used]])
     alive = entries[2] != layout.NONE
@@ -175,7 +175,7 @@ def shrink_heap(t: Tables, renumber: Any, name: str, size: int) -> None:
     count = len(order)
     for target, part in zip((first, second, ids), kept, strict=True):
         target[:count] = part[order]
-    t.numbers[size] = count
+    t.head[size] = count
 
 
 __all__ = ["ENDLESS", "compact", "offer_tables"]

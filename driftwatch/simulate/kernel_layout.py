@@ -1,12 +1,15 @@
-"""Where the kernel keeps what: rows of its tables, by name.
+"""Where the kernel keeps what, by name.
 
-The kernel's state is a handful of tables (rows of numbers), so that one source runs compiled over
-NumPy arrays and, where Numba is absent, over plain lists. The numbers below are the row indices.
+The kernel's state is two flat arrays, ``m`` of whole and ``f`` of real numbers, so that one source
+runs compiled over NumPy arrays (two arguments compile in seconds, fifty in a minute) and, where
+Numba is absent, over plain lists. Each begins with a header of named places. A table's place in the
+header says where the table begins: ``m[m[STATUS] + r]`` is the status of request r, and
+``f[m[ARRIVAL] + r]`` its arrival.
 """
 
 from __future__ import annotations
 
-# Whole numbers of a request.
+# Tables of whole numbers, one entry a request.
 (
     PROMPT,  # prompt tokens
     TARGET,  # tokens at which it ends: prompt + generation, at most max_model_len
@@ -40,14 +43,83 @@ from __future__ import annotations
 ) = range(29)
 REQUEST_INTEGERS = 29
 
-# Times of a request, seconds; NEVER where they have not come.
-ARRIVAL, CANCEL, FIRST_SCHEDULED, FIRST_TOKEN, LAST_TOKEN, END = range(6)
+# Tables of real numbers, one entry a request: seconds, NEVER where they have not come.
+ARRIVAL, CANCEL, FIRST_SCHEDULED, FIRST_TOKEN, LAST_TOKEN, END = range(29, 35)
+FIRST_FLOAT = ARRIVAL
 REQUEST_FLOATS = 6
 
-UNSENT, WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, CANCELLED, TIMED_OUT = range(8)
-NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
+# Tables of whole numbers, one entry a block (and one more: both ends of the free queue).
+B_NEXT, B_PREVIOUS, B_REFERENCES, B_OWNER, B_INDEX, B_CHAIN = range(35, 41)
+FIRST_BLOCK_TABLE = B_NEXT
+BLOCK_TABLES = 6
 
-# Settings, whole numbers.
+# Other tables of whole numbers.
+(
+    TOKENS,
+    ENDS,
+    EXPLICIT_LIST,
+    ORDER,
+    WAS_LAZY,
+    CLASS_COUNTS,
+    CLASS_HEADS,
+    FINISH_IDS,
+    CANCEL_IDS,
+    WAIT_IDS,
+    ADAPTERS,
+    BUCKETS,
+    UNKEYED_BLOCKS,
+    TABLE,
+    SLOTS,
+    HITS,
+    GROUP_BLOCKS,
+    ITL_COUNTS,
+    ITERATION_COUNTS,
+    SCRAPE_NUMBERS,
+    SCRAPE_ITL,
+    SCRAPE_ITERATION,
+    CAPTURES,
+    ROW_NUMBERS,
+) = range(41, 65)
+
+# Other tables of real numbers (their places are in ``m`` too).
+(
+    FINISH_FIRST,
+    FINISH_SECOND,
+    CANCEL_FIRST,
+    CANCEL_SECOND,
+    WAIT_FIRST,
+    WAIT_SECOND,
+    ITL_EDGES,
+    ITERATION_EDGES,
+    SCRAPE_TIMES,
+    SCRAPE_CLOCKS,
+    FACTOR_TIMES,
+    FACTORS,
+    STALL_TIMES,
+    STALL_LENGTHS,
+    JITTER,
+    ROW_STARTS,
+    ROW_ENDS,
+) = range(65, 82)
+
+# How long tables are.
+(
+    REQUESTS,
+    ROOM,
+    FINISH_ROOM,
+    BUCKET_COUNT,
+    ITL_EDGE_COUNT,
+    ITERATION_EDGE_COUNT,
+    SCRAPE_COUNT,
+    CAPTURE_COUNT,
+    FACTOR_COUNT,
+    STALL_COUNT,
+    JITTER_COUNT,
+    ROW_COUNT,
+    ADAPTER_COUNT,
+) = range(82, 95)
+
+# Settings.
 (
     MAX_SEQS,
     MAX_TOKENS,
@@ -71,13 +143,7 @@ NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
     TABLE_WIDTH,
     TOTAL_BLOCKS,
     CACHE_MODE,
-) = range(22)
-SETTINGS = 22
-COUNT_BLOCKS, IDENTIFY_BLOCKS, ENDLESS_BLOCKS = range(3)
-
-# Settings, real numbers.
-C0, C1, C2, C3, C4, TIMEOUT = range(6)
-RATES = 6
+) = range(95, 117)
 
 # The engine's whole numbers.
 (
@@ -136,15 +202,10 @@ RATES = 6
     KV_TOTAL,
     EMPTY_SCHEDULES,
     EVICTED,
-) = range(55)
-NUMBERS = 55
+) = range(117, 172)
 FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
 
-# The engine's times.
-NOW, STEP_START, STEP_END, LAST_OUTPUT, BUSY, ITL_SUM = range(6)
-CLOCKS = 6
-
-# A step record (two of them, side by side).
+# A step record; two of them, from RECORDS on.
 (
     S_INDEX,
     S_PREFILL,
@@ -159,11 +220,19 @@ CLOCKS = 6
     S_FREE,
 ) = range(11)
 STEP_NUMBERS = 11
+RECORDS = 172
+HEADER = RECORDS + 2 * STEP_NUMBERS
 
-# A block.
-B_NEXT, B_PREVIOUS, B_REFERENCES, B_OWNER, B_INDEX, B_CHAIN = range(6)
-BLOCK_NUMBERS = 6
+# The header of ``f``: the engine's times, the law, the client's patience, and the prefill pairs of
+# the two step records.
+NOW, STEP_START, STEP_END, LAST_OUTPUT, BUSY, ITL_SUM = range(6)
+C0, C1, C2, C3, C4, TIMEOUT = range(6, 12)
+PAIRS = 12
+REAL_HEADER = 14
+
+UNSENT, WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, CANCELLED, TIMED_OUT = range(8)
+NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
+COUNT_BLOCKS, IDENTIFY_BLOCKS, ENDLESS_BLOCKS = range(3)
 NO_OWNER = -(1 << 40)
-
 NONE = -1
 NEVER = float("inf")

@@ -14,6 +14,9 @@ from driftwatch.simulate.kernel_layout import (
     CACHE_MODE,
     CACHED,
     CANCEL,
+    CANCEL_FIRST,
+    CANCEL_IDS,
+    CANCEL_SECOND,
     CANCEL_SIZE,
     CANCEL_STATUS,
     CHOSEN,
@@ -24,8 +27,10 @@ from driftwatch.simulate.kernel_layout import (
     DEFERRED_COUNT,
     END,
     ENDED,
+    ENDS,
     EXECUTING,
     EXPLICIT,
+    EXPLICIT_LIST,
     EXPLICITS,
     FINAL_STEP,
     FINISHED,
@@ -38,8 +43,14 @@ from driftwatch.simulate.kernel_layout import (
     GAUGE_RUNNING,
     GENERATION_TOKENS,
     IDENTIFY_BLOCKS,
+    ITERATION_COUNTS,
+    ITERATION_EDGE_COUNT,
+    ITERATION_EDGES,
     ITERATION_TOKENS,
     ITL_COUNT,
+    ITL_COUNTS,
+    ITL_EDGE_COUNT,
+    ITL_EDGES,
     ITL_SUM,
     JOIN_STEP,
     KIND,
@@ -55,6 +66,7 @@ from driftwatch.simulate.kernel_layout import (
     NO_KIND,
     NONE,
     NOW,
+    ORDER,
     OUTPUT,
     PENDING,
     PREEMPTED,
@@ -65,10 +77,13 @@ from driftwatch.simulate.kernel_layout import (
     PROMPT_TOKENS,
     QUEUED_REQS,
     QUEUED_TOKENS,
+    RECORDS,
     REJECTED,
     REJECTED_REQS,
     REJECTED_TOKENS,
     RELEASED,
+    REQUESTS,
+    ROOM,
     RUN_COUNT,
     RUN_HEAD,
     RUN_NEXT,
@@ -80,17 +95,26 @@ from driftwatch.simulate.kernel_layout import (
     S_LAZY,
     S_PREFILL,
     S_TOKENS,
+    SCRAPE_CLOCKS,
+    SCRAPE_COUNT,
+    SCRAPE_ITERATION,
+    SCRAPE_ITL,
+    SCRAPE_NUMBERS,
+    SCRAPE_TIMES,
     SCRAPES,
     STATUS,
+    STEP_NUMBERS,
     STEP_START,
     STEPS_ALL,
     STEPS_OBSERVED,
     TARGET,
     TIMED_OUT,
     TIMEOUT,
+    TOKENS,
     WAIT_COUNT,
     WAITING,
 )
+from driftwatch.simulate.kernel_lazy import delivered, leave_lazy
 from driftwatch.simulate.kernel_queues import (
     heap_drop,
     heap_push,
@@ -98,295 +122,276 @@ from driftwatch.simulate.kernel_queues import (
     stop_waiting,
     wait,
 )
-from driftwatch.simulate.kernel_schedule import delivered, leave_lazy
 from driftwatch.simulate.prefix_cache import blocks_of, release, remember
 
 
-def next_arrival(t: Any) -> float:
+def next_arrival(m: Any, f: Any) -> float:
     """When the next request arrives; NEVER."""
-    numbers = t.numbers
     due = NEVER
-    if numbers[NEXT_DUE] < t.settings[CONCURRENCY]:
-        due = t.floats[ARRIVAL][numbers[NEXT_DUE]]
-    if numbers[NEXT_RELEASED] < numbers[RELEASED]:
-        due = min(due, t.floats[ARRIVAL][numbers[NEXT_RELEASED]])
+    if m[NEXT_DUE] < m[CONCURRENCY]:
+        due = f[m[ARRIVAL] + m[NEXT_DUE]]
+    if m[NEXT_RELEASED] < m[RELEASED]:
+        due = min(due, f[m[ARRIVAL] + m[NEXT_RELEASED]])
     return float(due)
 
 
-def next_cancel(t: Any) -> float:
+def next_cancel(m: Any, f: Any) -> float:
     """When the next client inside gives up; NEVER."""
-    numbers = t.numbers
-    status = t.integers[STATUS]
-    while numbers[CANCEL_SIZE] > 0:
-        state = status[t.cancel_ids[0]]
+    while m[CANCEL_SIZE] > 0:
+        state = m[m[STATUS] + m[m[CANCEL_IDS]]]
         if state == WAITING or state == RUNNING or state == PREEMPTED:
-            return float(t.cancel_first[0])
-        heap_drop(t.cancel_first, t.cancel_second, t.cancel_ids, numbers[CANCEL_SIZE])
-        numbers[CANCEL_SIZE] -= 1
+            return float(f[m[CANCEL_FIRST]])
+        heap_drop(m, f, m[CANCEL_FIRST], m[CANCEL_SECOND], m[CANCEL_IDS], m[CANCEL_SIZE])
+        m[CANCEL_SIZE] -= 1
     return NEVER
 
 
-def end_request(t: Any, r: int, status: int, time: float) -> None:
+def end_request(m: Any, f: Any, r: int, status: int, time: float) -> None:
     """A request is over; a closed loop sends the next one at once."""
-    numbers = t.numbers
-    t.integers[STATUS][r] = status
-    t.integers[KIND][r] = NO_KIND
-    t.floats[END][r] = time
-    numbers[ENDED] += 1
-    if numbers[RELEASED] < len(t.integers[STATUS]):
-        t.floats[ARRIVAL][numbers[RELEASED]] = time
-        numbers[RELEASED] += 1
+    m[m[STATUS] + r] = status
+    m[m[KIND] + r] = NO_KIND
+    f[m[END] + r] = time
+    m[ENDED] += 1
+    if m[RELEASED] < m[REQUESTS]:
+        f[m[ARRIVAL] + m[RELEASED]] = time
+        m[RELEASED] += 1
 
 
-def arrive(t: Any, r: int) -> None:
+def arrive(m: Any, f: Any, r: int) -> None:
     """A request reaches the server: it waits, or the queue limits turn it away."""
-    numbers = t.numbers
-    settings = t.settings
-    arrival = t.floats[ARRIVAL][r]
-    given_up = arrival + t.rates[TIMEOUT]
-    if given_up < t.floats[CANCEL][r]:
-        t.floats[CANCEL][r] = given_up
-        t.integers[CANCEL_STATUS][r] = TIMED_OUT
-    t.floats[CANCEL][r] = max(t.floats[CANCEL][r], arrival)
-    prompt = t.integers[PROMPT][r]
-    if numbers[LIVE] >= settings[QUEUED_REQS] or (
-        numbers[PREFILL_PROMPTS] >= settings[QUEUED_TOKENS]
-    ):
-        numbers[REJECTED_REQS] += 1
-        numbers[REJECTED_TOKENS] += prompt
-        end_request(t, r, REJECTED, arrival)
+    arrival = f[m[ARRIVAL] + r]
+    given_up = arrival + f[TIMEOUT]
+    if given_up < f[m[CANCEL] + r]:
+        f[m[CANCEL] + r] = given_up
+        m[m[CANCEL_STATUS] + r] = TIMED_OUT
+    f[m[CANCEL] + r] = max(f[m[CANCEL] + r], arrival)
+    prompt = m[m[PROMPT] + r]
+    if m[LIVE] >= m[QUEUED_REQS] or (m[PREFILL_PROMPTS] >= m[QUEUED_TOKENS]):
+        m[REJECTED_REQS] += 1
+        m[REJECTED_TOKENS] += prompt
+        end_request(m, f, r, REJECTED, arrival)
         return
-    numbers[LIVE] += 1
-    numbers[PREFILL_PROMPTS] += prompt
-    t.integers[STATUS][r] = WAITING
-    wait(t, r, False)
-    if t.floats[CANCEL][r] < NEVER:
+    m[LIVE] += 1
+    m[PREFILL_PROMPTS] += prompt
+    m[m[STATUS] + r] = WAITING
+    wait(m, f, r, False)
+    if f[m[CANCEL] + r] < NEVER:
         heap_push(
-            t.cancel_first,
-            t.cancel_second,
-            t.cancel_ids,
-            numbers[CANCEL_SIZE],
-            t.floats[CANCEL][r],
+            m,
+            f,
+            m[CANCEL_FIRST],
+            m[CANCEL_SECOND],
+            m[CANCEL_IDS],
+            m[CANCEL_SIZE],
+            f[m[CANCEL] + r],
             0.0,
             r,
         )
-        numbers[CANCEL_SIZE] += 1
+        m[CANCEL_SIZE] += 1
 
 
-def leave(t: Any, r: int, status: int, time: float) -> None:
+def leave(m: Any, f: Any, r: int, status: int, time: float) -> None:
     """A request that is inside goes, with its blocks."""
-    numbers = t.numbers
-    integers = t.integers
-    if integers[STATUS][r] == RUNNING:
-        release(t, r, blocks_of(integers[COMPUTED][r], t.settings[BLOCK_SIZE]))
-        stop_running(t, r)
+    if m[m[STATUS] + r] == RUNNING:
+        release(m, f, r, blocks_of(m[m[COMPUTED] + r], m[BLOCK_SIZE]))
+        stop_running(m, f, r)
     else:
-        stop_waiting(t, r)
-    numbers[LIVE] -= 1
-    if t.floats[FIRST_TOKEN][r] == NEVER:
-        numbers[PREFILL_PROMPTS] -= integers[PROMPT][r]
-    end_request(t, r, status, time)
+        stop_waiting(m, f, r)
+    m[LIVE] -= 1
+    if f[m[FIRST_TOKEN] + r] == NEVER:
+        m[PREFILL_PROMPTS] -= m[m[PROMPT] + r]
+    end_request(m, f, r, status, time)
 
 
-def cancel(t: Any, r: int, time: float) -> None:
+def cancel(m: Any, f: Any, r: int, time: float) -> None:
     """A client gives up: what the steps in flight bring it is not counted."""
-    numbers = t.numbers
-    integers = t.integers
-    kind = integers[KIND][r]
-    output = delivered(t, r)
-    if kind == LAZY or (kind == CLOSING and integers[FINAL_STEP][r] != NONE):
+    kind = m[m[KIND] + r]
+    output = delivered(m, f, r)
+    if kind == LAZY or (kind == CLOSING and m[m[FINAL_STEP] + r] != NONE):
         for i in range(2):
-            record = numbers[EXECUTING] if i == 0 else numbers[PENDING]
+            record = m[EXECUTING] if i == 0 else m[PENDING]
             if record == NONE:
                 continue
-            step = t.records[record]
-            if integers[JOIN_STEP][r] <= step[S_INDEX] and (
-                kind == LAZY or integers[FINAL_STEP][r] >= step[S_INDEX]
+            step = RECORDS + record * STEP_NUMBERS
+            if m[m[JOIN_STEP] + r] <= m[step + S_INDEX] and (
+                kind == LAZY or m[m[FINAL_STEP] + r] >= m[step + S_INDEX]
             ):
-                step[S_LAZY] -= 1
+                m[step + S_LAZY] -= 1
     if kind == LAZY:
-        leave_lazy(t, r)
+        leave_lazy(m, f, r)
     elif kind == EXPLICIT:
         kept = 0
-        for i in range(numbers[EXPLICITS]):
-            if t.explicit[i] != r:
-                t.explicit[kept] = t.explicit[i]
+        for i in range(m[EXPLICITS]):
+            if m[m[EXPLICIT_LIST] + i] != r:
+                m[m[EXPLICIT_LIST] + kept] = m[m[EXPLICIT_LIST] + i]
                 kept += 1
-        numbers[EXPLICITS] = kept
-    integers[OUTPUT][r] = output
-    leave(t, r, integers[CANCEL_STATUS][r], time)
+        m[EXPLICITS] = kept
+    m[m[OUTPUT] + r] = output
+    leave(m, f, r, m[m[CANCEL_STATUS] + r], time)
 
 
-def happen(t: Any, until: float, inclusive: bool) -> None:
+def happen(m: Any, f: Any, until: float, inclusive: bool) -> None:
     """Arrivals and cancellations up to a time, in their order."""
-    numbers = t.numbers
     while True:
-        arriving = next_arrival(t)
-        leaving = next_cancel(t)
+        arriving = next_arrival(m, f)
+        leaving = next_cancel(m, f)
         soonest = min(arriving, leaving)
         if soonest > until or soonest == NEVER or (soonest == until and not inclusive):
             return
         if leaving < arriving:
-            cancel(t, t.cancel_ids[0], leaving)
-        elif (
-            numbers[NEXT_DUE] < t.settings[CONCURRENCY]
-            and t.floats[ARRIVAL][numbers[NEXT_DUE]] == arriving
-        ):
-            numbers[NEXT_DUE] += 1
-            arrive(t, numbers[NEXT_DUE] - 1)
+            cancel(m, f, m[m[CANCEL_IDS]], leaving)
+        elif m[NEXT_DUE] < m[CONCURRENCY] and f[m[ARRIVAL] + m[NEXT_DUE]] == arriving:
+            m[NEXT_DUE] += 1
+            arrive(m, f, m[NEXT_DUE] - 1)
         else:
-            numbers[NEXT_RELEASED] += 1
-            arrive(t, numbers[NEXT_RELEASED] - 1)
+            m[NEXT_RELEASED] += 1
+            arrive(m, f, m[NEXT_RELEASED] - 1)
 
 
-def bucket_at(edges: Any, value: float) -> int:
+def bucket_at(m: Any, f: Any, edges: int, count: int, value: float) -> int:
     """Index of the first edge that a value does not exceed."""
     low = 0
-    high = len(edges)
+    high = count
     while low < high:
         middle = (low + high) // 2
-        if edges[middle] < value:
+        if f[edges + middle] < value:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def scrape(t: Any) -> None:
+def scrape(m: Any, f: Any) -> None:
     """Write one scrape row."""
-    numbers = t.numbers
-    row = t.scrape_numbers[numbers[SCRAPES]]
-    for i in range(FIRST_COUNTER, LAST_COUNTER + 1):
-        row[i - FIRST_COUNTER] = numbers[i]
-    after = LAST_COUNTER + 1 - FIRST_COUNTER
-    row[after] = numbers[GAUGE_RUNNING]
-    row[after + 1] = numbers[GAUGE_CAPACITY]
-    row[after + 2] = numbers[GAUGE_DEFERRED]
-    row[after + 3] = numbers[GAUGE_FREE]
-    clocks = t.scrape_clocks[numbers[SCRAPES]]
-    clocks[0] = t.clocks[BUSY]
-    clocks[1] = t.clocks[ITL_SUM]
-    buckets = t.scrape_itl[numbers[SCRAPES]]
-    for i in range(len(t.itl_counts)):
-        buckets[i] = t.itl_counts[i]
-    buckets = t.scrape_iteration[numbers[SCRAPES]]
-    for i in range(len(t.iteration_counts)):
-        buckets[i] = t.iteration_counts[i]
-    numbers[SCRAPES] += 1
+    at = m[SCRAPES]
+    counters = LAST_COUNTER + 1 - FIRST_COUNTER
+    row = m[SCRAPE_NUMBERS] + at * (counters + 4)
+    for i in range(counters):
+        m[row + i] = m[FIRST_COUNTER + i]
+    m[row + counters] = m[GAUGE_RUNNING]
+    m[row + counters + 1] = m[GAUGE_CAPACITY]
+    m[row + counters + 2] = m[GAUGE_DEFERRED]
+    m[row + counters + 3] = m[GAUGE_FREE]
+    f[m[SCRAPE_CLOCKS] + 2 * at] = f[BUSY]
+    f[m[SCRAPE_CLOCKS] + 2 * at + 1] = f[ITL_SUM]
+    width = m[ITL_EDGE_COUNT] + 1
+    for i in range(width):
+        m[m[SCRAPE_ITL] + at * width + i] = m[m[ITL_COUNTS] + i]
+    width = m[ITERATION_EDGE_COUNT] + 1
+    for i in range(width):
+        m[m[SCRAPE_ITERATION] + at * width + i] = m[m[ITERATION_COUNTS] + i]
+    m[SCRAPES] += 1
 
 
-def pass_time(t: Any, until: float, inclusive: bool) -> None:
+def pass_time(m: Any, f: Any, until: float, inclusive: bool) -> None:
     """Scrapes, arrivals and cancellations up to a time."""
-    numbers = t.numbers
-    while numbers[SCRAPES] < len(t.scrape_times):
-        time = t.scrape_times[numbers[SCRAPES]]
+    while m[SCRAPES] < m[SCRAPE_COUNT]:
+        time = f[m[SCRAPE_TIMES] + m[SCRAPES]]
         if time > until or (time == until and not inclusive):
             break
-        happen(t, time, True)
-        scrape(t)
-    happen(t, until, inclusive)
+        happen(m, f, time, True)
+        scrape(m, f)
+    happen(m, f, until, inclusive)
 
 
-def receive(t: Any, r: int, now: float) -> int:
+def receive(m: Any, f: Any, r: int, now: float) -> int:
     """A request gets a token of its own; prompt tokens to book with it (its first)."""
-    numbers = t.numbers
-    floats = t.floats
     booked = 0
-    if floats[FIRST_TOKEN][r] == NEVER:
-        floats[FIRST_TOKEN][r] = now
-        prompt = t.integers[PROMPT][r]
-        booked = prompt - t.integers[CACHED][r]
-        numbers[PROMPT_TOKENS] += prompt
-        numbers[PROMPT_COMPUTED] += booked
-        numbers[PREFILL_PROMPTS] -= prompt
+    if f[m[FIRST_TOKEN] + r] == NEVER:
+        f[m[FIRST_TOKEN] + r] = now
+        prompt = m[m[PROMPT] + r]
+        booked = prompt - m[m[CACHED] + r]
+        m[PROMPT_TOKENS] += prompt
+        m[PROMPT_COMPUTED] += booked
+        m[PREFILL_PROMPTS] -= prompt
     else:
-        interval = now - floats[LAST_TOKEN][r]
-        numbers[ITL_COUNT] += 1
-        t.clocks[ITL_SUM] += interval
-        t.itl_counts[bucket_at(t.itl_edges, interval)] += 1
-    floats[LAST_TOKEN][r] = now
+        interval = now - f[m[LAST_TOKEN] + r]
+        m[ITL_COUNT] += 1
+        f[ITL_SUM] += interval
+        m[m[ITL_COUNTS] + bucket_at(m, f, m[ITL_EDGES], m[ITL_EDGE_COUNT], interval)] += 1
+    f[m[LAST_TOKEN] + r] = now
     return int(booked)
 
 
-def apply(t: Any, record: int) -> None:
+def apply(m: Any, f: Any, record: int) -> None:
     """The outputs of a step come: tokens, ends, metrics."""
-    numbers = t.numbers
-    integers = t.integers
-    step = t.records[record]
-    now = t.clocks[NOW]
-    tokens = step[S_LAZY]
+    step = RECORDS + record * STEP_NUMBERS
+    now = f[NOW]
+    tokens = m[step + S_LAZY]
     prompts = 0
     if tokens > 0:
-        interval = now - t.clocks[LAST_OUTPUT]
-        numbers[ITL_COUNT] += tokens
-        t.clocks[ITL_SUM] += interval * tokens
-        t.itl_counts[bucket_at(t.itl_edges, interval)] += tokens
+        interval = now - f[LAST_OUTPUT]
+        m[ITL_COUNT] += tokens
+        f[ITL_SUM] += interval * tokens
+        m[m[ITL_COUNTS] + bucket_at(m, f, m[ITL_EDGES], m[ITL_EDGE_COUNT], interval)] += tokens
     ending = 0
-    for i in range(step[S_TOKENS]):
-        r = t.tokens[record][i]
-        status = integers[STATUS][r]
+    for i in range(m[step + S_TOKENS]):
+        r = m[m[TOKENS] + record * m[ROOM] + i]
+        status = m[m[STATUS] + r]
         if status != RUNNING and status != PREEMPTED:
             continue
         tokens += 1
-        prompts += receive(t, r, now)
-        if integers[KIND][r] == LAZY:
+        prompts += receive(m, f, r, now)
+        if m[m[KIND] + r] == LAZY:
             continue
-        integers[OUTPUT][r] += 1
-        if status == RUNNING and t.settings[ASYNC]:
-            integers[AHEAD][r] -= 1
-            remember(t, r, integers[COMPUTED][r] - integers[AHEAD][r])
-        if integers[PROMPT][r] + integers[OUTPUT][r] >= integers[TARGET][r]:
-            t.order[ending] = r
+        m[m[OUTPUT] + r] += 1
+        if status == RUNNING and m[ASYNC]:
+            m[m[AHEAD] + r] -= 1
+            remember(m, f, r, m[m[COMPUTED] + r] - m[m[AHEAD] + r])
+        if m[m[PROMPT] + r] + m[m[OUTPUT] + r] >= m[m[TARGET] + r]:
+            m[m[ORDER] + ending] = r
             ending += 1
-    for i in range(step[S_ENDS]):
-        r = t.ends[record][i]
-        status = integers[STATUS][r]
+    for i in range(m[step + S_ENDS]):
+        r = m[m[ENDS] + record * m[ROOM] + i]
+        status = m[m[STATUS] + r]
         if status != RUNNING and status != PREEMPTED:
             continue
-        integers[OUTPUT][r] = integers[TARGET][r] - integers[PROMPT][r]
-        if status == RUNNING and t.settings[ASYNC]:
-            remember(t, r, integers[COMPUTED][r])
-        t.order[ending] = r
+        m[m[OUTPUT] + r] = m[m[TARGET] + r] - m[m[PROMPT] + r]
+        if status == RUNNING and m[ASYNC]:
+            remember(m, f, r, m[m[COMPUTED] + r])
+        m[m[ORDER] + ending] = r
         ending += 1
-    finish(t, ending, now)
-    numbers[APPLIED] = step[S_INDEX]
-    numbers[STEPS_ALL] += 1
-    numbers[PREFILL_TOTAL] += step[S_PREFILL]
-    numbers[DECODE_TOTAL] += step[S_DECODE]
-    numbers[KV_TOTAL] += step[S_KV]
-    numbers[GENERATION_TOKENS] += tokens
+    finish(m, f, ending, now)
+    m[APPLIED] = m[step + S_INDEX]
+    m[STEPS_ALL] += 1
+    m[PREFILL_TOTAL] += m[step + S_PREFILL]
+    m[DECODE_TOTAL] += m[step + S_DECODE]
+    m[KV_TOTAL] += m[step + S_KV]
+    m[GENERATION_TOKENS] += tokens
     if tokens > 0:
-        numbers[STEPS_OBSERVED] += 1
-        numbers[ITERATION_TOKENS] += tokens + prompts
-        t.iteration_counts[bucket_at(t.iteration_edges, float(tokens + prompts))] += 1
-    t.clocks[BUSY] += now - t.clocks[STEP_START]
-    t.clocks[LAST_OUTPUT] = now
-    numbers[GAUGE_RUNNING] = numbers[RUN_COUNT]
-    numbers[GAUGE_DEFERRED] = numbers[DEFERRED_COUNT]
-    numbers[GAUGE_CAPACITY] = numbers[WAIT_COUNT] - numbers[DEFERRED_COUNT]
-    numbers[GAUGE_FREE] = numbers[FREE]
+        m[STEPS_OBSERVED] += 1
+        m[ITERATION_TOKENS] += tokens + prompts
+        m[
+            m[ITERATION_COUNTS]
+            + bucket_at(m, f, m[ITERATION_EDGES], m[ITERATION_EDGE_COUNT], float(tokens + prompts))
+        ] += 1
+    f[BUSY] += now - f[STEP_START]
+    f[LAST_OUTPUT] = now
+    m[GAUGE_RUNNING] = m[RUN_COUNT]
+    m[GAUGE_DEFERRED] = m[DEFERRED_COUNT]
+    m[GAUGE_CAPACITY] = m[WAIT_COUNT] - m[DEFERRED_COUNT]
+    m[GAUGE_FREE] = m[FREE]
 
 
-def finish(t: Any, ending: int, now: float) -> None:
+def finish(m: Any, f: Any, ending: int, now: float) -> None:
     """Requests that got their last token go, in the order of the running list.
 
     The order decides which of their blocks are overwritten first.
     """
-    integers = t.integers
-    if ending < 2 or t.settings[CACHE_MODE] != IDENTIFY_BLOCKS:
+    if ending < 2 or m[CACHE_MODE] != IDENTIFY_BLOCKS:
         for i in range(ending):
-            leave(t, t.order[i], FINISHED, now)
+            leave(m, f, m[m[ORDER] + i], FINISHED, now)
         return
     for i in range(ending):
-        r = t.order[i]
-        if integers[STATUS][r] == RUNNING:
-            integers[CHOSEN][r] = NONE
+        r = m[m[ORDER] + i]
+        if m[m[STATUS] + r] == RUNNING:
+            m[m[CHOSEN] + r] = NONE
         else:
-            leave(t, r, FINISHED, now)
-    r = t.numbers[RUN_HEAD]
+            leave(m, f, r, FINISHED, now)
+    r = m[RUN_HEAD]
     while r != NONE:
-        following = integers[RUN_NEXT][r]
-        if integers[CHOSEN][r] == NONE:
-            integers[CHOSEN][r] = 0
-            leave(t, r, FINISHED, now)
+        following = m[m[RUN_NEXT] + r]
+        if m[m[CHOSEN] + r] == NONE:
+            m[m[CHOSEN] + r] = 0
+            leave(m, f, r, FINISHED, now)
         r = following

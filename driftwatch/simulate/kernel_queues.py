@@ -10,6 +10,7 @@ from typing import Any
 
 from driftwatch.simulate.kernel_layout import (
     ADAPTER,
+    ADAPTERS,
     ARRIVAL,
     BY_PRIORITY,
     DEFERRED,
@@ -25,39 +26,44 @@ from driftwatch.simulate.kernel_layout import (
     RUN_TAIL,
     STATUS,
     WAIT_COUNT,
+    WAIT_FIRST,
     WAIT_HEAD,
+    WAIT_IDS,
     WAIT_NEXT,
     WAIT_PREVIOUS,
+    WAIT_SECOND,
     WAIT_SIZE,
     WAIT_TAIL,
     WAITING,
 )
 
 
-def heap_push(first: Any, second: Any, ids: Any, size: int, a: float, b: float, i: int) -> None:
+def heap_push(
+    m: Any, f: Any, first: int, second: int, ids: int, size: int, a: float, b: float, i: int
+) -> None:
     """Add (a, b, i) to a binary heap that holds ``size`` entries, least first."""
     at = size
     while at > 0:
         up = (at - 1) // 2
-        if first[up] < a or (
-            first[up] == a and (second[up] < b or (second[up] == b and ids[up] < i))
+        if f[first + up] < a or (
+            f[first + up] == a and (f[second + up] < b or (f[second + up] == b and m[ids + up] < i))
         ):
             break
-        first[at] = first[up]
-        second[at] = second[up]
-        ids[at] = ids[up]
+        f[first + at] = f[first + up]
+        f[second + at] = f[second + up]
+        m[ids + at] = m[ids + up]
         at = up
-    first[at] = a
-    second[at] = b
-    ids[at] = i
+    f[first + at] = a
+    f[second + at] = b
+    m[ids + at] = i
 
 
-def heap_drop(first: Any, second: Any, ids: Any, size: int) -> None:
+def heap_drop(m: Any, f: Any, first: int, second: int, ids: int, size: int) -> None:
     """Take the least entry out of a heap that holds ``size`` entries."""
     last = size - 1
-    a = first[last]
-    b = second[last]
-    i = ids[last]
+    a = f[first + last]
+    b = f[second + last]
+    i = m[ids + last]
     at = 0
     while True:
         down = 2 * at + 1
@@ -65,151 +71,150 @@ def heap_drop(first: Any, second: Any, ids: Any, size: int) -> None:
             break
         other = down + 1
         if other < last and (
-            first[other] < first[down]
+            f[first + other] < f[first + down]
             or (
-                first[other] == first[down]
+                f[first + other] == f[first + down]
                 and (
-                    second[other] < second[down]
-                    or (second[other] == second[down] and ids[other] < ids[down])
+                    f[second + other] < f[second + down]
+                    or (f[second + other] == f[second + down] and m[ids + other] < m[ids + down])
                 )
             )
         ):
             down = other
-        if a < first[down] or (
-            a == first[down] and (b < second[down] or (b == second[down] and i < ids[down]))
+        if a < f[first + down] or (
+            a == f[first + down]
+            and (b < f[second + down] or (b == f[second + down] and i < m[ids + down]))
         ):
             break
-        first[at] = first[down]
-        second[at] = second[down]
-        ids[at] = ids[down]
+        f[first + at] = f[first + down]
+        f[second + at] = f[second + down]
+        m[ids + at] = m[ids + down]
         at = down
-    first[at] = a
-    second[at] = b
-    ids[at] = i
+    f[first + at] = a
+    f[second + at] = b
+    m[ids + at] = i
 
 
-def wait(t: Any, r: int, front: bool) -> None:
+def wait(m: Any, f: Any, r: int, front: bool) -> None:
     """Put a request into the waiting queue: at its end, or (preempted) at its front."""
-    numbers = t.numbers
-    numbers[WAIT_COUNT] += 1
-    if t.settings[BY_PRIORITY]:
+    m[WAIT_COUNT] += 1
+    if m[BY_PRIORITY]:
         heap_push(
-            t.wait_first,
-            t.wait_second,
-            t.wait_ids,
-            numbers[WAIT_SIZE],
-            float(t.integers[PRIORITY][r]),
-            t.floats[ARRIVAL][r],
+            m,
+            f,
+            m[WAIT_FIRST],
+            m[WAIT_SECOND],
+            m[WAIT_IDS],
+            m[WAIT_SIZE],
+            float(m[m[PRIORITY] + r]),
+            f[m[ARRIVAL] + r],
             r,
         )
-        numbers[WAIT_SIZE] += 1
+        m[WAIT_SIZE] += 1
         return
-    following = t.integers[WAIT_NEXT]
-    previous = t.integers[WAIT_PREVIOUS]
+    following = m[WAIT_NEXT]
+    previous = m[WAIT_PREVIOUS]
     if front:
-        head = numbers[WAIT_HEAD]
-        previous[r] = NONE
-        following[r] = head
+        head = m[WAIT_HEAD]
+        m[previous + r] = NONE
+        m[following + r] = head
         if head == NONE:
-            numbers[WAIT_TAIL] = r
+            m[WAIT_TAIL] = r
         else:
-            previous[head] = r
-        numbers[WAIT_HEAD] = r
+            m[previous + head] = r
+        m[WAIT_HEAD] = r
     else:
-        tail = numbers[WAIT_TAIL]
-        following[r] = NONE
-        previous[r] = tail
+        tail = m[WAIT_TAIL]
+        m[following + r] = NONE
+        m[previous + r] = tail
         if tail == NONE:
-            numbers[WAIT_HEAD] = r
+            m[WAIT_HEAD] = r
         else:
-            following[tail] = r
-        numbers[WAIT_TAIL] = r
+            m[following + tail] = r
+        m[WAIT_TAIL] = r
 
 
-def stop_waiting(t: Any, r: int) -> None:
+def stop_waiting(m: Any, f: Any, r: int) -> None:
     """Take a request out of the waiting queue (by priority its heap entry dies where it is)."""
-    numbers = t.numbers
-    numbers[WAIT_COUNT] -= 1
-    if t.integers[DEFERRED][r]:
-        t.integers[DEFERRED][r] = 0
-        numbers[DEFERRED_COUNT] -= 1
-    if t.settings[BY_PRIORITY]:
+    m[WAIT_COUNT] -= 1
+    if m[m[DEFERRED] + r]:
+        m[m[DEFERRED] + r] = 0
+        m[DEFERRED_COUNT] -= 1
+    if m[BY_PRIORITY]:
         return
-    following = t.integers[WAIT_NEXT]
-    previous = t.integers[WAIT_PREVIOUS]
-    before = previous[r]
-    after = following[r]
+    following = m[WAIT_NEXT]
+    previous = m[WAIT_PREVIOUS]
+    before = m[previous + r]
+    after = m[following + r]
     if before == NONE:
-        numbers[WAIT_HEAD] = after
+        m[WAIT_HEAD] = after
     else:
-        following[before] = after
+        m[following + before] = after
     if after == NONE:
-        numbers[WAIT_TAIL] = before
+        m[WAIT_TAIL] = before
     else:
-        previous[after] = before
+        m[previous + after] = before
 
 
-def first_waiting(t: Any) -> int:
+def first_waiting(m: Any, f: Any) -> int:
     """The request that would be looked at first; NONE where nothing waits."""
-    numbers = t.numbers
-    if not t.settings[BY_PRIORITY]:
-        return int(numbers[WAIT_HEAD])
-    status = t.integers[STATUS]
-    while numbers[WAIT_SIZE] > 0:
-        r = t.wait_ids[0]
-        if status[r] == WAITING or status[r] == PREEMPTED:
+    if not m[BY_PRIORITY]:
+        return int(m[WAIT_HEAD])
+    while m[WAIT_SIZE] > 0:
+        r = m[m[WAIT_IDS]]
+        if m[m[STATUS] + r] == WAITING or m[m[STATUS] + r] == PREEMPTED:
             return int(r)
-        heap_drop(t.wait_first, t.wait_second, t.wait_ids, numbers[WAIT_SIZE])
-        numbers[WAIT_SIZE] -= 1
+        heap_drop(m, f, m[WAIT_FIRST], m[WAIT_SECOND], m[WAIT_IDS], m[WAIT_SIZE])
+        m[WAIT_SIZE] -= 1
     return NONE
 
 
-def drop_first(t: Any) -> None:
+def drop_first(m: Any, f: Any) -> None:
     """Take the first entry off the priority heap."""
-    heap_drop(t.wait_first, t.wait_second, t.wait_ids, t.numbers[WAIT_SIZE])
-    t.numbers[WAIT_SIZE] -= 1
+    heap_drop(m, f, m[WAIT_FIRST], m[WAIT_SECOND], m[WAIT_IDS], m[WAIT_SIZE])
+    m[WAIT_SIZE] -= 1
 
 
-def defer(t: Any, r: int, deferred: int) -> None:
+def defer(m: Any, f: Any, r: int, deferred: int) -> None:
     """Note whether a waiting request is set aside for its adapter."""
-    flags = t.integers[DEFERRED]
-    if flags[r] != deferred:
-        t.numbers[DEFERRED_COUNT] += deferred - flags[r]
-        flags[r] = deferred
+    flags = m[DEFERRED]
+    if m[flags + r] != deferred:
+        m[DEFERRED_COUNT] += deferred - m[flags + r]
+        m[flags + r] = deferred
 
 
-def over_loras(t: Any, r: int, adapters: int, stamp: int) -> bool:
+def over_loras(m: Any, f: Any, r: int, adapters: int, stamp: int) -> bool:
     """Whether a request's adapter would be one too many in the step."""
-    most = t.settings[LORAS]
-    adapter = t.integers[ADAPTER][r]
-    return bool(most > 0 and adapter >= 0 and adapters >= most and t.adapters[adapter] != stamp)
+    most = m[LORAS]
+    adapter = m[m[ADAPTER] + r]
+    return bool(
+        most > 0 and adapter >= 0 and adapters >= most and m[m[ADAPTERS] + adapter] != stamp
+    )
 
 
-def run(t: Any, r: int) -> None:
+def run(m: Any, f: Any, r: int) -> None:
     """Put a request at the end of the running list."""
-    numbers = t.numbers
-    tail = numbers[RUN_TAIL]
-    t.integers[RUN_NEXT][r] = NONE
-    t.integers[RUN_PREVIOUS][r] = tail
+    tail = m[RUN_TAIL]
+    m[m[RUN_NEXT] + r] = NONE
+    m[m[RUN_PREVIOUS] + r] = tail
     if tail == NONE:
-        numbers[RUN_HEAD] = r
+        m[RUN_HEAD] = r
     else:
-        t.integers[RUN_NEXT][tail] = r
-    numbers[RUN_TAIL] = r
-    numbers[RUN_COUNT] += 1
+        m[m[RUN_NEXT] + tail] = r
+    m[RUN_TAIL] = r
+    m[RUN_COUNT] += 1
 
 
-def stop_running(t: Any, r: int) -> None:
+def stop_running(m: Any, f: Any, r: int) -> None:
     """Take a request out of the running list."""
-    numbers = t.numbers
-    before = t.integers[RUN_PREVIOUS][r]
-    after = t.integers[RUN_NEXT][r]
+    before = m[m[RUN_PREVIOUS] + r]
+    after = m[m[RUN_NEXT] + r]
     if before == NONE:
-        numbers[RUN_HEAD] = after
+        m[RUN_HEAD] = after
     else:
-        t.integers[RUN_NEXT][before] = after
+        m[m[RUN_NEXT] + before] = after
     if after == NONE:
-        numbers[RUN_TAIL] = before
+        m[RUN_TAIL] = before
     else:
-        t.integers[RUN_PREVIOUS][after] = before
-    numbers[RUN_COUNT] -= 1
+        m[m[RUN_PREVIOUS] + after] = before
+    m[RUN_COUNT] -= 1

@@ -13,35 +13,31 @@ from typing import Any
 from driftwatch.simulate.kernel_layout import (
     ACTIVE,
     ADAPTER,
+    ADAPTER_COUNT,
+    ADAPTERS,
     ADAPTIVE,
     AHEAD,
-    APPLIED,
     ARRIVAL,
     ASYNC,
     BLOCK_SIZE,
     BY_PRIORITY,
-    CACHE_MODE,
     CACHED,
     CACHING,
     CHOSEN,
     CHUNKED,
-    CLASS_NEXT,
-    CLASS_PREVIOUS,
+    CLASS_COUNTS,
     CLOSING,
     COMPUTED,
     EXPLICIT,
+    EXPLICIT_LIST,
     EXPLICITS,
     FINAL_STEP,
-    FINISH_SIZE,
     FIRST_SCHEDULED,
     FREE,
-    IDENTIFY_BLOCKS,
     JOIN_COMPUTED,
     JOIN_STEP,
     KIND,
-    LAST_TOKEN,
     LAZY,
-    LAZY_KV,
     LAZY_SEQS,
     LORAS,
     MAX_TOKENS,
@@ -50,8 +46,9 @@ from driftwatch.simulate.kernel_layout import (
     NO_KIND,
     NONE,
     NOW,
+    ORDER,
     OUTPUT,
-    PENDING,
+    PAIRS,
     PREEMPTED,
     PREEMPTED_TIMES,
     PREEMPTIONS,
@@ -59,6 +56,7 @@ from driftwatch.simulate.kernel_layout import (
     PREFIX_QUERIES,
     PRIORITY,
     PROMPT,
+    RECORDS,
     RESERVE,
     RUN_COUNT,
     RUN_HEAD,
@@ -67,7 +65,6 @@ from driftwatch.simulate.kernel_layout import (
     RUN_TAIL,
     RUNNING,
     S_DECODE,
-    S_ENDS,
     S_FREE,
     S_INDEX,
     S_KV,
@@ -75,22 +72,31 @@ from driftwatch.simulate.kernel_layout import (
     S_PREEMPTED,
     S_PREFILL,
     S_RUNNING,
-    S_TOKENS,
     S_WAITING,
     STATUS,
     STEP,
+    STEP_NUMBERS,
     TARGET,
     THRESHOLD,
     WAIT_COUNT,
     WAIT_NEXT,
+    WAS_LAZY,
     WATERMARK_BLOCKS,
+)
+from driftwatch.simulate.kernel_lazy import (
+    advance_lazy,
+    close,
+    commit,
+    delivered,
+    join_lazy,
+    leave_lazy,
+    single_out,
+    stamp_adapter,
 )
 from driftwatch.simulate.kernel_queues import (
     defer,
     drop_first,
     first_waiting,
-    heap_drop,
-    heap_push,
     over_loras,
     run,
     stop_running,
@@ -107,466 +113,267 @@ from driftwatch.simulate.prefix_cache import (
 )
 
 
-def class_of(t: Any, r: int) -> int:
-    """LAZY requests of one class fill their blocks in the same steps."""
-    return (t.integers[JOIN_COMPUTED][r] - t.integers[JOIN_STEP][r]) % t.settings[BLOCK_SIZE]
-
-
-def join_lazy(t: Any, r: int, computed: int, step: int) -> None:
-    """From ``step`` on the request decodes in every step until its last."""
-    numbers = t.numbers
-    integers = t.integers
-    integers[KIND][r] = LAZY
-    integers[JOIN_STEP][r] = step
-    integers[JOIN_COMPUTED][r] = computed
-    final = step + integers[TARGET][r] - 2 - computed
-    integers[FINAL_STEP][r] = final
-    numbers[LAZY_SEQS] += 1
-    numbers[LAZY_KV] += computed + 1
-    own = class_of(t, r)
-    t.class_counts[own] += 1
-    if t.settings[CACHE_MODE] == IDENTIFY_BLOCKS:
-        head = t.class_heads[own]
-        integers[CLASS_PREVIOUS][r] = NONE
-        integers[CLASS_NEXT][r] = head
-        if head != NONE:
-            integers[CLASS_PREVIOUS][head] = r
-        t.class_heads[own] = r
-    if numbers[FINISH_SIZE] >= len(t.finish_ids):
-        rebuild_finishes(t)
-    heap_push(
-        t.finish_first, t.finish_second, t.finish_ids, numbers[FINISH_SIZE], float(final), 0.0, r
-    )
-    numbers[FINISH_SIZE] += 1
-
-
-def delivered(t: Any, r: int) -> int:
-    """Tokens that have come of a request."""
-    integers = t.integers
-    kind = integers[KIND][r]
-    if kind == LAZY or (kind == CLOSING and integers[FINAL_STEP][r] != NONE):
-        steps = max(t.numbers[APPLIED] - integers[JOIN_STEP][r] + 2, 0)
-        return int(integers[JOIN_COMPUTED][r] + steps - integers[PROMPT][r])
-    return int(integers[OUTPUT][r])
-
-
-def rebuild_finishes(t: Any) -> None:
-    """Drop the dead entries of the heap of last steps."""
-    t.numbers[FINISH_SIZE] = 0
-    r = t.numbers[RUN_HEAD]
-    while r != NONE:
-        if t.integers[KIND][r] == LAZY:
-            heap_push(
-                t.finish_first,
-                t.finish_second,
-                t.finish_ids,
-                t.numbers[FINISH_SIZE],
-                float(t.integers[FINAL_STEP][r]),
-                0.0,
-                r,
-            )
-            t.numbers[FINISH_SIZE] += 1
-        r = t.integers[RUN_NEXT][r]
-
-
-def leave_lazy(t: Any, r: int) -> None:
-    """Take a request out of the LAZY ones; its computed tokens are written down."""
-    numbers = t.numbers
-    integers = t.integers
-    computed = integers[JOIN_COMPUTED][r] + numbers[STEP] - integers[JOIN_STEP][r]
-    integers[COMPUTED][r] = computed
-    numbers[LAZY_SEQS] -= 1
-    numbers[LAZY_KV] -= computed + 1
-    own = class_of(t, r)
-    t.class_counts[own] -= 1
-    if t.settings[CACHE_MODE] == IDENTIFY_BLOCKS:
-        before = integers[CLASS_PREVIOUS][r]
-        after = integers[CLASS_NEXT][r]
-        if before == NONE:
-            t.class_heads[own] = after
-        else:
-            integers[CLASS_NEXT][before] = after
-        if after != NONE:
-            integers[CLASS_PREVIOUS][after] = before
-
-
-def commit(t: Any, record: int, r: int, n: int) -> None:
-    """The step computes n tokens of an explicit request."""
-    step = t.records[record]
-    integers = t.integers
-    computed = integers[COMPUTED][r]
-    if n == 1 and computed >= integers[PROMPT][r]:
-        step[S_DECODE] += 1
-        step[S_KV] += computed + 1
-    else:
-        step[S_PREFILL] += n
-        t.pairs[record] += float(n) * computed + n * (n + 1) / 2
-    brings = computed + n == integers[PROMPT][r] + integers[OUTPUT][r] + integers[AHEAD][r]
-    computed += n
-    integers[COMPUTED][r] = computed
-    if brings:
-        t.tokens[record][step[S_TOKENS]] = r
-        step[S_TOKENS] += 1
-        if t.settings[ASYNC]:
-            integers[AHEAD][r] += 1
-        if computed >= integers[TARGET][r] - 1:
-            integers[KIND][r] = CLOSING
-            integers[FINAL_STEP][r] = NONE
-        else:
-            join_lazy(t, r, computed, t.numbers[STEP] + 1)
-    else:
-        integers[KIND][r] = EXPLICIT
-
-
-def preempt(t: Any, r: int) -> None:
+def preempt(m: Any, f: Any, r: int) -> None:
     """Free a running request whole and put it back to the front of the queue."""
-    integers = t.integers
-    held = blocks_of(integers[COMPUTED][r] + integers[CHOSEN][r], t.settings[BLOCK_SIZE])
-    if integers[KIND][r] == CLOSING and integers[FINAL_STEP][r] != NONE:
-        integers[OUTPUT][r] = delivered(t, r)
-    release(t, r, held)
-    stop_running(t, r)
-    integers[STATUS][r] = PREEMPTED
-    integers[KIND][r] = NO_KIND
-    integers[COMPUTED][r] = 0
-    integers[AHEAD][r] = 0
-    integers[CHOSEN][r] = 0
-    integers[PREEMPTED_TIMES][r] += 1
-    t.numbers[PREEMPTIONS] += 1
-    wait(t, r, True)
+    held = blocks_of(m[m[COMPUTED] + r] + m[m[CHOSEN] + r], m[BLOCK_SIZE])
+    if m[m[KIND] + r] == CLOSING and m[m[FINAL_STEP] + r] != NONE:
+        m[m[OUTPUT] + r] = delivered(m, f, r)
+    release(m, f, r, held)
+    stop_running(m, f, r)
+    m[m[STATUS] + r] = PREEMPTED
+    m[m[KIND] + r] = NO_KIND
+    m[m[COMPUTED] + r] = 0
+    m[m[AHEAD] + r] = 0
+    m[m[CHOSEN] + r] = 0
+    m[m[PREEMPTED_TIMES] + r] += 1
+    m[PREEMPTIONS] += 1
+    wait(m, f, r, True)
 
 
-def single_out(t: Any, r: int) -> None:
-    """A request that decoded in every step does not in this one: its last token gets a time.
-
-    Asynchronously the step in flight still brings it one token; where that is its first after a
-    prefill, the step has it among its explicit ones already.
-    """
-    record = t.numbers[PENDING]
-    if not t.settings[ASYNC]:
-        t.floats[LAST_TOKEN][r] = t.clocks[NOW]
-    elif t.integers[JOIN_STEP][r] <= t.records[record][S_INDEX]:
-        t.floats[LAST_TOKEN][r] = t.clocks[NOW]
-        step = t.records[record]
-        step[S_LAZY] -= 1
-        t.tokens[record][step[S_TOKENS]] = r
-        step[S_TOKENS] += 1
-
-
-def schedule_one_by_one(t: Any, record: int, threshold: int) -> int:
+def schedule_one_by_one(m: Any, f: Any, record: int, threshold: int) -> int:
     """Phase 1 in vLLM's own order, with preemption; what is left of the budget."""
-    numbers = t.numbers
-    settings = t.settings
-    integers = t.integers
-    block_size = settings[BLOCK_SIZE]
-    ahead = settings[ASYNC]
-    order = t.order
-    lazy = t.was_lazy
+    block_size = m[BLOCK_SIZE]
+    ahead = m[ASYNC]
+    order = m[ORDER]
+    lazy = m[WAS_LAZY]
     count = 0
-    r = numbers[RUN_HEAD]
+    r = m[RUN_HEAD]
     while r != NONE:
-        order[count] = r
-        lazy[count] = integers[KIND][r]
+        m[order + count] = r
+        m[lazy + count] = m[m[KIND] + r]
         count += 1
-        if integers[KIND][r] == LAZY:
-            leave_lazy(t, r)
-            integers[OUTPUT][r] = integers[COMPUTED][r] + 1 - ahead - integers[PROMPT][r]
-            integers[AHEAD][r] = ahead
-        integers[CHOSEN][r] = 0
-        r = integers[RUN_NEXT][r]
-    step = t.records[record]
-    budget = settings[MAX_TOKENS]
+        if m[m[KIND] + r] == LAZY:
+            leave_lazy(m, f, r)
+            m[m[OUTPUT] + r] = m[m[COMPUTED] + r] + 1 - ahead - m[m[PROMPT] + r]
+            m[m[AHEAD] + r] = ahead
+        m[m[CHOSEN] + r] = 0
+        r = m[m[RUN_NEXT] + r]
+    step = RECORDS + record * STEP_NUMBERS
+    budget = m[MAX_TOKENS]
     at = 0
     while at < count and budget > 0:
-        r = order[at]
-        computed = integers[COMPUTED][r]
-        n = integers[PROMPT][r] + integers[OUTPUT][r] + integers[AHEAD][r] - computed
+        r = m[order + at]
+        computed = m[m[COMPUTED] + r]
+        n = m[m[PROMPT] + r] + m[m[OUTPUT] + r] + m[m[AHEAD] + r] - computed
         if threshold > 0 and n > threshold:
             n = threshold
-        n = min(n, budget, settings[MODEL_LENGTH] - computed - 1)
-        if n <= 0 or integers[KIND][r] == CLOSING:
+        n = min(n, budget, m[MODEL_LENGTH] - computed - 1)
+        if n <= 0 or m[m[KIND] + r] == CLOSING:
             at += 1
             continue
         held = blocks_of(computed, block_size)
         wanted = blocks_of(computed + n, block_size)
         fits = True
-        while wanted - held > numbers[FREE]:
+        while wanted - held > m[FREE]:
             victim_at = count - 1
-            if settings[BY_PRIORITY]:
+            if m[BY_PRIORITY]:
                 victim_at = 0
                 for i in range(count):
-                    if comes_after(t, order[i], order[victim_at]):
+                    if comes_after(m, f, m[order + i], m[order + victim_at]):
                         victim_at = i
-            victim = order[victim_at]
-            if integers[CHOSEN][victim] > 0:
-                budget += integers[CHOSEN][victim]
+            victim = m[order + victim_at]
+            if m[m[CHOSEN] + victim] > 0:
+                budget += m[m[CHOSEN] + victim]
                 at -= 1
-            if lazy[victim_at] == LAZY:
-                single_out(t, victim)
-            preempt(t, victim)
-            step[S_PREEMPTED] += 1
+            if m[lazy + victim_at] == LAZY:
+                single_out(m, f, victim)
+            preempt(m, f, victim)
+            m[step + S_PREEMPTED] += 1
             count -= 1
             for i in range(victim_at, count):
-                order[i] = order[i + 1]
-                lazy[i] = lazy[i + 1]
+                m[order + i] = m[order + i + 1]
+                m[lazy + i] = m[lazy + i + 1]
             if victim == r:
                 fits = False
                 break
         if not fits:
             break
-        grow(t, r, held, wanted)
-        remember(t, r, min(computed + n, integers[PROMPT][r] + integers[OUTPUT][r]))
-        integers[CHOSEN][r] = n
+        grow(m, f, r, held, wanted)
+        remember(m, f, r, min(computed + n, m[m[PROMPT] + r] + m[m[OUTPUT] + r]))
+        m[m[CHOSEN] + r] = n
         budget -= n
         at += 1
-    numbers[EXPLICITS] = 0
+    m[EXPLICITS] = 0
     for i in range(count):
-        r = order[i]
-        n = integers[CHOSEN][r]
-        integers[CHOSEN][r] = 0
-        if lazy[i] != LAZY:
+        r = m[order + i]
+        n = m[m[CHOSEN] + r]
+        m[m[CHOSEN] + r] = 0
+        if m[lazy + i] != LAZY:
             if n > 0:
-                commit(t, record, r, n)
+                commit(m, f, record, r, n)
         elif n > 0:
-            computed = integers[COMPUTED][r] + 1
-            step[S_DECODE] += 1
-            step[S_KV] += computed
-            step[S_LAZY] += 1
-            if computed >= integers[TARGET][r] - 1:
-                integers[COMPUTED][r] = computed
-                close(t, record, r)
+            computed = m[m[COMPUTED] + r] + 1
+            m[step + S_DECODE] += 1
+            m[step + S_KV] += computed
+            m[step + S_LAZY] += 1
+            if computed >= m[m[TARGET] + r] - 1:
+                m[m[COMPUTED] + r] = computed
+                close(m, f, record, r)
             else:
                 # It goes on; the steps in flight that it is in are still counted from its joining.
-                joined = integers[JOIN_STEP][r]
-                join_lazy(t, r, computed, numbers[STEP] + 1)
-                integers[JOIN_COMPUTED][r] -= integers[JOIN_STEP][r] - joined
-                integers[JOIN_STEP][r] = joined
+                joined = m[m[JOIN_STEP] + r]
+                join_lazy(m, f, r, computed, m[STEP] + 1)
+                m[m[JOIN_COMPUTED] + r] -= m[m[JOIN_STEP] + r] - joined
+                m[m[JOIN_STEP] + r] = joined
         else:
-            single_out(t, r)
-            integers[KIND][r] = EXPLICIT
-        if integers[KIND][r] == EXPLICIT:
-            t.explicit[numbers[EXPLICITS]] = r
-            numbers[EXPLICITS] += 1
-        if settings[LORAS] > 0 and n > 0 and integers[ADAPTER][r] >= 0:
-            stamp_adapter(t, integers[ADAPTER][r])
+            single_out(m, f, r)
+            m[m[KIND] + r] = EXPLICIT
+        if m[m[KIND] + r] == EXPLICIT:
+            m[m[EXPLICIT_LIST] + m[EXPLICITS]] = r
+            m[EXPLICITS] += 1
+        if m[LORAS] > 0 and n > 0 and m[m[ADAPTER] + r] >= 0:
+            stamp_adapter(m, f, m[m[ADAPTER] + r])
     return int(budget)
 
 
-def stamp_adapter(t: Any, adapter: int) -> None:
-    """An adapter is in use in the step being scheduled."""
-    if t.adapters[adapter] != t.numbers[STEP]:
-        t.adapters[adapter] = t.numbers[STEP]
-        t.adapters[len(t.adapters) - 1] += 1
-
-
-def comes_after(t: Any, r: int, other: int) -> bool:
+def comes_after(m: Any, f: Any, r: int, other: int) -> bool:
     """Whether r is preempted before the other: vLLM's max over (priority, arrival)."""
-    priority = t.integers[PRIORITY]
-    if priority[r] != priority[other]:
-        return bool(priority[r] > priority[other])
-    return bool(t.floats[ARRIVAL][r] > t.floats[ARRIVAL][other])
+    priority = m[PRIORITY]
+    if m[priority + r] != m[priority + other]:
+        return bool(m[priority + r] > m[priority + other])
+    return bool(f[m[ARRIVAL] + r] > f[m[ARRIVAL] + other])
 
 
-def close(t: Any, record: int, r: int) -> None:
-    """The step brings the last token of a request that only decoded."""
-    t.integers[KIND][r] = CLOSING
-    t.integers[FINAL_STEP][r] = t.numbers[STEP]
-    step = t.records[record]
-    t.ends[record][step[S_ENDS]] = r
-    step[S_ENDS] += 1
-
-
-def schedule_lazily(t: Any, record: int, threshold: int) -> int:
+def schedule_lazily(m: Any, f: Any, record: int, threshold: int) -> int:
     """Phase 1 where budget and blocks suffice for all; -1 where they may not."""
-    numbers = t.numbers
-    settings = t.settings
-    integers = t.integers
-    block_size = settings[BLOCK_SIZE]
-    if settings[LORAS] > 0:
+    block_size = m[BLOCK_SIZE]
+    if m[LORAS] > 0:
         return -1
-    now = numbers[STEP]
-    seqs = numbers[LAZY_SEQS]
+    now = m[STEP]
+    seqs = m[LAZY_SEQS]
     filling = (-now) % block_size
-    need = t.class_counts[filling]
-    budget = settings[MAX_TOKENS] - seqs
-    explicits = numbers[EXPLICITS]
+    need = m[m[CLASS_COUNTS] + filling]
+    budget = m[MAX_TOKENS] - seqs
+    explicits = m[EXPLICITS]
     wanted_all = 0
     for i in range(explicits):
-        r = t.explicit[i]
-        n = integers[PROMPT][r] + integers[OUTPUT][r] + integers[AHEAD][r] - integers[COMPUTED][r]
+        r = m[m[EXPLICIT_LIST] + i]
+        n = m[m[PROMPT] + r] + m[m[OUTPUT] + r] + m[m[AHEAD] + r] - m[m[COMPUTED] + r]
         if threshold > 0 and n > threshold:
             n = threshold
-        integers[CHOSEN][r] = n
+        m[m[CHOSEN] + r] = n
         wanted_all += n
     if wanted_all > budget:
         # Order decides who goes short: as long as the explicit ones come last, they do.
-        at = numbers[RUN_TAIL]
+        at = m[RUN_TAIL]
         for i in range(explicits - 1, -1, -1):
-            if at != t.explicit[i]:
+            if at != m[m[EXPLICIT_LIST] + i]:
                 return -1
-            at = integers[RUN_PREVIOUS][at]
+            at = m[m[RUN_PREVIOUS] + at]
     left = budget
     for i in range(explicits):
-        r = t.explicit[i]
-        n = min(integers[CHOSEN][r], left)
-        integers[CHOSEN][r] = n
+        r = m[m[EXPLICIT_LIST] + i]
+        n = min(m[m[CHOSEN] + r], left)
+        m[m[CHOSEN] + r] = n
         left -= n
-        computed = integers[COMPUTED][r]
+        computed = m[m[COMPUTED] + r]
         need += blocks_of(computed + n, block_size) - blocks_of(computed, block_size)
-    if need > numbers[FREE]:
+    if need > m[FREE]:
         return -1
-    advance_lazy(t, record)
+    advance_lazy(m, f, record)
     kept = 0
     for i in range(explicits):
-        r = t.explicit[i]
-        n = integers[CHOSEN][r]
-        integers[CHOSEN][r] = 0
+        r = m[m[EXPLICIT_LIST] + i]
+        n = m[m[CHOSEN] + r]
+        m[m[CHOSEN] + r] = 0
         if n > 0:
-            computed = integers[COMPUTED][r]
-            grow(t, r, blocks_of(computed, block_size), blocks_of(computed + n, block_size))
-            remember(t, r, min(computed + n, integers[PROMPT][r] + integers[OUTPUT][r]))
-            commit(t, record, r, n)
-        if integers[KIND][r] == EXPLICIT:
-            t.explicit[kept] = r
+            computed = m[m[COMPUTED] + r]
+            grow(m, f, r, blocks_of(computed, block_size), blocks_of(computed + n, block_size))
+            remember(m, f, r, min(computed + n, m[m[PROMPT] + r] + m[m[OUTPUT] + r]))
+            commit(m, f, record, r, n)
+        if m[m[KIND] + r] == EXPLICIT:
+            m[m[EXPLICIT_LIST] + kept] = r
             kept += 1
-    numbers[EXPLICITS] = kept
+    m[EXPLICITS] = kept
     return int(left)
 
 
-def advance_lazy(t: Any, record: int) -> None:
-    """All LAZY requests decode one token in the step."""
-    numbers = t.numbers
-    settings = t.settings
-    integers = t.integers
-    step = t.records[record]
-    now = numbers[STEP]
-    seqs = numbers[LAZY_SEQS]
-    if seqs == 0:
-        return
-    block_size = settings[BLOCK_SIZE]
-    filling = (-now) % block_size
-    if settings[CACHE_MODE] == IDENTIFY_BLOCKS:
-        r = t.class_heads[filling]
-        while r != NONE:
-            held = (integers[JOIN_COMPUTED][r] + now - integers[JOIN_STEP][r]) // block_size
-            grow(t, r, held, held + 1)
-            if settings[ASYNC]:
-                remember(t, r, held * block_size)
-            r = integers[CLASS_NEXT][r]
-        if not settings[ASYNC]:
-            r = t.class_heads[(-now - 1) % block_size]
-            while r != NONE:
-                remember(t, r, integers[JOIN_COMPUTED][r] + now - integers[JOIN_STEP][r] + 1)
-                r = integers[CLASS_NEXT][r]
-    else:
-        numbers[FREE] -= t.class_counts[filling]
-    step[S_DECODE] += seqs
-    step[S_KV] += numbers[LAZY_KV]
-    step[S_LAZY] += seqs
-    while numbers[FINISH_SIZE] > 0 and t.finish_first[0] <= now:
-        r = t.finish_ids[0]
-        key = t.finish_first[0]
-        heap_drop(t.finish_first, t.finish_second, t.finish_ids, numbers[FINISH_SIZE])
-        numbers[FINISH_SIZE] -= 1
-        if integers[KIND][r] == LAZY and integers[FINAL_STEP][r] == key:
-            leave_lazy(t, r)
-            integers[COMPUTED][r] += 1
-            close(t, record, r)
-    # The next step reads one token more of each that stays.
-    numbers[LAZY_KV] += numbers[LAZY_SEQS]
-
-
-def admit(t: Any, record: int, budget: int, threshold: int) -> None:
+def admit(m: Any, f: Any, record: int, budget: int, threshold: int) -> None:
     """Phase 2: waiting requests in order, until one does not fit."""
-    numbers = t.numbers
-    settings = t.settings
-    integers = t.integers
-    block_size = settings[BLOCK_SIZE]
-    by_priority = settings[BY_PRIORITY]
+    block_size = m[BLOCK_SIZE]
+    by_priority = m[BY_PRIORITY]
     aside = NONE  # by priority: set aside, to go back
-    r = first_waiting(t)
-    while r != NONE and budget > 0 and numbers[RUN_COUNT] < settings[ACTIVE]:
-        if over_loras(t, r, t.adapters[len(t.adapters) - 1], numbers[STEP]):
-            defer(t, r, 1)
+    r = first_waiting(m, f)
+    while r != NONE and budget > 0 and m[RUN_COUNT] < m[ACTIVE]:
+        if over_loras(m, f, r, m[m[ADAPTERS] + m[ADAPTER_COUNT] - 1], m[STEP]):
+            defer(m, f, r, 1)
             if by_priority:
-                drop_first(t)
-                integers[WAIT_NEXT][r] = aside
+                drop_first(m, f)
+                m[m[WAIT_NEXT] + r] = aside
                 aside = r
-                r = first_waiting(t)
+                r = first_waiting(m, f)
             else:
-                r = integers[WAIT_NEXT][r]
+                r = m[m[WAIT_NEXT] + r]
             continue
-        defer(t, r, 0)
-        tokens = integers[PROMPT][r] + integers[OUTPUT][r]
-        hits, reused = look_up(t, r, tokens)
+        defer(m, f, r, 0)
+        tokens = m[m[PROMPT] + r] + m[m[OUTPUT] + r]
+        hits, reused = look_up(m, f, r, tokens)
         hit = hits * block_size
         n = tokens - hit
         if threshold > 0 and n > threshold:
             n = threshold
-        if not settings[CHUNKED] and n > budget:
+        if not m[CHUNKED] and n > budget:
             break
         n = min(n, budget)
-        spare = settings[WATERMARK_BLOCKS] if numbers[RUN_COUNT] > 0 else 0
+        spare = m[WATERMARK_BLOCKS] if m[RUN_COUNT] > 0 else 0
         taken = reused - hits + spare
-        if settings[RESERVE] and blocks_of(tokens, block_size) + taken > numbers[FREE]:
+        if m[RESERVE] and blocks_of(tokens, block_size) + taken > m[FREE]:
             break
         wanted = blocks_of(hit + n, block_size)
-        if wanted + taken > numbers[FREE]:
+        if wanted + taken > m[FREE]:
             break
-        following = integers[WAIT_NEXT][r]
+        following = m[m[WAIT_NEXT] + r]
         if by_priority:
-            drop_first(t)
-        stop_waiting(t, r)
-        run(t, r)
-        integers[STATUS][r] = RUNNING
-        integers[COMPUTED][r] = hit
-        take_hits(t, r, hits, reused)
-        grow(t, r, hits, wanted)
-        remember(t, r, hit + n)
-        if integers[PREEMPTED_TIMES][r] == 0 and settings[CACHING]:
-            numbers[PREFIX_QUERIES] += tokens
-            numbers[PREFIX_HITS] += hit
-        if t.floats[FIRST_SCHEDULED][r] == NEVER:
-            t.floats[FIRST_SCHEDULED][r] = t.clocks[NOW]
-            integers[CACHED][r] = hit
-        if settings[LORAS] > 0 and integers[ADAPTER][r] >= 0:
-            stamp_adapter(t, integers[ADAPTER][r])
-        commit(t, record, r, n)
-        if integers[KIND][r] == EXPLICIT:
-            t.explicit[numbers[EXPLICITS]] = r
-            numbers[EXPLICITS] += 1
+            drop_first(m, f)
+        stop_waiting(m, f, r)
+        run(m, f, r)
+        m[m[STATUS] + r] = RUNNING
+        m[m[COMPUTED] + r] = hit
+        take_hits(m, f, r, hits, reused)
+        grow(m, f, r, hits, wanted)
+        remember(m, f, r, hit + n)
+        if m[m[PREEMPTED_TIMES] + r] == 0 and m[CACHING]:
+            m[PREFIX_QUERIES] += tokens
+            m[PREFIX_HITS] += hit
+        if f[m[FIRST_SCHEDULED] + r] == NEVER:
+            f[m[FIRST_SCHEDULED] + r] = f[NOW]
+            m[m[CACHED] + r] = hit
+        if m[LORAS] > 0 and m[m[ADAPTER] + r] >= 0:
+            stamp_adapter(m, f, m[m[ADAPTER] + r])
+        commit(m, f, record, r, n)
+        if m[m[KIND] + r] == EXPLICIT:
+            m[m[EXPLICIT_LIST] + m[EXPLICITS]] = r
+            m[EXPLICITS] += 1
         budget -= n
-        r = first_waiting(t) if by_priority else following
+        r = first_waiting(m, f) if by_priority else following
     while aside != NONE:
-        following = integers[WAIT_NEXT][aside]
-        numbers[WAIT_COUNT] -= 1
-        wait(t, aside, True)
+        following = m[m[WAIT_NEXT] + aside]
+        m[WAIT_COUNT] -= 1
+        wait(m, f, aside, True)
         aside = following
 
 
-def schedule(t: Any, record: int) -> bool:
+def schedule(m: Any, f: Any, record: int) -> bool:
     """One schedule call into a step record; whether it scheduled anything."""
-    numbers = t.numbers
-    settings = t.settings
-    step = t.records[record]
+    step = RECORDS + record * STEP_NUMBERS
     for i in range(S_FREE + 1):
-        step[i] = 0
-    t.pairs[record] = 0.0
-    step[S_INDEX] = numbers[STEP]
-    t.adapters[len(t.adapters) - 1] = 0
-    there = numbers[RUN_COUNT] + numbers[WAIT_COUNT]
-    threshold = settings[THRESHOLD] if there > 1 else 0
-    if threshold > 0 and settings[ADAPTIVE]:
-        threshold = max(threshold, settings[MAX_TOKENS] // there)
-    budget = schedule_lazily(t, record, threshold)
+        m[step + i] = 0
+    f[PAIRS + record] = 0.0
+    m[step + S_INDEX] = m[STEP]
+    m[m[ADAPTERS] + m[ADAPTER_COUNT] - 1] = 0
+    there = m[RUN_COUNT] + m[WAIT_COUNT]
+    threshold = m[THRESHOLD] if there > 1 else 0
+    if threshold > 0 and m[ADAPTIVE]:
+        threshold = max(threshold, m[MAX_TOKENS] // there)
+    budget = schedule_lazily(m, f, record, threshold)
     if budget < 0:
-        budget = schedule_one_by_one(t, record, threshold)
-    if step[S_PREEMPTED] == 0 and numbers[WAIT_COUNT] > 0:
-        admit(t, record, budget, threshold)
-    step[S_RUNNING] = numbers[RUN_COUNT]
-    step[S_WAITING] = numbers[WAIT_COUNT]
-    step[S_FREE] = numbers[FREE]
-    if step[S_PREFILL] + step[S_DECODE] == 0:
+        budget = schedule_one_by_one(m, f, record, threshold)
+    if m[step + S_PREEMPTED] == 0 and m[WAIT_COUNT] > 0:
+        admit(m, f, record, budget, threshold)
+    m[step + S_RUNNING] = m[RUN_COUNT]
+    m[step + S_WAITING] = m[WAIT_COUNT]
+    m[step + S_FREE] = m[FREE]
+    if m[step + S_PREFILL] + m[step + S_DECODE] == 0:
         return False
-    numbers[STEP] += 1
+    m[STEP] += 1
     return True

@@ -95,7 +95,7 @@ def delivered_tokens(t: Tables) -> Any:
     counted = (kind == layout.LAZY) | (
         (kind == layout.CLOSING) & (rows[layout.FINAL_STEP] != layout.NONE)
     )
-    steps = np.maximum(t.numbers[layout.APPLIED] - rows[layout.JOIN_STEP] + 2, 0)
+    steps = np.maximum(t.head[layout.APPLIED] - rows[layout.JOIN_STEP] + 2, 0)
     return np.where(
         counted,
         rows[layout.JOIN_COMPUTED] + steps - rows[layout.PROMPT],
@@ -108,13 +108,14 @@ def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
     rows = t.integers[:, which]
     times = t.floats[:, which]
     status = np.array(STATUSES)[rows[layout.STATUS]]
-    arrival = times[layout.ARRIVAL]
+    arrival = times[layout.ARRIVAL - layout.FIRST_FLOAT]
 
     def past(values: Any) -> pl.Series:
         return pl.Series(values, dtype=pl.Float64).replace(layout.NEVER, None)
 
-    scheduled, token = times[layout.FIRST_SCHEDULED], times[layout.FIRST_TOKEN]
-    end = times[layout.END]
+    scheduled = times[layout.FIRST_SCHEDULED - layout.FIRST_FLOAT]
+    token = times[layout.FIRST_TOKEN - layout.FIRST_FLOAT]
+    end = times[layout.END - layout.FIRST_FLOAT]
     return pl.DataFrame(
         {
             "index": rows[layout.SERIAL],
@@ -145,7 +146,7 @@ def since(values: Any, arrival: Any) -> Any:
 
 def step_frame(t: Tables) -> pl.DataFrame:
     """The per-step rows written so far."""
-    count = int(t.numbers[layout.ROWS])
+    count = int(t.head[layout.ROWS])
     frame = pl.DataFrame(
         {
             "start_seconds": t.row_starts[:count],
@@ -153,7 +154,7 @@ def step_frame(t: Tables) -> pl.DataFrame:
             **{name: t.row_numbers[:count, i] for i, name in enumerate(STEP_COLUMNS)},
         }
     )
-    if t.settings[layout.TOTAL_BLOCKS] >= ENDLESS_COUNT:
+    if t.head[layout.TOTAL_BLOCKS] >= ENDLESS_COUNT:
         frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("free_blocks"))
     return frame
 
@@ -165,7 +166,7 @@ def scrape_frame(t: Tables) -> pl.DataFrame:
     """The scrape rows."""
     numbers = t.scrape_numbers
     after = layout.LAST_COUNTER + 1 - layout.FIRST_COUNTER
-    total = int(t.settings[layout.TOTAL_BLOCKS])
+    total = int(t.head[layout.TOTAL_BLOCKS])
     usage = (
         pl.Series([None] * len(numbers), dtype=pl.Float64)
         if total >= ENDLESS_COUNT
@@ -194,7 +195,7 @@ def scrape_frame(t: Tables) -> pl.DataFrame:
 
 def summary_of(t: Tables) -> dict[str, float | int]:
     """The engine's totals so far."""
-    numbers, clocks = t.numbers, t.clocks
+    numbers, clocks = t.head, t.reals
     made: dict[str, float | int] = {
         "steps": int(numbers[layout.STEPS_ALL]),
         "end_seconds": float(clocks[layout.LAST_OUTPUT]),
@@ -205,6 +206,6 @@ def summary_of(t: Tables) -> dict[str, float | int]:
         "prompt_tokens_computed": int(numbers[layout.PREFILL_TOTAL]),
         "generation_tokens": int(numbers[layout.GENERATION_TOKENS]),
     }
-    if t.settings[layout.CACHE_MODE] == layout.IDENTIFY_BLOCKS:
+    if t.head[layout.CACHE_MODE] == layout.IDENTIFY_BLOCKS:
         made["evicted_cached_blocks"] = int(numbers[layout.EVICTED])
     return made

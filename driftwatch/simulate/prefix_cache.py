@@ -18,12 +18,16 @@ from driftwatch.simulate.kernel_layout import (
     B_PREVIOUS,
     B_REFERENCES,
     BLOCK_SIZE,
+    BUCKET_COUNT,
+    BUCKETS,
     CACHE_MODE,
     ENDLESS_BLOCKS,
     EVICTED,
     FREE,
     FREE_SLOTS,
     GIVEN,
+    GROUP_BLOCKS,
+    HITS,
     IDENTIFY_BLOCKS,
     KEYED,
     NO_OWNER,
@@ -33,9 +37,12 @@ from driftwatch.simulate.kernel_layout import (
     SERIAL,
     SHARED_BLOCKS,
     SLOT,
+    SLOTS,
+    TABLE,
     TABLE_WIDTH,
     TOTAL_BLOCKS,
     UNKEYED,
+    UNKEYED_BLOCKS,
 )
 
 
@@ -44,152 +51,150 @@ def blocks_of(tokens: int, block_size: int) -> int:
     return (tokens + block_size - 1) // block_size
 
 
-def bucket_of(t: Any, owner: int, index: int) -> int:
+def bucket_of(m: Any, f: Any, owner: int, index: int) -> int:
     """Place of a text in the hash table (its size is a power of two)."""
-    return (owner * 40503 + index * 2654435 + (owner >> 16)) & (len(t.buckets) - 1)
+    return int((owner * 40503 + index * 2654435 + (owner >> 16)) & (m[BUCKET_COUNT] - 1))
 
 
-def owner_of(t: Any, r: int, index: int) -> int:
+def owner_of(m: Any, f: Any, r: int, index: int) -> int:
     """Whose text a request's block is."""
-    if index < t.integers[SHARED_BLOCKS][r]:
-        return int(t.integers[OWNER][r])
-    return int(t.integers[SERIAL][r])
+    if index < m[m[SHARED_BLOCKS] + r]:
+        return int(m[m[OWNER] + r])
+    return int(m[m[SERIAL] + r])
 
 
-def find_block(t: Any, owner: int, index: int) -> int:
+def find_block(m: Any, f: Any, owner: int, index: int) -> int:
     """The oldest block with this text; NONE."""
-    chain = t.blocks[B_CHAIN]
-    owners = t.blocks[B_OWNER]
-    indices = t.blocks[B_INDEX]
+    chain = m[B_CHAIN]
+    owners = m[B_OWNER]
+    indices = m[B_INDEX]
     found = NONE
-    block = t.buckets[bucket_of(t, owner, index)]
+    block = m[m[BUCKETS] + bucket_of(m, f, owner, index)]
     while block != NONE:
-        if owners[block] == owner and indices[block] == index:
+        if m[owners + block] == owner and m[indices + block] == index:
             found = block  # newer ones come first in the chain
-        block = chain[block]
+        block = m[chain + block]
     return int(found)
 
 
-def forget_block(t: Any, block: int) -> None:
+def forget_block(m: Any, f: Any, block: int) -> None:
     """A block's text is overwritten."""
-    chain = t.blocks[B_CHAIN]
-    place = bucket_of(t, t.blocks[B_OWNER][block], t.blocks[B_INDEX][block])
-    at = t.buckets[place]
+    chain = m[B_CHAIN]
+    place = bucket_of(m, f, m[m[B_OWNER] + block], m[m[B_INDEX] + block])
+    at = m[m[BUCKETS] + place]
     if at == block:
-        t.buckets[place] = chain[block]
+        m[m[BUCKETS] + place] = m[chain + block]
     else:
-        while chain[at] != block:
-            at = chain[at]
-        chain[at] = chain[block]
-    t.blocks[B_OWNER][block] = NO_OWNER
+        while m[chain + at] != block:
+            at = m[chain + at]
+        m[chain + at] = m[chain + block]
+    m[m[B_OWNER] + block] = NO_OWNER
 
 
-def unlink_block(t: Any, block: int) -> None:
+def unlink_block(m: Any, f: Any, block: int) -> None:
     """Take a block with a text off the free queue."""
-    following = t.blocks[B_NEXT]
-    previous = t.blocks[B_PREVIOUS]
-    following[previous[block]] = following[block]
-    previous[following[block]] = previous[block]
+    following = m[B_NEXT]
+    previous = m[B_PREVIOUS]
+    m[following + m[previous + block]] = m[following + block]
+    m[previous + m[following + block]] = m[previous + block]
 
 
-def pop_block(t: Any) -> int:
+def pop_block(m: Any, f: Any) -> int:
     """Hand out a free block."""
-    numbers = t.numbers
-    numbers[FREE] -= 1
-    if numbers[UNKEYED] > 0:
-        numbers[UNKEYED] -= 1
-        block = t.unkeyed[numbers[UNKEYED]]
+    m[FREE] -= 1
+    if m[UNKEYED] > 0:
+        m[UNKEYED] -= 1
+        block = m[m[UNKEYED_BLOCKS] + m[UNKEYED]]
     else:
-        block = t.blocks[B_NEXT][t.settings[TOTAL_BLOCKS]]
-        unlink_block(t, block)
-        forget_block(t, block)
-        numbers[EVICTED] += 1
-    t.blocks[B_REFERENCES][block] = 1
+        block = m[m[B_NEXT] + m[TOTAL_BLOCKS]]
+        unlink_block(m, f, block)
+        forget_block(m, f, block)
+        m[EVICTED] += 1
+    m[m[B_REFERENCES] + block] = 1
     return int(block)
 
 
-def grow(t: Any, r: int, held: int, wanted: int) -> None:
+def grow(m: Any, f: Any, r: int, held: int, wanted: int) -> None:
     """Blocks held..wanted of a running request are handed out."""
-    if t.settings[CACHE_MODE] != IDENTIFY_BLOCKS:
-        t.numbers[FREE] -= wanted - held
+    if m[CACHE_MODE] != IDENTIFY_BLOCKS:
+        m[FREE] -= wanted - held
         return
-    row = t.integers[SLOT][r] * t.settings[TABLE_WIDTH]
+    row = m[m[SLOT] + r] * m[TABLE_WIDTH]
     for index in range(held, wanted):
-        t.table[row + index] = pop_block(t)
+        m[m[TABLE] + row + index] = pop_block(m, f)
 
 
-def remember(t: Any, r: int, tokens: int) -> None:
+def remember(m: Any, f: Any, r: int, tokens: int) -> None:
     """The full blocks among a request's first ``tokens`` tokens can be found from now on."""
-    mode = t.settings[CACHE_MODE]
-    full = tokens // t.settings[BLOCK_SIZE]
-    keyed = t.integers[KEYED]
+    mode = m[CACHE_MODE]
+    full = tokens // m[BLOCK_SIZE]
+    keyed = m[KEYED]
     if mode == ENDLESS_BLOCKS:
-        shared = min(full, t.integers[SHARED_BLOCKS][r])
+        shared = min(full, m[m[SHARED_BLOCKS] + r])
         if shared > 0:
-            group = -1 - t.integers[OWNER][r]
-            t.group_blocks[group] = max(t.group_blocks[group], shared)
+            group = -1 - m[m[OWNER] + r]
+            m[m[GROUP_BLOCKS] + group] = max(m[m[GROUP_BLOCKS] + group], shared)
         return
     if mode != IDENTIFY_BLOCKS:
         return
-    row = t.integers[SLOT][r] * t.settings[TABLE_WIDTH]
-    for index in range(keyed[r], full):
-        block = t.table[row + index]
-        owner = owner_of(t, r, index)
-        t.blocks[B_OWNER][block] = owner
-        t.blocks[B_INDEX][block] = index
-        place = bucket_of(t, owner, index)
-        t.blocks[B_CHAIN][block] = t.buckets[place]
-        t.buckets[place] = block
-        keyed[r] = index + 1
+    row = m[m[SLOT] + r] * m[TABLE_WIDTH]
+    for index in range(m[keyed + r], full):
+        block = m[m[TABLE] + row + index]
+        owner = owner_of(m, f, r, index)
+        m[m[B_OWNER] + block] = owner
+        m[m[B_INDEX] + block] = index
+        place = bucket_of(m, f, owner, index)
+        m[m[B_CHAIN] + block] = m[m[BUCKETS] + place]
+        m[m[BUCKETS] + place] = block
+        m[keyed + r] = index + 1
 
 
-def release(t: Any, r: int, held: int) -> None:
+def release(m: Any, f: Any, r: int, held: int) -> None:
     """A request's blocks go back, its last one first; known texts are overwritten last."""
-    numbers = t.numbers
-    if t.settings[CACHE_MODE] != IDENTIFY_BLOCKS:
-        numbers[FREE] += held
+    if m[CACHE_MODE] != IDENTIFY_BLOCKS:
+        m[FREE] += held
         return
-    slot = t.integers[SLOT][r]
-    row = slot * t.settings[TABLE_WIDTH]
-    references = t.blocks[B_REFERENCES]
-    following = t.blocks[B_NEXT]
-    previous = t.blocks[B_PREVIOUS]
-    end = t.settings[TOTAL_BLOCKS]
+    slot = m[m[SLOT] + r]
+    row = slot * m[TABLE_WIDTH]
+    references = m[B_REFERENCES]
+    following = m[B_NEXT]
+    previous = m[B_PREVIOUS]
+    end = m[TOTAL_BLOCKS]
     for back in range(held):
-        block = t.table[row + held - 1 - back]
-        references[block] -= 1
-        if references[block] > 0:
+        block = m[m[TABLE] + row + held - 1 - back]
+        m[references + block] -= 1
+        if m[references + block] > 0:
             continue
-        numbers[FREE] += 1
-        if t.blocks[B_OWNER][block] == NO_OWNER:
-            t.unkeyed[numbers[UNKEYED]] = block
-            numbers[UNKEYED] += 1
+        m[FREE] += 1
+        if m[m[B_OWNER] + block] == NO_OWNER:
+            m[m[UNKEYED_BLOCKS] + m[UNKEYED]] = block
+            m[UNKEYED] += 1
         else:
-            last = previous[end]
-            following[last] = block
-            previous[block] = last
-            following[block] = end
-            previous[end] = block
-    t.integers[KEYED][r] = 0
-    t.slots[numbers[FREE_SLOTS]] = slot
-    numbers[FREE_SLOTS] += 1
+            last = m[previous + end]
+            m[following + last] = block
+            m[previous + block] = last
+            m[following + block] = end
+            m[previous + end] = block
+    m[m[KEYED] + r] = 0
+    m[m[SLOTS] + m[FREE_SLOTS]] = slot
+    m[FREE_SLOTS] += 1
 
 
-def look_up(t: Any, r: int, tokens: int) -> tuple[int, int]:
+def look_up(m: Any, f: Any, r: int, tokens: int) -> tuple[int, int]:
     """Prefix hit of a waiting request: (blocks found, how many of them are free now)."""
-    mode = t.settings[CACHE_MODE]
-    most = (tokens - 1) // t.settings[BLOCK_SIZE]
-    given = t.integers[GIVEN][r]
+    mode = m[CACHE_MODE]
+    most = (tokens - 1) // m[BLOCK_SIZE]
+    given = m[m[GIVEN] + r]
     if given >= 0:
-        again = t.integers[PREEMPTED_TIMES][r] > 0
-        most = 0 if again else min(most, given // t.settings[BLOCK_SIZE])
+        again = m[m[PREEMPTED_TIMES] + r] > 0
+        most = 0 if again else min(most, given // m[BLOCK_SIZE])
     if mode == ENDLESS_BLOCKS:
         if given >= 0:
             return int(most), 0
-        shared = t.integers[SHARED_BLOCKS][r]
+        shared = m[m[SHARED_BLOCKS] + r]
         if shared == 0:
             return 0, 0
-        return int(min(most, shared, t.group_blocks[-1 - t.integers[OWNER][r]])), 0
+        return int(min(most, shared, m[m[GROUP_BLOCKS] - 1 - m[m[OWNER] + r]])), 0
     if mode != IDENTIFY_BLOCKS:
         if given >= 0:
             return int(most), int(most)
@@ -197,31 +202,30 @@ def look_up(t: Any, r: int, tokens: int) -> tuple[int, int]:
     hits = 0
     free = 0
     while hits < most:
-        block = find_block(t, owner_of(t, r, hits), hits)
+        block = find_block(m, f, owner_of(m, f, r, hits), hits)
         if block == NONE:
             break
-        t.hits[hits] = block
-        if t.blocks[B_REFERENCES][block] == 0:
+        m[m[HITS] + hits] = block
+        if m[m[B_REFERENCES] + block] == 0:
             free += 1
         hits += 1
     return hits, free
 
 
-def take_hits(t: Any, r: int, hits: int, free: int) -> None:
+def take_hits(m: Any, f: Any, r: int, hits: int, free: int) -> None:
     """A request admitted with a prefix hit holds the blocks that ``look_up`` found."""
-    numbers = t.numbers
-    numbers[FREE] -= free
-    if t.settings[CACHE_MODE] != IDENTIFY_BLOCKS:
+    m[FREE] -= free
+    if m[CACHE_MODE] != IDENTIFY_BLOCKS:
         return
-    numbers[FREE_SLOTS] -= 1
-    slot = t.slots[numbers[FREE_SLOTS]]
-    t.integers[SLOT][r] = slot
-    row = slot * t.settings[TABLE_WIDTH]
-    references = t.blocks[B_REFERENCES]
+    m[FREE_SLOTS] -= 1
+    slot = m[m[SLOTS] + m[FREE_SLOTS]]
+    m[m[SLOT] + r] = slot
+    row = slot * m[TABLE_WIDTH]
+    references = m[B_REFERENCES]
     for index in range(hits):
-        block = t.hits[index]
-        if references[block] == 0:
-            unlink_block(t, block)
-        references[block] += 1
-        t.table[row + index] = block
-    t.integers[KEYED][r] = hits
+        block = m[m[HITS] + index]
+        if m[references + block] == 0:
+            unlink_block(m, f, block)
+        m[references + block] += 1
+        m[m[TABLE] + row + index] = block
+    m[m[KEYED] + r] = hits

@@ -22,6 +22,10 @@ WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"
 FINISHED, REJECTED, CANCELLED, TIMED_OUT = "finished", "rejected", "cancelled", "timed_out"
 
 
+class NoProgress(Exception):
+    """Requests wait that can never be admitted."""
+
+
 @dataclass(eq=False)
 class Block:
     ref_count: int = 0
@@ -425,6 +429,8 @@ class Reference:
         )
         self.happen(self.now, inclusive=False)
         self.apply(step, self.now)
+        row = self.result.steps[-1]
+        row["running_after"], row["waiting_after"] = len(self.running), len(self.waiting)
 
     def run(self) -> Result:
         ahead: Step | None = None  # scheduled, about to start (async)
@@ -454,7 +460,8 @@ class Reference:
                 if min(upcoming, default=inf) == inf:
                     break
                 self.now = min(upcoming)
-        assert not self.in_flight(), "the engine makes no progress"
+        if self.in_flight():
+            raise NoProgress
         self.result.evicted = self.pool.evicted
         return self.result
 
