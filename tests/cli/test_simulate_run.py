@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.cli.simulate_recording import Asked, rebuilt
 
 Run = Callable[..., tuple[int, str, str]]
 LAW = "0.009,6e-05,6.5e-05,4e-07"
@@ -301,6 +302,18 @@ def test_a_recording_of_metrics(run: Run, shared_data: Path, tmp_path: Path) -> 
     assert code == 2
     code, _, err = run("--step-time", LAW)
     assert (code, "error: which requests?" in err) == (2, True)
+
+
+def test_a_restart_is_left_out_and_said(shared_data: Path) -> None:
+    """run_cap was stopped and started again: counters begin anew, nothing is made up for it."""
+    folder = shared_data / "vllm-0.32" / "run_cap"
+    found = rebuilt(Asked(folder / "scrapes.jsonl.gz", None, 60.0, 8192, 32, seed=3))
+    with gzip.open(folder / "requests.jsonl.gz", "rt") as lines:
+        sent = [json.loads(line) for line in lines]
+    assert any(note.startswith("1 windows left out: a restart") for note in found.notes)
+    assert len(found.requests) == pytest.approx(len(sent), rel=0.005)
+    mean = np.mean([row["usage"]["prompt_tokens"] for row in sent if row["status"] == 200])
+    assert found.requests.prompt_tokens.mean() == pytest.approx(mean, rel=0.01)
 
 
 def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def test_windows_without_data_are_not_silence(recording: ServeGen) -> None:
 
 
 def test_each_window_has_its_recorded_rate(recording: ServeGen, rates: pl.DataFrame) -> None:
-    """A day at a tenth: each ten minutes as recorded, to the rounding of each client's count."""
-    found = recording.requests(DAY, 2 * DAY, np.random.default_rng(4), scale=0.1)
+    """A day at a fiftieth: each ten minutes as recorded, to the rounding of each client's count."""
+    found = recording.requests(DAY, 2 * DAY, np.random.default_rng(4), scale=0.02)
     sent = np.histogram(found.arrival_seconds, np.arange(0, DAY + 1, 600))[0]
     expected = (
         rates.filter(
@@ -61,7 +61,7 @@ def test_each_window_has_its_recorded_rate(recording: ServeGen, rates: pl.DataFr
             pl.col("start_seconds").is_between(DAY, 2 * DAY, closed="left"),
         )
         .group_by("start_seconds")
-        .agg(pl.col("requests_per_second").sum() * 60)
+        .agg(pl.col("requests_per_second").sum() * 12)
         .sort("start_seconds")["requests_per_second"]
         .to_numpy()
     )
