@@ -23,10 +23,10 @@ import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.engine import simulate
-from driftwatch.testing.fleet.generate import CHUNK_SECONDS, configuration_of
 from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_file import scenario_named
+from driftwatch.testing.fleet.server_run import CHUNK_SECONDS, configuration_of
 from driftwatch.testing.fleet.timeline import Life
 from driftwatch.testing.fleet.traffic import PoolTraffic
 from truth_judge.bootstrap import ratio
