@@ -1,0 +1,148 @@
+"""The same scrapes as Parquet, as text and live say the same; truth stands beside them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+import requests
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.recordings import open_recording
+from driftwatch.testing.fleet.generate import generate, generate_compact
+from driftwatch.testing.fleet.live import LiveFleet
+from driftwatch.testing.fleet.naming import instance_of, seconds_of
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.server_run import Chunk
+from driftwatch.testing.fleet.truth import write_truth
+from driftwatch.testing.fleet.write_recording import write_recording
+
+SECONDS = 600.0
+
+
+@pytest.fixture(scope="module")
+def made() -> Scenario:
+    """Ten minutes with a restart and a server whose scrapes are often missed."""
+    return Scenario.model_validate(
+        {
+            "name": "short",
+            "title": "ten minutes",
+            "duration": "10m",
+            "traffic": {"requests_per_second": 2.0, "timeout": "30s"},
+            "faults": [
+                {"kind": "restart", "at": "4m", "replicas": [0], "down": "40s"},
+                {"kind": "missed_scrapes", "at": "1m", "ratio": 0.2, "replicas": [1]},
+                {"kind": "clock_throttle", "at": "5m", "factor": 1.5, "replicas": [1]},
+            ],
+            "truth": {
+                "effects": [
+                    {"what": "a restart", "kind": "restart", "at": "4m", "replicas": [0]},
+                ]
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def chunks(made: Scenario) -> list[Chunk]:
+    return list(generate(made, 4, pages=True))
+
+
+@pytest.fixture(scope="module")
+def compact(made: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet") / "compact"
+    generate_compact(made, 4, folder)
+    write_truth(made, 4, folder, ".")
+    return folder
+
+
+def test_text_and_parquet_are_the_same_recording(
+    made: Scenario, chunks: list[Chunk], compact: Path, tmp_path: Path
+) -> None:
+    text = open_recording(write_recording(made, chunks, tmp_path))
+    parquet = open_recording(compact)
+    assert text.span() == parquet.span()
+    want, got = text.collect(*text.span()), parquet.collect(*parquet.span())
+    assert_frame_equal(got.scrapes, want.scrapes)
+    keys = ["exporter", "uuid", "time"]
+    assert_frame_equal(got.gpus.sort(keys), want.gpus.sort(keys))
+    assert got.targets == want.targets
+    assert want.problems == ()
+    down = got.scrapes.filter(~pl.col("ok"))
+    restarting = down.filter(pl.col("instance") == instance_of(made, 0))
+    start = made.start + timedelta(minutes=4)
+    assert restarting["time"].is_between(start, start + timedelta(seconds=41)).all()
+    assert 2 <= len(restarting) <= 3
+    assert set(restarting["reason"]) == {"no answer: connection refused"}
+    missed = down.filter(pl.col("instance") == instance_of(made, 1))
+    assert 3 <= len(missed) <= 15 and missed["reason"].str.contains("timed out").all()
+
+
+def test_processes_and_order_change_nothing(made: Scenario, compact: Path, tmp_path: Path) -> None:
+    generate_compact(made, 4, tmp_path / "two", jobs=2)
+    names = sorted(path.name for path in (tmp_path / "two").iterdir())
+    assert names == sorted({p.name for p in compact.iterdir()} - {"truth.json", "driftwatch.yaml"})
+    for name in names:
+        assert (tmp_path / "two" / name).read_bytes() == (compact / name).read_bytes()
+    generate_compact(made, 5, tmp_path / "other")
+    assert (tmp_path / "other" / "recording.json").read_bytes() != (
+        compact / "recording.json"
+    ).read_bytes()
+
+
+def test_truth_and_configuration_stand_beside(made: Scenario, compact: Path) -> None:
+    from driftwatch.settings import load_settings
+
+    truth = json.loads((compact / "truth.json").read_text())
+    start, end = seconds_of(made)
+    assert (truth["scenario"], truth["seed"]) == ("short", 4)
+    (effect,) = truth["effects"]
+    assert (effect["start_seconds"], effect["end_seconds"]) == (start + 240, end)
+    assert effect["instances"] == [instance_of(made, 0)]
+    first, second = truth["servers"]
+    assert first["lives"] == [[start, start + 240], [start + 280, end]]
+    assert second["lives"] == [[start, end]] == second["listed"]
+    settings = load_settings(compact / "driftwatch.yaml")
+    assert settings.pools[0].gpu_uuids == (*first["gpu_uuids"], *second["gpu_uuids"])
+
+
+def test_a_restart_begins_at_zero_and_a_throttled_clock_is_seen(
+    made: Scenario, chunks: list[Chunk]
+) -> None:
+    rows = chunks[0].scrapes.filter("ok")
+    counted = rows["generation_tokens_total"].to_list()
+    falls = [k for k in range(1, len(counted)) if counted[k] < counted[k - 1]]
+    assert len(falls) == 1
+    assert rows["process_start_time_seconds"].n_unique() == 2
+    clocks = chunks[1].gpus.select("time", "sm_clock_hertz")
+    later = clocks["time"] >= made.start + timedelta(minutes=5)
+    before, after = clocks.filter(~later), clocks.filter(later)
+    assert before["sm_clock_hertz"].n_unique() == 1
+    assert after["sm_clock_hertz"][0] == pytest.approx(before["sm_clock_hertz"][0] / 1.5, rel=1e-3)
+
+
+def test_live_pages_follow_the_clock(made: Scenario, chunks: list[Chunk]) -> None:
+    now = [seconds_of(made)[0] + 120.0]
+    with LiveFleet(made, chunks, lambda: now[0]) as fleet:
+        url = fleet.urls[instance_of(made, 0)]
+
+        def generated() -> float:
+            page = requests.get(url, timeout=5).text
+            line = next(
+                x for x in page.splitlines() if x.startswith("vllm:generation_tokens_total")
+            )
+            return float(line.rpartition(" ")[2])
+
+        early = generated()
+        now[0] += 60.0
+        assert generated() > early > 0
+        now[0] = seconds_of(made)[0] + 265.0  # down
+        assert requests.get(url, timeout=5).status_code == 503
+        assert requests.get(url.replace("/metrics", "/health"), timeout=5).status_code == 200
+        now[0] = seconds_of(made)[0] + SECONDS
+        assert fleet.ended and generated() > 0
+        (gpu, *_) = fleet.gpu_urls.values()
+        assert "DCGM_FI_DEV_SM_CLOCK{" in requests.get(gpu, timeout=5).text

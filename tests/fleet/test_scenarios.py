@@ -1,0 +1,166 @@
+"""The simulated servers do what the truth says of them, seen in their own scrapes.
+
+Each scenario is run around its effect, one server of it; a figure is compared with the same
+server's before the effect.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from fleet_cases import (
+    AFTER,
+    BEFORE,
+    around_effect,
+    before_and_after,
+    between,
+    figures,
+    one_server,
+    whole_run,
+)
+
+from driftwatch.testing.fleet.scenario_file import shipped_scenarios
+
+
+def test_longer_prompts_fill_the_token_budget() -> None:
+    before, after = before_and_after("prompts-x4")
+    assert after["tokens_per_step"] > 0.95 * 512 > 4 * before["tokens_per_step"]
+    assert after["binds"] > 0.9 and after["running"] < 128 and after["kv"] < 0.5
+    assert after["preemptions"] == 0 and after["ttft"] > 5 > before["ttft"] * 10
+
+
+def test_prompts_twice_as_long_bind_nothing() -> None:
+    before, after = before_and_after("prompts-x2")
+    assert after["prompt"] / before["prompt"] == pytest.approx(2.0, rel=0.1)
+    assert after["generation"] / before["generation"] == pytest.approx(1.0, rel=0.15)
+    assert after["binds"] < 0.4 and after["ttft"] < 0.75
+
+
+def test_longer_answers_fill_the_sequence_cap() -> None:
+    before, after = before_and_after("generations-x4")
+    assert after["running"] == pytest.approx(64, rel=0.02) and before["running"] < 32
+    assert after["binds"] > 0.9 and after["kv"] < 0.5 and after["preemptions"] == 0
+
+
+def test_kv_pressure_preempts() -> None:
+    before, after = before_and_after("kv-pressure")
+    assert before["preemptions"] == 0 and after["preemptions"] > 50
+    assert before["kv"] < 0.4 and after["kv"] > 0.74
+    assert after["running"] < 128  # far below max_num_seqs
+
+
+def test_prefix_hits_collapse_and_cost() -> None:
+    before, after = before_and_after("prefix-collapse")
+    assert before["hits"] == pytest.approx(0.6, abs=0.05) and after["hits"] == 0
+    assert after["prompt"] / before["prompt"] == pytest.approx(1.0, rel=0.1)
+    assert after["tokens_per_step"] > 2 * before["tokens_per_step"]
+
+
+def test_deferred_admission_runs_3_and_lets_227_wait_at_21_percent() -> None:
+    after = 5.0  # 227 are there within a minute
+    made = around_effect("deferred-admission", after)
+    chunk = one_server("deferred-admission", after=after)
+    late = between(made, chunk.scrapes, BEFORE + 2, BEFORE + after)
+    assert late["running_requests"].median() == 3
+    assert late["waiting_requests"].median() == pytest.approx(227, abs=2)
+    assert late["waiting_deferred_requests"].median() == pytest.approx(227, abs=3)
+    assert late["kv_cache_usage_ratio"].mean() == pytest.approx(0.21, abs=0.03)
+    assert between(made, chunk.scrapes, 3, BEFORE)["waiting_deferred_requests"].max() == 0
+
+
+def test_a_wedged_engine_answers_and_stands_still() -> None:
+    made, chunk = around_effect("wedged"), one_server("wedged", 1)
+    after = between(made, chunk.scrapes, BEFORE + 1, BEFORE + AFTER).filter("ok")
+    assert len(after) > 80  # the page is served
+    assert after["running_requests"].min() > 0
+    for name in ("generation_tokens_total", "running_requests", "iteration_tokens_count"):
+        assert after[name].n_unique() == 1
+    gpus = between(made, chunk.gpus, BEFORE + 2, BEFORE + AFTER)
+    assert gpus["utilization_ratio"].min() > 0.9
+    assert gpus["power_watts"].max() < 200  # it spins, it does not work
+
+
+def test_a_throttled_clock_is_slower_and_looks_busy() -> None:
+    before, after = before_and_after("clock-throttle", 2)
+    made, chunk = around_effect("clock-throttle"), one_server("clock-throttle", 2)
+    assert after["itl"] > 1.5 * before["itl"]
+    clocks = [
+        between(made, chunk.gpus, *span)["sm_clock_hertz"].mean()
+        for span in ((3, BEFORE), (BEFORE + 1, BEFORE + AFTER))
+    ]
+    assert clocks[1] / clocks[0] == pytest.approx(1 / 1.7, rel=0.01)
+    assert between(made, chunk.gpus, BEFORE + 1, BEFORE + AFTER)["utilization_ratio"].min() > 0.9
+
+
+@pytest.mark.parametrize(("name", "factor"), [("slower-20", 1.25), ("upgrade-slower", 1.25)])
+def test_slower_engines_are_slower_at_equal_load(name: str, factor: float) -> None:
+    """Steps are compared with the law at the load they had: batch and prompts move as well."""
+    made, chunk = around_effect(name), one_server(name)
+    law_seconds = []
+    for since, until in ((3.0, BEFORE), (BEFORE + 12, BEFORE + AFTER)):
+        rows = between(made, chunk.scrapes, since, until).filter("ok")
+        grown = {
+            n: np.diff(rows[n].to_numpy())
+            for n in ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_sum",
+                      "itl_seconds_count")
+        }  # fmt: skip
+        steps = grown["iteration_tokens_count"]
+        batch = grown["itl_seconds_count"] / steps
+        prefill = grown["iteration_tokens_sum"] / steps - batch
+        itl = grown["itl_seconds_sum"] / grown["itl_seconds_count"]
+        law_seconds.append(float(np.median(itl / (7.0e-3 + 2.8e-5 * prefill + 1.1e-4 * batch))))
+    assert law_seconds[1] / law_seconds[0] == pytest.approx(factor, abs=0.1)
+
+
+def test_a_new_bucket_layout_and_a_page_without_stats() -> None:
+    layout = one_server("bucket-layout").scrapes.filter("ok")
+    assert layout["ttft_seconds_edges"].n_unique() == 2
+    mute = one_server("stats-disabled", 1).scrapes
+    made = around_effect("stats-disabled")
+    after = between(made, mute, BEFORE + 1, BEFORE + AFTER)
+    assert not after["ok"].any() and after["generation_tokens_total"].is_null().all()
+    assert after["reason"].str.contains("disable-log-stats|no vllm", literal=False).any()
+
+
+def test_targets_come_and_go() -> None:
+    made, gone = around_effect("half-gone"), one_server("half-gone", 5).scrapes
+    assert between(made, gone, BEFORE, BEFORE + AFTER).is_empty()
+    assert len(between(made, gone, 0, BEFORE)) > 50
+    late = one_server("scale-1-200-1", 150).scrapes
+    made = around_effect("scale-1-200-1")
+    assert between(made, late, 0, BEFORE).is_empty()
+    there = between(made, late, BEFORE, BEFORE + AFTER)
+    assert not there["ok"][0] and there["ok"].sum() > 30
+
+
+def test_a_new_client_moves_the_mean_as_its_share_says() -> None:
+    before, after = before_and_after("new-client-30")
+    expected = 0.7 * before["prompt"] + 0.3 * 1200
+    assert after["prompt"] == pytest.approx(expected, rel=0.15)
+    assert after["prompt"] > 1.5 * before["prompt"]
+
+
+def test_a_healthy_day_swings_between_idle_and_busy() -> None:
+    (made,) = (s for s in shipped_scenarios() if s.name == "day")
+    assert made.truth.effects == () and made.faults == ()
+    found = []
+    for hour in (3, 15):
+        start = made.start + timedelta(hours=hour)
+        part = made.model_copy(update={"start": start, "duration": 900.0})
+        found.append(figures(part, whole_run(part).scrapes, 3.0, 15.0))
+    night, noon = found
+    assert noon["requests_per_second"] / night["requests_per_second"] > 3.5
+    assert noon["batch"] / night["batch"] > 4
+    assert noon["preemptions"] == 0 and noon["binds"] < 0.5 and noon["ttft"] < 0.5
+
+
+def test_the_same_seed_gives_the_same_scrapes_another_seed_others() -> None:
+    first = one_server("wedged", 1)
+    one_server.cache_clear()
+    again, other = one_server("wedged", 1), one_server("wedged", 1, seed=2)
+    assert again.scrapes.equals(first.scrapes) and again.gpus.equals(first.gpus)
+    assert not other.scrapes.equals(first.scrapes)
+    assert isinstance(first.requests, pl.DataFrame)
