@@ -16,7 +16,10 @@ H100 = "--gpu H100-80GB --model llama-3.1-8b"
 
 def saturated(requests: str, settings: str, users: str = "256,512") -> str:
     """Many users in a closed loop: requests/s cannot rise any more."""
-    return f"driftwatch sweep {H100} {settings} --requests {requests} --concurrency {users} --json"
+    return (
+        f"driftwatch sweep {H100} {settings} --requests {requests} --concurrency {users} "
+        "--requests-per-level 2048 --json"
+    )
 
 
 def capacity(ran: Ran) -> float:
@@ -88,8 +91,9 @@ def longer_prompts(ran: Sequence[Ran]) -> tuple[str, str]:
         f"With max_num_batched_tokens 2048, prompts ×4 cost {percent(lost)} of capacity "
         f"({figure(before)} → {figure(after)} requests/s). The better of 8192 and 16384, {budget}, "
         f"gives back {percent(max(0.0, knob))} of the loss. Half of the prompt tokens cached gives "
-        f"back {percent(back)} ({figure(cached)} requests/s): less work, where a knob only "
-        "arranges the same work anew."
+        f"back {percent(back)} of it, {times(cached / after, 3)} the capacity "
+        f"({figure(cached)} requests/s): less work, where a knob only arranges the same work "
+        "anew. A half cannot give back more than a third of what four times the prompt takes."
     )
 
 

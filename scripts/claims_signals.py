@@ -15,7 +15,7 @@ RECORDED = "driftwatch/_demo/run_main.jsonl.gz"
 SERVEGEN = "driftwatch/testing/fleet/traffic_data/servegen_rates.parquet"
 LENGTHS = "driftwatch/testing/fleet/traffic_data/servegen_lengths.parquet"
 H100 = "--gpu H100-80GB --model llama-3.1-8b"
-DAYS = 7
+DAYS = 3
 
 
 def window(since: str, until: str) -> str:
@@ -68,7 +68,7 @@ def batch_shrinks(ran: Sequence[Ran]) -> tuple[str, str]:
 
 
 def raw_throughput(ran: Sequence[Ran]) -> tuple[str, str]:
-    rows = [json.loads(line) for line in (ROOT / FOLDER / "week.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (ROOT / FOLDER / "days.jsonl").read_text().splitlines()]
     tokens = np.diff([row["generation_tokens"] for row in rows])
     below = np.array([tokens[i] < 0.85 * tokens[i - 6 : i].mean() for i in range(6, len(tokens))])
     pages = int((below & ~np.append(False, below[:-1])).sum())
@@ -177,8 +177,8 @@ CLAIMS = (
         "Page when tokens/s/GPU is 15 % down for 10 minutes.",
         (
             f"driftwatch simulate run --requests {SERVEGEN} --servegen-lengths {LENGTHS} "
-            f"--from-seconds 0 --to-seconds {DAYS * 86400} {H100} "
-            f"--scrapes {FOLDER}/week.jsonl --scrape-interval 600 --json",
+            f"--from-seconds 0 --to-seconds {DAYS * 86400} --rate-scale 0.02 {H100} "
+            f"--scrapes {FOLDER}/days.jsonl --scrape-interval 600 --json",
         ),
         raw_throughput,
         "the raw ratio ships switched off (`ThroughputDown`) and never pages alone.",
@@ -187,7 +187,8 @@ CLAIMS = (
         "GPU utilisation should exceed 80 %",
         "GPU utilisation should be above 80 % under load; 85 % may hide tiny batches.",
         (
-            f"driftwatch sweep {H100} --requests {TRACE} --concurrency 128,256,512 --json",
+            f"driftwatch sweep {H100} --requests {TRACE} --concurrency 256,512 "
+            "--requests-per-level 2048 --json",
             f"driftwatch simulate run {H100} --requests {TRACE} --json",
             f"driftwatch simulate run {H100} --requests {TRACE} --arrival-scale 0.4 --json",
         ),
