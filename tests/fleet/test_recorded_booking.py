@@ -77,6 +77,17 @@ def booked(folder: Path, times: np.ndarray, epoch: datetime) -> pl.DataFrame:
     return history.scrape_frame()
 
 
+def test_first_tokens_are_the_output_tokens_that_follow_no_other(shared_data: Path) -> None:
+    """What tells a history how many first tokens it must know; on a real server's every page."""
+    for run in ("run_main", "run_slow"):
+        real = recorded_pages(shared_data / "vllm-0.32" / run)
+        firsts = real["generation_tokens_total"] - real["itl_seconds_count"]
+        assert (firsts == real["ttft_seconds_count"]).all()
+        # in flight: a first token is booked before its request finishes
+        assert (real["ttft_seconds_count"] >= real["e2e_seconds_count"]).all()
+        assert (real["ttft_seconds_count"] > real["e2e_seconds_count"]).any()
+
+
 def test_lengths_of_the_real_run_are_booked_as_the_real_server_did(shared_data: Path) -> None:
     folder = shared_data / "vllm-0.32" / "run_slow"
     real = recorded_pages(folder)
