@@ -144,6 +144,7 @@ def command(
     from driftwatch.cli.simulate_summary import as_json as summary_json
     from driftwatch.cli.simulate_summary import as_lines
     from driftwatch.simulate.engine import simulate
+    from driftwatch.simulate.long_run import PIECE_REQUESTS, simulate_in_pieces
     from driftwatch.simulate.run_summary import summarise, with_itl
 
     outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
@@ -174,14 +175,23 @@ def command(
     for note in (*asked.notes, *workload.notes):
         click.echo(f"note: {note}", err=True)
     kept = per_step is not None or len(workload.requests) <= _MOST_REQUESTS_WITH_STEPS
-    outcome = simulate(
-        workload.requests,
-        asked.configuration,
-        asked.step_time,
-        concurrency=concurrency,
-        timeout_seconds=timeout_seconds,
-        per_step=kept,
-    )
+    if concurrency is None and len(workload.requests) > PIECE_REQUESTS:
+        outcome = simulate_in_pieces(
+            workload.requests,
+            asked.configuration,
+            asked.step_time,
+            timeout_seconds=timeout_seconds,
+            per_step=kept,
+        )
+    else:
+        outcome = simulate(
+            workload.requests,
+            asked.configuration,
+            asked.step_time,
+            concurrency=concurrency,
+            timeout_seconds=timeout_seconds,
+            per_step=kept,
+        )
     requests = with_itl(outcome.requests)
     if per_request is not None:
         write_table(requests, per_request)
