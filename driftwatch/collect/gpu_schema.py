@@ -105,8 +105,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         1e6,
         "nvmlDeviceGetClockInfo",
         "memory clock",
-        most=10e9,
-        why_most="above 10 GHz, which no GPU clock reaches",
+        most=40e9,  # GDDR7 boards tell 14 GHz
+        why_most="above 40 GHz, which no memory clock reaches",
     ),
     GpuField(
         "power_watts",
