@@ -184,6 +184,7 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     from driftwatch.cli.options import Progress
     from driftwatch.cli.simulate_compare_text import Comparison
     from driftwatch.simulate.batchers import comparison as compare
+    from driftwatch.simulate.batchers.comparison import ROUNDS
     from driftwatch.simulate.batchers.policies import CONTINUOUS, policy_named
 
     law = asked.step_time
@@ -192,12 +193,15 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     if own["rates"]:
         _check_size(max(own["rates"]), own["duration_seconds"])
     most = {p.name: compare.capacity(p, mix, law) for p in policies}
-    loads = own["concurrency"] or own["rates"]
+    loads = own["rates"] or tuple(sorted(set(own["concurrency"] or ())))
+    if closed and ROUNDS * loads[-1] > _MOST_REQUESTS:
+        raise UsageError(f"at most {_MOST_REQUESTS // ROUNDS:,} clients are simulated")
     if not loads:
         top = most.get(CONTINUOUS) or compare.capacity(policy_named(CONTINUOUS, settings), mix, law)
         if top is None:
             raise UsageError("all requests end at one time: no capacity to choose --rates from")
         loads = compare.ladder(top)
+        _check_size(max(loads), own["duration_seconds"])
     limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"
     if limit is None:
         alone = compare.alone_p99_seconds(mix, law)

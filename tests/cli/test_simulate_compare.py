@@ -149,6 +149,8 @@ def test_padding_of_a_trace(shared_data: Path) -> None:
         ((*MIX, *LAW, "--rates", "0"), "above 0"),
         ((*MIX, *LAW, "--policies", "magic"), "no policy magic"),
         ((*MIX, *LAW, "--rates", "900000"), "at most"),
+        ((*MIX, *LAW, "--concurrency", "9000000"), "at most 100,000 clients"),
+        (("--prompt-tokens", "9", "--generation-tokens", "9e8", *LAW), "at most 1,000,000"),
         ((*MIX, *LAW, "--plot", "x.pdf"), ".svg or .png"),
         ((*MIX, *LAW, "--lengths", "5"), "--padding"),
         ((*MIX, *LAW, "--buckets", "9,8", "--rates", "5"), "rise"),

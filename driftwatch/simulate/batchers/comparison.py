@@ -13,6 +13,7 @@ from driftwatch.simulate.batchers.policies import BACK_PRESSURE, CONTINUOUS, NO_
 from driftwatch.simulate.batchers.steady import Steady, alone_seconds, saturated_rate, steady
 from driftwatch.simulate.step_time import StepTime
 
+ROUNDS = 20  # requests of each client, at least
 NEAR = 0.05  # closer than this, two p99 are the same
 
 
@@ -79,7 +80,7 @@ def measure(
         load: requests per second, or, closed, clients.
         closed: each client sends its next request when its last one ends.
         seconds: arrivals last so long (open loop).
-        at_least: requests, however slow the rate; closed loop: twenty a client at least.
+        at_least: requests, however slow the rate; closed loop: `ROUNDS` a client at least.
         limit_seconds: end-to-end time that counts as good.
 
     Raises:
@@ -88,7 +89,7 @@ def measure(
     """
     if closed:
         clients = int(load)
-        requests = mix.at_once(max(at_least, 20 * clients))
+        requests = mix.at_once(max(at_least, ROUNDS * clients))
         try:
             batched = policy.serve(requests, law, concurrency=clients)
         except ValueError as error:

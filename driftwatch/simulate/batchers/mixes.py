@@ -12,6 +12,8 @@ from driftwatch.simulate.requests import NEVER, Requests, make_requests
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest member
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
@@ -35,12 +37,15 @@ class Mix:
         """Refuse what cannot be.
 
         Raises:
-            ValueError: no lengths, lengths below 1, a ratio outside 0 … 1, a mean not positive.
+            ValueError: no lengths, lengths below 1, generations above `MOST_TOKENS`, a ratio
+                outside 0 … 1, a mean not positive.
         """
         if len(self.prompt_tokens) == 0:
             raise ValueError("no requests")
         if min(self.prompt_tokens.min(), self.generation_tokens.min()) < 1:
             raise ValueError("lengths must be at least 1 token")
+        if (longest := int(self.generation_tokens.max())) > MOST_TOKENS:
+            raise ValueError(f"a generation of {longest:,} tokens; at most {MOST_TOKENS:,}")
         if not 0.0 <= self.cancel_ratio <= 1.0:
             raise ValueError(f"cancel_ratio must lie between 0 and 1, not {self.cancel_ratio}")
         if not 0.0 < self.cancel_after_seconds < np.inf:
