@@ -30,13 +30,13 @@ def list_scenarios() -> None:
     from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
     for scenario in shipped_scenarios():
-        expected = "; ".join(expected(e) for e in scenario.truth.effects) or NOBODY
+        due = "; ".join(expected(e) for e in scenario.truth.effects) or NOBODY
         title = f"{scenario.title} (long)" if scenario.long else scenario.title
         if not sys.stdout.isatty():
-            click.echo("\t".join((scenario.name, title, expected)))
+            click.echo("\t".join((scenario.name, title, due)))
             continue
         click.echo(_plain(f"{scenario.name:18} {title}"))
-        for line in textwrap.wrap(f"expected: {expected}", 80 - 21):
+        for line in textwrap.wrap(f"expected: {due}", 80 - 21):
             click.echo(_plain(f"{'':21}{line}"))
 
 

@@ -1,0 +1,126 @@
+"""demo --scenario: lists, writes what replay reads, plays, serves, and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+
+from driftwatch.cli.main import main
+from driftwatch.testing.fleet.scenario_file import shipped_scenarios
+
+Run = Callable[..., tuple[int, str, str]]
+
+SHORT = """\
+name: short
+title: an engine hangs
+duration: 16m
+pool: {name: tiny, replicas: 2}
+traffic: {requests_per_second: 8}
+faults: [{kind: wedge, at: 9m, replicas: [1]}]
+truth:
+  baseline: {at: 1m, until: 8m}
+  effects:
+    - what: an engine hangs
+      kind: wedge
+      at: 9m
+      replicas: [1]
+      leaf: engine_stuck
+      pages: [EngineStuck]
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    Path("short.yaml").write_text(SHORT)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:
+    code, out, _ = run("demo", "--list")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert code == 0
+    assert [row[0] for row in rows] == [s.name for s in shipped_scenarios()]
+    expected = {row[0]: row[2] for row in rows}
+    assert expected["day"] == "nobody is told"
+    assert expected["wedged"] == "page EngineStuck; leaf engine_stuck; no setting helps"
+
+
+def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> None:
+    code, out, _ = run("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1")
+    assert code == 0
+    command = re.search(r"^next: driftwatch (.*)$", out, re.M)
+    assert command is not None
+    code, told, _ = run(*command[1].split(), "--json")
+    assert code == 0
+    pages = [json.loads(line) for line in told.splitlines()]
+    fired = [p for p in pages if p["event"] == "firing"]
+    assert {(p["alert"], p["target"]["instance"]) for p in fired} == {
+        ("EngineStuck", "tiny-1:8000")
+    }
+    code, shown, _ = run("demo", "--scenario", "short.yaml", "--fast", "--jobs", "1")
+    assert code == 0
+    assert "injected  Mon 08:09 UTC: an engine hangs (1 of them)" in shown
+    assert "FIRING tiny-1:8000: no token for" in shown
+    assert "FOUND    page EngineStuck after" in shown
+    assert "FOUND    leaf engine_stuck" in shown and "EXTRA" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--write", "x"], "--write and --live need --scenario"),
+        (["--seed", "3"], "--seed, --jobs"),
+        (["--scenario", "wedged", "--list"], "not both"),
+        (["--scenario", "wedged", "--format", "compact"], "--format needs --write"),
+        (["--scenario", "wedged", "--speed", "3"], "--speed and --for need --live"),
+        (["--scenario", "wedged", "--write", "x", "--live"], "--write or --live"),
+        (["--scenario", "no-such"], "there is no scenario 'no-such'"),
+        (["--scenario", "absent.yaml"], "absent.yaml"),
+        (["--scenario", "short.yaml", "--write", "."], "not empty"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Run, arguments: list[str], said: str) -> None:
+    code, out, err = run("demo", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_live_pages_until_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(SHORT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "driftwatch", "demo", "--scenario", "short.yaml", "--live"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        name, url = process.stdout.readline().split()
+        assert name == "tiny-0:8000"
+        assert "vllm:num_requests_running{" in requests.get(url, timeout=10).text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
