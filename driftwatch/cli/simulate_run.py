@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,7 +143,7 @@ def command(
     """
     from driftwatch.cli.simulate_files import check_outputs, write_table
     from driftwatch.cli.simulate_summary import as_json as summary_json
-    from driftwatch.cli.simulate_summary import as_lines
+    from driftwatch.cli.simulate_summary import as_lines, fitted
     from driftwatch.simulate.engine import simulate
     from driftwatch.simulate.long_run import PIECE_REQUESTS, simulate_in_pieces
     from driftwatch.simulate.run_summary import summarise, with_itl
@@ -173,7 +174,7 @@ def command(
         workload = read_workload(given[0], limit=limit)
     workload = _used(_stretched(workload, arrival_scale), asked.configuration)
     for note in (*asked.notes, *workload.notes):
-        click.echo(f"note: {note}", err=True)
+        click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
     kept = per_step is not None or len(workload.requests) <= _MOST_REQUESTS_WITH_STEPS
     if concurrency is None and len(workload.requests) > PIECE_REQUESTS:
         outcome = simulate_in_pieces(
@@ -207,7 +208,8 @@ def command(
     if as_json:
         click.echo(summary_json(given[0], workload, asked, summary))
     else:
-        click.echo("\n".join(as_lines(given[0], workload, asked, summary)))
+        for line in as_lines(given[0], workload, asked, summary):
+            click.echo("\n".join(fitted(line, sys.stdout)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
@@ -57,6 +57,15 @@ def as_lines(
     yield from lines(["latency, s", "p50", "p90", "p99", "mean", "max"], rows, rows)
     yield from _throughput(summary)
     yield _verdict(asked, summary)
+
+
+def fitted(line: str, stream: TextIO) -> list[str]:
+    """A line in 80 columns on a terminal; piped as it is."""
+    if len(line) <= 80 or not stream.isatty():
+        return [line]
+    from driftwatch.notify.layout import wrap
+
+    return list(wrap(line, 80, "  "))
 
 
 def _throughput(summary: RunSummary) -> Iterator[str]:
