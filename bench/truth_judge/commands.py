@@ -107,7 +107,10 @@ def replayed(case: Case) -> tuple[tuple[Finding, ...], float]:
 
 
 def explained(case: Case, instance: str, at_seconds: float) -> dict[str, Any] | None:
-    """``driftwatch explain --json`` of a server at a moment; None = no verdict (exit 4)."""
+    """``driftwatch explain --json`` of a server at a moment; None = it had nothing to look at.
+
+    Exit 4 is taken: an undetermined leaf ends with it as well.
+    """
     ran = driftwatch(
         "explain",
         instance,
@@ -119,7 +122,7 @@ def explained(case: Case, instance: str, at_seconds: float) -> dict[str, Any] | 
         *case.words(),
         accept=(0, EXIT_NO_VERDICT),
     )
-    if ran.returncode == EXIT_NO_VERDICT:
+    if not ran.stdout.strip():
         return None
     told: dict[str, Any] = json.loads(ran.stdout)
     return told

@@ -17,7 +17,8 @@ def number(value: float | None, unit: str = "") -> str:
         return f"{100 * value:.3g} %"
     if unit == "min":
         return f"{value / 60:.3g} min"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}{unit and ' ' + unit}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return text + (unit and f" {unit}")
 
 
 def interval(estimate: Mapping[str, Any] | None, unit: str = "") -> str:
@@ -26,7 +27,8 @@ def interval(estimate: Mapping[str, Any] | None, unit: str = "") -> str:
         return _NONE
     value = number(estimate["value"], unit)
     if estimate["low"] is None:
-        return f"{value} ({estimate['blocks']} blocks)"
+        blocks = estimate["blocks"]
+        return f"{value} ({blocks} block{'s' if blocks != 1 else ''})"
     low, high = (number(estimate[end], unit).removesuffix(f" {unit}") for end in ("low", "high"))
     return f"{value} [{low}, {high}]"
 
@@ -130,6 +132,8 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
 
 def _scheduler(found: Mapping[str, Any]) -> list[str]:
     runs = found["runs"]
+    if not runs:
+        return []
     lines = ["### Simulator against vLLM's scheduler", ""]
     lines += [f"{found['equal']} of {len(runs)} golden runs equal, step by step.", ""]
     differing = [run for run in runs if not run["equal"]]
