@@ -84,9 +84,16 @@ def compiled_kernel() -> Advance | None:
                 # The copy finds the other compiled functions among its globals.
                 copy = FunctionType(function.__code__, names, name)
                 copy.__module__ = module.__name__
-                names[name] = numba.njit(cache=True, nogil=True)(copy)
+                # One entry in the cache, of the function that holds all others.
+                top = function is kernel.advance
+                names[name] = numba.njit(cache=top, nogil=True)(copy)
     advance: Advance = names["advance"]
     return advance
+
+
+def is_cached() -> bool:
+    """Whether the compiled kernel can be had at once."""
+    return compiled_kernel.cache_info().currsize > 0 or any(cache_directory().rglob("*.nbc"))
 
 
 def plain_kernel(m: Any, f: Any, until: float) -> None:

@@ -23,7 +23,12 @@ import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate import kernel_layout as layout
-from driftwatch.simulate.compiled import compiled_kernel, plain_kernel
+from driftwatch.simulate.compiled import (
+    compiled_kernel,
+    compiling_allowed,
+    is_cached,
+    plain_kernel,
+)
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine_tables import compact, offer_tables
@@ -40,6 +45,7 @@ from driftwatch.simulate.step_time import StepTime
 
 inf = float("inf")
 Floats = npt.NDArray[np.float64]
+WORTH_COMPILING = 50_000  # requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +198,9 @@ class Engine:
     def _run(self, t: Tables, until: float) -> Tables:
         compiled = self._compiled
         if compiled is None:
-            compiled = False  # the compiled kernel follows
+            # Compiling takes some seconds, once a machine; a small workload is over before.
+            worth_it = t.integers.shape[1] >= WORTH_COMPILING
+            compiled = compiling_allowed() and (worth_it or is_cached())
         kernel = (compiled_kernel() if compiled else None) or plain_kernel
         m, f = pack(t)
         kernel(m, f, until)
