@@ -47,7 +47,7 @@ HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
-    began = time.perf_counter()
+    began, commit = time.perf_counter(), _commit()
     size = SIZES[given.set]
     with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
         folder = given.keep or Path(scratch)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "seed": given.seed,
             "set": given.set,
             "only": given.only or None,
-            "commit": _commit(),
+            "commit": commit,
             "date": given.date,
             "false_alarms": {
                 group: false_alarms(found, seed=given.seed)
