@@ -14,11 +14,11 @@ from driftwatch.notify.numbers import figure, percent, times
 H100 = "--gpu H100-80GB --model llama-3.1-8b"
 
 
-def saturated(requests: str, settings: str, users: str = "256,512") -> str:
+def saturated(requests: str, settings: str, users: str = "128,256") -> str:
     """Many users in a closed loop: requests/s cannot rise any more."""
     return (
         f"driftwatch sweep {H100} {settings} --requests {requests} --concurrency {users} "
-        "--requests-per-level 2048 --json"
+        "--requests-per-level 1536 --json"
     )
 
 
