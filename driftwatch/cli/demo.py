@@ -139,7 +139,9 @@ def _run_scenario(
 
     found = scenario_named(name)
     seed = found.seed if seed is None else seed
-    jobs = processes() if jobs is None else jobs
+    if jobs is None:
+        # a process takes a second or two to begin: not worth it for less than a day of servers
+        jobs = processes() if found.servers * found.duration > 86_400 else 1
     if folder is not None:
         write_scenario(found, seed, folder, form or "compact", jobs)
     elif live:
