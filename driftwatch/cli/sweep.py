@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -326,16 +325,18 @@ def _live(
     import numpy as np
 
     from driftwatch.cli.sweep_client import Connection, base_url
+    from driftwatch.cli.sweep_guard import announce, read_key
     from driftwatch.cli.sweep_live import choose_model, learn, live_levels
 
     base = base_url(url)
     timeout = asked.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
-    _announce(base, asked, level_seconds, yes)
-    key = _key(key_file)
+    lengths = [asked.lengths(count) for count in asked.counts]
+    tokens = [sum(int(part.sum()) for part in column) for column in zip(*lengths, strict=True)]
+    announce(base, asked.levels, sum(asked.counts), (tokens[0], tokens[1]), level_seconds, yes)
+    key = read_key(key_file)
     rng = np.random.default_rng(seed)
     probe = Connection(base, key, timeout)
     try:
-        lengths = [asked.lengths(count) for count in asked.counts]
         longest = max(int((prompts + answers).max()) for prompts, answers in lengths)
         name = choose_model(probe, model, longest)
         dialect = learn(probe, name, round(float(lengths[0][0].mean())), rng)
@@ -353,49 +354,3 @@ def _live(
         notes,
     )
     return about, run
-
-
-def _announce(base: str, asked: Asked, level_seconds: float, yes: bool) -> None:
-    """Say what will be sent, and have it confirmed unless the server is on this machine.
-
-    Raises:
-        UsageError: nobody can confirm it.
-        click.Abort: the answer was no.
-    """
-    from driftwatch.cli.sweep_client import is_loopback
-
-    totals = [asked.lengths(count) for count in asked.counts]
-    prompts = sum(int(p.sum()) for p, _ in totals)
-    answers = sum(int(g.sum()) for _, g in totals)
-    click.echo(
-        f"sends to {base}: up to {sum(asked.counts):,} requests ({prompts:,} prompt and "
-        f"{answers:,} generated tokens),\n{asked.levels[0]} to {asked.levels[-1]} at once, "
-        f"{level_seconds:g} s a level, up to {level_seconds * len(asked.levels):g} s and what is "
-        "still under way",
-        err=True,
-    )
-    if yes or is_loopback(base):
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "this loads a server that is not on this machine", help_text="say --yes to send it"
-        )
-    click.confirm("Send it?", abort=True, err=True)
-
-
-def _key(file: Path | None) -> str | None:
-    """The server's key, from the file or the environment; None where neither has one.
-
-    Raises:
-        ConfigError: the file cannot be read as one.
-    """
-    import os
-
-    from driftwatch.settings_values import read_of
-
-    if file is not None:
-        return read_of(None, file)
-    key = os.environ.get("VLLM_API_KEY", "").strip()
-    if not key.isprintable() or not key.isascii():
-        raise UsageError("VLLM_API_KEY holds a character that no header can")
-    return key or None
