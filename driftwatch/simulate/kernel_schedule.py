@@ -172,8 +172,8 @@ def schedule_one_by_one(m: Any, f: Any, record: int, threshold: int) -> int:
                     if comes_after(m, f, m[order + i], m[order + victim_at]):
                         victim_at = i
             victim = m[order + victim_at]
-            if m[m[CHOSEN] + victim] > 0:
-                budget += m[m[CHOSEN] + victim]
+            budget += m[m[CHOSEN] + victim]
+            if victim_at < at:
                 at -= 1
             if m[lazy + victim_at] == LAZY:
                 single_out(m, f, victim)

@@ -296,10 +296,10 @@ class Reference:
                     victim = max(self.running, key=lambda q: (q.priority, q.arrival))
                 else:
                     victim = self.running[-1]
-                self.running.remove(victim)
-                if victim in chosen:
-                    budget += chosen.pop(victim)
+                if self.running.index(victim) < i:
                     i -= 1
+                self.running.remove(victim)
+                budget += chosen.pop(victim, 0)
                 self.preempt(victim)
                 preempted += 1
                 if victim is r:
