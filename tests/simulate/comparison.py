@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reference import FINISHED, NoProgress, Reference, Result
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe, check_fit, simulate
+from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import NEVER, Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.outcome import Outcome
-from reference import FINISHED, NoProgress, Reference, Result
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
 ITL_EDGES = (0.0101, 0.0115, 0.02, 0.05)
@@ -148,6 +148,7 @@ def compare(case: dict[str, object], *, compiled: bool) -> None:
         concurrency=case["concurrency"],  # type: ignore[arg-type]
         timeout=case["timeout_seconds"],  # type: ignore[arg-type]
     )
+
     def run() -> Outcome:
         return simulate(
             requests,

@@ -1,0 +1,135 @@
+"""Kernel and reference, compiled and not, in one go and in pieces: the same to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from comparison import LAW, compare, draw_case
+from golden_cases import conversation_hour
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.simulate.engine import Edges, Engine, Observe, simulate
+from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.step_time import StepTime
+
+ROUGH = Disturbance(
+    jitter_sigma=0.15,
+    factor_seconds=np.array([100.0, 300.0]),
+    factors=np.array([1.25, 0.9]),
+    stall_seconds=np.array([50.0, 51.0, 200.0]),
+    stall_durations_seconds=np.array([2.0, 0.5, 10.0]),
+)
+LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefill_pair=1e-9)
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.integers(0, 1_000_000))
+def test_reference_and_kernel_agree(seed: int) -> None:
+    case = draw_case(seed)
+    if case is not None:
+        compare(case, compiled=False)
+
+
+@pytest.fixture(scope="module")
+def hour(shared_data: Path) -> Requests:
+    arrival, prompt, generation = conversation_hour(shared_data)
+    count = 3000
+    return make_requests(
+        arrival[:count],
+        prompt[:count],
+        generation[:count],
+        prefix_group=np.arange(count) % 7 - 1,
+        shared_prefix_tokens=np.where(np.arange(count) % 7 == 0, 0, 400),
+        priority=np.arange(count) % 3,
+    )
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_compiled_and_plain_are_equal_to_the_byte(hour: Requests, asynchronous: bool) -> None:
+    pytest.importorskip("numba")
+    configuration = SchedulerConfiguration(
+        64, 1024, 2000, scheduling_policy="priority", async_scheduling=asynchronous
+    )
+    observe = Observe(np.arange(0.0, 700.0, 30.0), (0.01, 0.02), (8.0, 64.0))
+    one, other = (
+        simulate(
+            hour, configuration, LAWS, disturbance=ROUGH, seed=5, observe=observe,
+            per_step=True, timeout_seconds=90.0, compiled=compiled,
+        )
+        for compiled in (True, False)
+    )  # fmt: skip
+    assert one.summary == other.summary
+    assert one.summary["preemptions"] > 0
+    assert one.requests.equals(other.requests)
+    assert one.steps is not None and other.steps is not None
+    assert one.steps.equals(other.steps)
+    assert one.scrapes is not None and other.scrapes is not None
+    assert one.scrapes.equals(other.scrapes)
+
+
+def test_in_pieces_as_in_one_go(hour: Requests) -> None:
+    configuration = SchedulerConfiguration(48, 512, 1500)
+    times = np.arange(0.0, 900.0, 17.0)
+    edges = Edges((0.01, 0.05), (16.0,))
+    whole = simulate(
+        hour, configuration, LAWS, disturbance=ROUGH, seed=9, compiled=False,
+        observe=Observe(times, edges.itl_seconds, edges.iteration_tokens),
+    )  # fmt: skip
+    engine = Engine(
+        configuration, LAWS, disturbance=ROUGH, seed=9, observe_edges=edges, compiled=False
+    )
+    pieces, scrapes = [], []
+    for end in [130.0, 260.0, 390.0, np.inf]:
+        start = engine._until if np.isfinite(engine._until) else -1.0
+        engine.offer(hour.take((hour.arrival_seconds > start) & (hour.arrival_seconds <= end)))
+        outcome = engine.advance(end, times[(times > start) & (times <= end)])
+        pieces.append(outcome.requests)
+        assert outcome.scrapes is not None
+        scrapes.append(outcome.scrapes)
+    assert pl.concat(pieces).sort("index").equals(whole.requests)
+    assert whole.scrapes is not None
+    assert pl.concat(scrapes).equals(whole.scrapes)
+
+
+def test_a_stall_without_end_leaves_everybody_inside() -> None:
+    wedged = Disturbance(stall_seconds=np.array([1.0]), stall_durations_seconds=np.array([np.inf]))
+    requests = make_requests(np.arange(30) * 0.1, np.full(30, 10), np.full(30, 20))
+    outcome = simulate(
+        requests, SchedulerConfiguration(8, 64), LAW, disturbance=wedged,
+        until_seconds=60.0, observe=Observe(np.array([0.9, 2.0, 60.0])), compiled=False,
+    )  # fmt: skip
+    assert outcome.scrapes is not None
+    steps = outcome.scrapes["steps_all"].to_list()
+    assert steps[0] > 0
+    assert steps[1] == steps[2]
+    assert (outcome.requests["status"] == "unfinished").sum() == outcome.summary["unfinished"] > 0
+
+
+@pytest.mark.parametrize(
+    ("configuration", "prompt", "said"),
+    [
+        (SchedulerConfiguration(4, 64, 3), 100, "2 of 3 requests never fit in the KV cache"),
+        (SchedulerConfiguration(4, 64, max_model_len=50), 100, "the first is request 1"),
+        (SchedulerConfiguration(4, 64, enable_chunked_prefill=False), 100, "chunked prefill"),
+        (SchedulerConfiguration(8, 4), 1, "below max_num_seqs"),
+        (SchedulerConfiguration(4, 64, 0), 1, "num_gpu_blocks"),
+    ],
+)
+def test_what_can_never_be_served_is_refused(
+    configuration: SchedulerConfiguration, prompt: int, said: str
+) -> None:
+    requests = make_requests([0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5])
+    with pytest.raises(ImpossibleConfiguration, match=said):
+        simulate(requests, configuration, LAW, compiled=False)
