@@ -101,7 +101,16 @@ def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
     made = scenario()
     assert words(made) == [[("QUIET", "nobody was told, and nobody should have been")]]
     ((word, text),) = words(made, said(made, 30))[0]
-    assert (word, text) == ("EXTRA", "page BatchLimitBinding at 08:30 UTC, chat-8b-0:8000")
+    assert (word, text) == ("EXTRA", "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000")
+
+
+def test_many_extras_of_a_rule_are_one_line() -> None:
+    made = scenario()
+    found = words(made, *(said(made, 30 + k, server=k % 2) for k in range(5)), said(made, 9, "X"))
+    assert [text for _, text in found[0]] == [
+        "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000, and 4 more times",
+        "page X at Mon 08:09 UTC, chat-8b-0:8000",
+    ]
 
 
 def test_a_page_is_read_as_its_schema_has_it() -> None:

@@ -12,6 +12,7 @@ import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
+from driftwatch.simulate.compiled import compiling_allowed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Edges, Engine
 from driftwatch.simulate.hardware import gpu, model
@@ -47,6 +48,8 @@ Floats = npt.NDArray[np.float64]
 CHUNK_SECONDS = 86_400.0
 
 _BOOT_SECONDS = 25.0  # from the start of a process until it answers
+# A second of a busy server is some 100 steps, of 8 µs each as plain Python; compiling takes 10 s.
+_WORTH_COMPILING_SECONDS = 15_000.0
 _TIMED_OUT = "timed out after 10 s"
 # --custom-histogram-buckets after a change of layout: every second of the usual edges
 _OTHER_EDGES = 2
@@ -129,6 +132,12 @@ def scrape_times(
     return times[inside], (missed < ratio)[inside]
 
 
+def _compiled(scenario: Scenario) -> bool | None:
+    """True where the whole scenario is worth a compilation, else as the engine thinks fit."""
+    worth_it = scenario.servers * scenario.duration >= _WORTH_COMPILING_SECONDS
+    return True if worth_it and compiling_allowed() else None
+
+
 class ServerRun:
     """One server of a scenario from its first scrape to its last.
 
@@ -197,6 +206,7 @@ class ServerRun:
             seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
             timeout_seconds=timeout,
             observe_edges=Edges(server.itl_edges, server.iteration_tokens_edges),
+            compiled=_compiled(self._scenario),
         )
         self._before = None
 

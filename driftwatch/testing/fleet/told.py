@@ -75,14 +75,25 @@ def judged(scenario: Scenario, said: Sequence[Said], rules: Collection[str]) -> 
         for effect in scenario.truth.effects
         if one.alert in _expected(effect)[one.severity] and _belongs(scenario, effect, one)
     }
-    extra = [one for number, one in enumerate(said) if number not in covered]
-    lines = [
-        Line("EXTRA", f"{one.severity} {one.alert} at {one.at:%H:%M} UTC, {_who(one)}")
-        for one in extra
-    ]
+    lines = _extra([one for number, one in enumerate(said) if number not in covered])
     if not lines and not any(any(_expected(e).values()) for e in scenario.truth.effects):
         lines = [Line("QUIET", "nobody was told, and nobody should have been")]
     return [*found, lines]
+
+
+def _extra(said: Sequence[Said]) -> list[Line]:
+    """What belongs to nothing that was injected: the first of each rule, and how many."""
+    by_rule: dict[tuple[str, str], list[Said]] = {}
+    for one in said:
+        by_rule.setdefault((one.severity, one.alert), []).append(one)
+    lines = []
+    for (severity, alert), all_of_it in by_rule.items():
+        first = all_of_it[0]
+        text = f"{severity} {alert} at {first.at:%a %H:%M} UTC, {first.instance or 'the pool'}"
+        if len(all_of_it) > 1:
+            text += f", and {len(all_of_it) - 1} more times"
+        lines.append(Line("EXTRA", text))
+    return lines
 
 
 def _expected(effect: Effect) -> dict[str, tuple[str, ...]]:
@@ -141,7 +152,3 @@ def _same(what: str, expected: str, said: Iterable[str]) -> Line:
     others = ", ".join(sorted(set(found) - {expected}))
     word = "PARTLY" if right else "OTHER"
     return Line(word, f"{what} {expected}: {right} of {len(found)} times, else {others}")
-
-
-def _who(one: Said) -> str:
-    return one.instance or "the pool"
