@@ -284,8 +284,8 @@ def simulate(
     """
     edges = Edges(observe.itl_edges, observe.iteration_tokens_edges) if observe else None
 
-    def run(identify_blocks: bool) -> tuple[Engine, Outcome]:
-        engine = Engine(
+    def engine_that(identify_blocks: bool) -> Engine:
+        made = Engine(
             configuration,
             step_time,
             disturbance=disturbance,
@@ -297,12 +297,22 @@ def simulate(
             compiled=compiled,
             identify_blocks=identify_blocks,
         )
-        engine.offer(requests)
-        return engine, engine.advance(until_seconds, observe.scrape_seconds if observe else None)
+        made.offer(requests)
+        return made
 
-    engine, outcome = run(False)
-    if needs_identity(requests, configuration, engine.preemptions):
-        engine, outcome = run(True)
+    times = observe.scrape_seconds if observe else None
+    only_itself = only_itself_to_hit(requests, configuration)
+    engine = engine_that(not only_itself)
+    try:
+        outcome = engine.advance(until_seconds, times)
+        again = only_itself and engine.preemptions > 0
+    except NoVerdict:
+        again = only_itself
+        if not again:
+            raise
+    if again:
+        engine = engine_that(True)
+        outcome = engine.advance(until_seconds, times)
     rest = engine.unfinished()
     if rest.height:
         outcome = Outcome(
@@ -314,14 +324,10 @@ def simulate(
     return outcome
 
 
-def needs_identity(requests: Requests, c: SchedulerConfiguration, preemptions: int) -> bool:
-    """Whether blocks must be known one by one.
+def only_itself_to_hit(requests: Requests, c: SchedulerConfiguration) -> bool:
+    """Whether a request can hit only what it left itself when it was preempted.
 
-    Without common prefixes a request can hit only what it left itself when it was preempted; so a
-    run without preemption is the same without.
+    Without common prefixes it is so, and a run without preemption needs no block's identity.
     """
-    return (
-        c.enable_prefix_caching
-        and c.num_gpu_blocks is not None
-        and (preemptions > 0 or bool((requests.prefix_group >= 0).any()))
-    )
+    grouped = bool((requests.prefix_group >= 0).any())
+    return c.enable_prefix_caching and c.num_gpu_blocks is not None and not grouped

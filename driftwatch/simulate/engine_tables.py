@@ -8,7 +8,7 @@ import numpy as np
 
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.kernel_tables import ENDLESS, Tables, integers, with_blocks
+from driftwatch.simulate.kernel_tables import Tables, integers, with_blocks
 from driftwatch.simulate.requests import Requests
 
 
@@ -49,9 +49,10 @@ def offer_tables(
     target = requests.prompt_tokens + requests.generation_tokens
     if c.max_model_len is not None:
         target = np.minimum(target, c.max_model_len)
-    for group in np.unique(requests.prefix_group[requests.prefix_group >= 0]).tolist():
+    seen, which = np.unique(requests.prefix_group, return_inverse=True)
+    for group in seen[seen >= 0].tolist():
         groups.setdefault(group, len(groups))
-    owners = np.array([-1 - groups.get(g, -1) for g in requests.prefix_group.tolist()], np.int64)
+    owners = np.array([-1 - groups.get(g, -1) for g in seen.tolist()], np.int64)[which]
     grouped = requests.prefix_group >= 0
     shared = np.where(grouped, np.minimum(requests.shared_prefix_tokens, requests.prompt_tokens), 0)
     added[layout.PROMPT] = requests.prompt_tokens
@@ -176,6 +177,3 @@ def shrink_heap(t: Tables, renumber: Any, name: str, size: int) -> None:
     for target, part in zip((first, second, ids), kept, strict=True):
         target[:count] = part[order]
     t.head[size] = count
-
-
-__all__ = ["ENDLESS", "compact", "offer_tables"]

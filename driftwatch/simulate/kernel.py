@@ -183,9 +183,8 @@ def advance(m: Any, f: Any, until: float) -> None:
             got = schedule(m, f, record)
             if not got:
                 m[EMPTY_SCHEDULES] += 1
-        elif completed and m[ASYNC] and m[PENDING] == NONE:
-            if m[NEXT_DUE] < m[CONCURRENCY]:
-                m[EMPTY_SCHEDULES] += 1  # vLLM asks once more when its pipeline runs dry
+        elif completed and m[ASYNC] and m[PENDING] == NONE and m[NEXT_DUE] < m[CONCURRENCY]:
+            m[EMPTY_SCHEDULES] += 1  # vLLM asks once more when its pipeline runs dry
         if m[PENDING] != NONE:
             start_step(m, f, m[PENDING])
             m[PENDING] = record if got else NONE

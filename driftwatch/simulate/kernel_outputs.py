@@ -139,7 +139,7 @@ def next_cancel(m: Any, f: Any) -> float:
     """When the next client inside gives up; NEVER."""
     while m[CANCEL_SIZE] > 0:
         state = m[m[STATUS] + m[m[CANCEL_IDS]]]
-        if state == WAITING or state == RUNNING or state == PREEMPTED:
+        if state in (WAITING, RUNNING, PREEMPTED):
             return float(f[m[CANCEL_FIRST]])
         heap_drop(m, f, m[CANCEL_FIRST], m[CANCEL_SECOND], m[CANCEL_IDS], m[CANCEL_SIZE])
         m[CANCEL_SIZE] -= 1
@@ -332,8 +332,9 @@ def apply(m: Any, f: Any, record: int) -> None:
             continue
         tokens += 1
         prompts += receive(m, f, r, now)
-        if m[m[KIND] + r] == LAZY:
-            continue
+        kind = m[m[KIND] + r]
+        if kind == LAZY or (kind == CLOSING and m[m[FINAL_STEP] + r] != NONE):
+            continue  # it went on decoding meanwhile: its count follows from the steps
         m[m[OUTPUT] + r] += 1
         if status == RUNNING and m[ASYNC]:
             m[m[AHEAD] + r] -= 1

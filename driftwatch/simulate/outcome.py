@@ -9,13 +9,16 @@ import numpy as np
 import polars as pl
 
 from driftwatch.simulate import kernel_layout as layout
-from driftwatch.simulate.kernel_tables import Tables
+from driftwatch.simulate.kernel_tables import ENDLESS, Tables
 
-STATUSES = ("unfinished",) * 4 + ("finished", "rejected", "cancelled", "timed_out")
+STATUS = pl.Enum(["finished", "rejected", "cancelled", "timed_out", "unfinished"])
+STATUSES = pl.Series(  # by the kernel's status
+    ["unfinished"] * 4 + ["finished", "rejected", "cancelled", "timed_out"], dtype=STATUS
+)
 REQUEST_SCHEMA = pl.Schema(
     {
         "index": pl.Int64(),
-        "status": pl.Enum(["finished", "rejected", "cancelled", "timed_out", "unfinished"]),
+        "status": STATUS,
         "arrival_seconds": pl.Float64(),
         "first_scheduled_seconds": pl.Float64(),
         "first_token_seconds": pl.Float64(),
@@ -107,19 +110,20 @@ def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
     """The rows of some requests; ``asked``: their generation_tokens as offered."""
     rows = t.integers[:, which]
     times = t.floats[:, which]
-    status = np.array(STATUSES)[rows[layout.STATUS]]
     arrival = times[layout.ARRIVAL - layout.FIRST_FLOAT]
 
     def past(values: Any) -> pl.Series:
-        return pl.Series(values, dtype=pl.Float64).replace(layout.NEVER, None)
+        series = pl.Series(values, dtype=pl.Float64)
+        return series.set(series == layout.NEVER, None) if np.isinf(values).any() else series
 
     scheduled = times[layout.FIRST_SCHEDULED - layout.FIRST_FLOAT]
     token = times[layout.FIRST_TOKEN - layout.FIRST_FLOAT]
     end = times[layout.END - layout.FIRST_FLOAT]
+    cached = pl.Series(rows[layout.CACHED])
     return pl.DataFrame(
         {
             "index": rows[layout.SERIAL],
-            "status": status.tolist(),
+            "status": STATUSES.gather(rows[layout.STATUS]),
             "arrival_seconds": past(arrival),
             "first_scheduled_seconds": past(scheduled),
             "first_token_seconds": past(token),
@@ -130,7 +134,7 @@ def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
             "prompt_tokens": rows[layout.PROMPT],
             "generation_tokens": asked[which],
             "generated_tokens": delivered_tokens(t)[which],
-            "cached_tokens": pl.Series(rows[layout.CACHED]).replace(layout.NONE, None),
+            "cached_tokens": cached.set(cached == layout.NONE, None),
             "preemptions": rows[layout.PREEMPTED_TIMES],
             "priority": rows[layout.PRIORITY],
         },
@@ -154,12 +158,9 @@ def step_frame(t: Tables) -> pl.DataFrame:
             **{name: t.row_numbers[:count, i] for i, name in enumerate(STEP_COLUMNS)},
         }
     )
-    if t.head[layout.TOTAL_BLOCKS] >= ENDLESS_COUNT:
+    if t.head[layout.TOTAL_BLOCKS] >= ENDLESS:
         frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("free_blocks"))
     return frame
-
-
-ENDLESS_COUNT = 1 << 40
 
 
 def scrape_frame(t: Tables) -> pl.DataFrame:
@@ -169,7 +170,7 @@ def scrape_frame(t: Tables) -> pl.DataFrame:
     total = int(t.head[layout.TOTAL_BLOCKS])
     usage = (
         pl.Series([None] * len(numbers), dtype=pl.Float64)
-        if total >= ENDLESS_COUNT
+        if total >= ENDLESS
         else pl.Series(1.0 - numbers[:, after + 3] / total)
     )
 
