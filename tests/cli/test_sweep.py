@@ -60,8 +60,9 @@ def test_a_live_server_degrades_where_its_cap_is(run: Run) -> None:
         # Little's law holds for any closed loop; the rest is left to a machine that stalls
         little = level["requests_per_second"] * level["e2e_seconds_mean"]
         assert little == pytest.approx(level["concurrency"], rel=0.5)
-        # no step is shorter than the law's, whatever else this machine does
-        assert level["itl_seconds_mean"] >= 0.0035
+        # six steps of 4 ms, whatever else this machine does
+        assert level["e2e_seconds_mean"] >= 0.020
+        assert 0 < level["itl_seconds_mean"] < level["e2e_seconds_mean"]
         assert level["failed_requests"] == {}
         # words were taken as fewer where the tokenizer makes more of them
         prompts = level["prompt_tokens_per_second"] / level["requests_per_second"]
