@@ -45,7 +45,7 @@ def test_every_command_shown_is_one(path: Path) -> None:
             option
             for parameter in command.params
             for option in (*parameter.opts, *parameter.secondary_opts)
-        }
+        } | {"--help"}
         wrong += [
             f"{verb} {word}" for word in words if re.match(r"--?[a-z]", word) and word not in known
         ]
