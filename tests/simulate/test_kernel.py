@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from comparison import LAW, compare, draw_case
 from golden_cases import conversation_hour
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.errors import ImpossibleConfiguration
@@ -30,12 +30,15 @@ LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefil
 
 
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.integers(0, 1_000_000))
+@example(41)  # a second token that is the last: its block is known one step later
+@example(120)  # goes on decoding through a step done one by one, then its client gives up
+@example(2906)  # stuck unless a request hits what it left itself
 def test_reference_and_kernel_agree(seed: int) -> None:
     case = draw_case(seed)
     if case is not None:
