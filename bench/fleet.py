@@ -23,7 +23,9 @@ from driftwatch.testing.fleet.scenario import Scenario
 GOAL_SECONDS = 300.0
 
 
-def fleet(servers: int, days: int, rate: float) -> Scenario:
+def fleet(
+    servers: int, days: int, rate: float, model: str = "llama-3.1-8b", gpus: int = 1
+) -> Scenario:
     """A healthy fleet at so many requests per second and server."""
     return Scenario.model_validate(
         {
@@ -31,7 +33,7 @@ def fleet(servers: int, days: int, rate: float) -> Scenario:
             "title": "healthy fleet",
             "duration": f"{days}d",
             "scrape": {"interval": "30s"},
-            "pool": {"replicas": servers},
+            "pool": {"replicas": servers, "model": model, "gpus_per_replica": gpus},
             "traffic": {
                 "requests_per_second": rate * servers,
                 "season": {"peak_to_trough": 3.0, "weekend_ratio": 0.6},
@@ -41,12 +43,11 @@ def fleet(servers: int, days: int, rate: float) -> Scenario:
     )
 
 
-def measure(
-    servers: int, days: int, jobs: int, seed: int, rate: float, folder: Path
-) -> dict[str, float]:
+def measure(made: Scenario, days: int, jobs: int, seed: int, folder: Path) -> dict[str, float]:
     """Generate and count."""
+    servers = made.servers
     began, used = time.perf_counter(), _cpu_seconds()
-    generate_compact(fleet(servers, days, rate), seed, folder, jobs=jobs)
+    generate_compact(made, seed, folder, jobs=jobs)
     seconds, used = time.perf_counter() - began, _cpu_seconds() - used
     size = sum(path.stat().st_size for path in folder.iterdir())
     source = CompactRecordingSource(folder)
@@ -89,14 +90,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=4.0, help="requests per second and server")
+    parser.add_argument("--model", default="llama-3.1-8b")
+    parser.add_argument("--gpus", type=int, default=1, help="of a server")
     parser.add_argument("--out", type=Path)
     said = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="driftwatch-bench-") as name:
         # a short run first: compiling is not generating
-        measure(1, 1, 1, said.seed, 0.5, Path(name) / "warm")
-        found = measure(
-            said.servers, said.days, said.jobs, said.seed, said.rate, Path(name) / "fleet"
-        )
+        measure(fleet(1, 1, 0.5), 1, 1, said.seed, Path(name) / "warm")
+        folder = Path(name) / "fleet"
+        made = fleet(said.servers, said.days, said.rate, said.model, said.gpus)
+        found = measure(made, said.days, said.jobs, said.seed, folder)
     whole = found["seconds_per_server_day"] * 40 * 14
     for key, value in found.items():
         print(f"{key:24} {value:,}")

@@ -1,7 +1,7 @@
 """A scenario and a seed → what a scraper would have got of every server.
 
 Everything follows from scenario and seed: the same in any order, in any number of processes. One
-server and one day are in memory at a time.
+server and one day's scrapes are in memory at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
+
+import polars as pl
 
 from driftwatch.collect.compact import Part
 from driftwatch.testing.fleet.naming import targets_of
@@ -19,6 +22,8 @@ from driftwatch.testing.fleet.traffic import PoolTraffic
 from driftwatch.testing.fleet.write_compact import write_manifest, write_part
 
 Progress = Callable[[float, float], None]
+
+_CHUNKS_A_DAY = round(86_400.0 / CHUNK_SECONDS)
 
 
 def generate(
@@ -84,6 +89,12 @@ def server_parts(scenario: Scenario, seed: int, number: int, folder: Path) -> li
     """One server's Parquet parts, a day each."""
     run = ServerRun(scenario, seed, number, PoolTraffic.of(scenario, seed), pages=False)
     found: list[Part] = []
-    for day, chunk in enumerate(run.chunks()):
-        found += write_part(folder, f"{number:04d}-{day:03d}", chunk.scrapes, chunk.gpus)
+    chunks = run.chunks()
+    for day, of_day in enumerate(iter(lambda: list(islice(chunks, _CHUNKS_A_DAY)), [])):
+        found += write_part(
+            folder,
+            f"{number:04d}-{day:03d}",
+            pl.concat([chunk.scrapes for chunk in of_day]),
+            pl.concat([chunk.gpus for chunk in of_day]),
+        )
     return found

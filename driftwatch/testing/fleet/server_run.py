@@ -45,7 +45,8 @@ from driftwatch.testing.fleet.traffic import PoolTraffic
 
 Floats = npt.NDArray[np.float64]
 
-CHUNK_SECONDS = 86_400.0
+# so much of a server is in memory at a time: some 100,000 requests
+CHUNK_SECONDS = 21_600.0
 
 _BOOT_SECONDS = 25.0  # from the start of a process until it answers
 # A second of a busy server is some 100 steps, of 8 µs each as plain Python; compiling takes 10 s.
@@ -57,7 +58,7 @@ _OTHER_EDGES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """What was scraped of one server in a stretch of at most a day.
+    """What was scraped of one server in a stretch.
 
     Attributes:
         number: of the server.
@@ -207,6 +208,7 @@ class ServerRun:
             timeout_seconds=timeout,
             observe_edges=Edges(server.itl_edges, server.iteration_tokens_edges),
             compiled=_compiled(self._scenario),
+            identify_blocks=False,  # each request brings its cached tokens
         )
         self._before = None
 
