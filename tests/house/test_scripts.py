@@ -45,4 +45,4 @@ def test_make_test_hands_its_arguments_on() -> None:
         text=True,
         check=True,
     )
-    assert ran.stdout.splitlines()[-1].endswith("-m pytest tests/house -k nothing")
+    assert ran.stdout.splitlines()[-1].endswith(" --dist loadfile tests/house -k nothing")
