@@ -22,6 +22,7 @@ from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.sets import Draw
 
 HEALTHY = "healthy"
+FAILED = "failed"  # the command ended with an error
 MOST_ROWS = 300_000  # explain reads a whole recording; of a larger one it is given the days around
 AROUND_SECONDS = 6 * 3600.0
 SETTLED_SECONDS = 3600.0  # a healthy moment lies so long after the start
@@ -119,7 +120,12 @@ def _moments(case: Case, most: int, seed: int) -> list[_Moment]:
 def _explained(case: Case, moment: _Moment, around: Path | None = None) -> tuple[str, str]:
     if around is not None and case.recording.is_dir():
         case = _cut(case, moment.at_seconds, around)
-    return moment.leaf, leaf_of(explained(case, moment.instance, moment.at_seconds))
+    try:
+        said = leaf_of(explained(case, moment.instance, moment.at_seconds))
+    except RuntimeError as error:  # that it breaks is what there is to tell
+        print(error, file=sys.stderr, flush=True)
+        said = FAILED
+    return moment.leaf, said
 
 
 def _cut(case: Case, at: float, into: Path) -> Case:

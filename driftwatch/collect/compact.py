@@ -159,7 +159,8 @@ class CompactRecordingSource:
             if self._progress is not None:
                 self._progress(done + 1, len(inside))
         scrapes = in_order(pl.concat([empty_scrapes(), *rows["scrapes"]]))
-        gpus = pl.concat([empty_gpus(), *rows["gpus"]])
+        # in one piece: polars panics where a text is put together from columns in unlike pieces
+        gpus = pl.concat([empty_gpus(), *rows["gpus"]]).rechunk()
         problems = tuple(p for p in said.problems if p.time is None or since <= p.time < until)
         return Collected(scrapes, said.targets, problems, gpus=gpus)
 
