@@ -122,7 +122,9 @@ def healthy_servegen(servers: int, days: int, folder: Path | None) -> Scenario:
 def healthy_azure(servers: int, days: int) -> Scenario:
     """Azure's conversations over days and nights, nothing injected."""
     season = {"peak_to_trough": 5.6, "weekend_ratio": 0.6}
-    traffic = {"source": "azure_conv", "requests_per_second": 8.0 * servers, "season": season}
+    # 13 a second and server at the peak of a working day: a utilisation of 0.85. At 16 the targets
+    # are really missed, and a page is not false.
+    traffic = {"source": "azure_conv", "requests_per_second": 6.5 * servers, "season": season}
     return _healthy("healthy-azure", servers, days, traffic)
 
 
