@@ -9,6 +9,7 @@ DRIFTWATCH_COMPILE=0 in the environment forbids compiling.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import tempfile
@@ -44,27 +45,60 @@ def compiling_allowed() -> bool:
     return os.environ.get("DRIFTWATCH_COMPILE", "") not in ("0", "no", "false", "off")
 
 
+def why_plain() -> str | None:
+    """Why a long replay will run as plain Python, many times slower; None where it will not."""
+    if not compiling_allowed():
+        return f"DRIFTWATCH_COMPILE={os.environ['DRIFTWATCH_COMPILE']} forbids compiling"
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:
+        return f"Numba cannot be imported ({error})"
+    return None
+
+
+@cache
 def sources_digest() -> str:
     """Names this version of the kernel's sources."""
     digest = hashlib.sha256()
-    for module in (*MODULES, kernel_layout):
-        digest.update(Path(str(module.__file__)).read_bytes())
+    for path in (*(module.__file__ for module in (*MODULES, kernel_layout)), __file__):
+        digest.update(Path(str(path)).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def cache_directory() -> Path:
-    """Where machine code is kept; a directory that can be written."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
+def preferred_directory() -> Path:
+    """Where machine code belongs, whether or not it can be written.
+
+    Raises:
+        RuntimeError: there is no home directory.
+    """
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen) / f"kernel-{sources_digest()}"
     home = os.environ.get("XDG_CACHE_HOME")
+    base = Path(home) if home else Path.home() / ".cache"
+    return base / "driftwatch" / f"kernel-{sources_digest()}"
+
+
+def cache_directory() -> Path:
+    """Where machine code is kept; a directory that can be written, or one that is filled."""
     try:
-        base = Path(chosen) if chosen else Path(home) if home else Path.home() / ".cache"
-        folder = base / ("kernel-" if chosen else "driftwatch/kernel-")
-        made = folder.with_name(folder.name + sources_digest())
+        made = preferred_directory()
         made.mkdir(parents=True, exist_ok=True)
+        if any(made.rglob("*.nbc")):
+            return made
         with tempfile.TemporaryFile(dir=made):
             return made
-    except (OSError, RuntimeError):  # RuntimeError: no home directory
+    except (OSError, RuntimeError):
         return Path(tempfile.mkdtemp(prefix="driftwatch-kernel-"))
+
+
+def is_cached() -> bool:
+    """Whether the compiled kernel can be had at once."""
+    if compiled_kernel.cache_info().currsize:
+        return compiled_kernel() is not None
+    try:
+        return any(preferred_directory().rglob("*.nbc"))
+    except (OSError, RuntimeError):
+        return False
 
 
 @cache
@@ -74,26 +108,70 @@ def compiled_kernel() -> Advance | None:
         import numba
     except ImportError:
         return None
-    numba.config.CACHE_DIR = str(cache_directory())  # type: ignore[attr-defined]
+    folder = cache_directory()
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    advance = compile_advance(numba, fresh=not any(folder.rglob("*.nbc")))
+    whole, real = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_double)
+
+    def run(m: Any, f: Any, until: float) -> None:
+        advance(m.ctypes.data_as(whole), f.ctypes.data_as(real), until)
+
+    return run
+
+
+def compile_advance(numba: Any, *, fresh: bool) -> Any:
+    """``advance`` as machine code that takes two pointers and a number.
+
+    Pointers, not arrays: an array costs Numba seven arguments, counts of references and a check of
+    the sign of every index, in each of the functions: twice the time to compile and to run.
+    Each function is compiled for the types that it names, before the functions that call it.
+    """
+    types = numba.types
+    kinds = {
+        "m": types.CPointer(types.int64),
+        "f": types.CPointer(types.float64),
+        "int": types.int64,
+        "float": types.float64,
+        "bool": types.boolean,
+        "None": types.void,
+        "tuple[int, int]": types.UniTuple(types.int64, 2),
+    }
     names: dict[str, Any] = {}
     for module in MODULES:
         names.update(vars(module))
-    for module in MODULES:
-        for name, function in vars(module).items():
-            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                # The copy finds the other compiled functions among its globals.
-                copy = FunctionType(function.__code__, names, name)
-                copy.__module__ = module.__name__
-                # One entry in the cache, of the function that holds all others.
-                top = function is kernel.advance
-                names[name] = numba.njit(cache=top, nogil=True)(copy)
-    advance: Advance = names["advance"]
-    return advance
+    own = {
+        name: function
+        for module in MODULES
+        for name, function in vars(module).items()
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__
+    }
+    signatures = {}
+    for name, function in own.items():
+        code, said = function.__code__, function.__annotations__
+        taken = code.co_varnames[: code.co_argcount]
+        signatures[name] = kinds[said["return"]](*(kinds.get(n) or kinds[said[n]] for n in taken))
+        # The copy finds the other compiled functions among its globals.
+        own[name] = copy = FunctionType(function.__code__, names, name)
+        copy.__module__ = function.__module__
+        if name != "advance":
+            names[name] = numba.njit(
+                error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+            )(copy)
+    ready = {"advance"}
 
+    def compile_callees(name: str) -> None:
+        for callee in own[name].__code__.co_names:
+            if callee in own and callee not in ready:
+                ready.add(callee)
+                compile_callees(callee)
+                names[callee].compile(signatures[callee])
+                names[callee].disable_compile()
 
-def is_cached() -> bool:
-    """Whether the compiled kernel can be had at once."""
-    return compiled_kernel.cache_info().currsize > 0 or any(cache_directory().rglob("*.nbc"))
+    if fresh:
+        compile_callees("advance")
+    # One entry in the cache, of the function that holds all others.
+    top = numba.cfunc(signatures["advance"], cache=True, error_model="numpy")
+    return top(own["advance"]).ctypes
 
 
 def plain_kernel(m: Any, f: Any, until: float) -> None:
