@@ -26,6 +26,7 @@ from driftwatch.simulate import (
     kernel_outputs,
     kernel_queues,
     kernel_schedule,
+    kernel_steady,
     prefix_cache,
 )
 
@@ -34,6 +35,7 @@ MODULES: tuple[ModuleType, ...] = (
     prefix_cache,
     kernel_lazy,
     kernel_schedule,
+    kernel_steady,
     kernel_outputs,
     kernel,
 )

@@ -45,7 +45,7 @@ def offer_tables(
 
     count = len(requests)
     before = t.integers.shape[1]
-    added = integers(layout.REQUEST_INTEGERS, count)
+    added = np.zeros((layout.REQUEST_INTEGERS, count), dtype=np.int64)
     target = requests.prompt_tokens + requests.generation_tokens
     if c.max_model_len is not None:
         target = np.minimum(target, c.max_model_len)
@@ -68,7 +68,8 @@ def offer_tables(
     added[layout.ADAPTER] = requests.adapter
     added[layout.CANCEL_STATUS] = layout.CANCELLED
     added[layout.CACHED] = layout.NONE
-    floats = np.full((layout.REQUEST_FLOATS, count), layout.NEVER)
+    floats = np.empty((layout.REQUEST_FLOATS, count))
+    floats[layout.FIRST_SCHEDULED - layout.FIRST_FLOAT :] = layout.NEVER
     floats[layout.ARRIVAL - layout.FIRST_FLOAT] = requests.arrival_seconds
     floats[layout.CANCEL - layout.FIRST_FLOAT] = requests.cancel_seconds
 
@@ -81,8 +82,8 @@ def offer_tables(
 
     total = before + count
     t = t._replace(
-        integers=np.concatenate([t.integers, added], axis=1),
-        floats=np.concatenate([t.floats, floats], axis=1),
+        integers=np.concatenate([t.integers, added], axis=1) if before else added,
+        floats=np.concatenate([t.floats, floats], axis=1) if before else floats,
         group_blocks=grown(t.group_blocks, len(groups)),
         cancel_first=grown(t.cancel_first, total + 1),
         cancel_second=grown(t.cancel_second, total + 1),

@@ -176,6 +176,7 @@ BLOCK_TABLES = 6
     SCRAPES,  # scrape rows written
     FULL,  # the per-step table is full: come again
     STUCK,
+    SETTLED,  # nobody can be admitted until a request arrives, ends, or gets no token
     ENDED,
     FREE_SLOTS,
     FINISH_SIZE,
@@ -202,7 +203,7 @@ BLOCK_TABLES = 6
     KV_TOTAL,
     EMPTY_SCHEDULES,
     EVICTED,
-) = range(117, 172)
+) = range(117, 173)
 FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
 
 # A step record; two of them, from RECORDS on.
@@ -220,7 +221,7 @@ FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
     S_FREE,
 ) = range(11)
 STEP_NUMBERS = 11
-RECORDS = 172
+RECORDS = 173
 HEADER = RECORDS + 2 * STEP_NUMBERS
 
 # The header of ``f``: the engine's times, the law, the client's patience, and the prefill pairs of

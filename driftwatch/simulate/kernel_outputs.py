@@ -122,6 +122,7 @@ from driftwatch.simulate.kernel_queues import (
     stop_waiting,
     wait,
 )
+from driftwatch.simulate.kernel_steady import bucket_at
 from driftwatch.simulate.prefix_cache import blocks_of, release, remember
 
 
@@ -246,19 +247,6 @@ def happen(m: Any, f: Any, until: float, inclusive: bool) -> None:
         else:
             m[NEXT_RELEASED] += 1
             arrive(m, f, m[NEXT_RELEASED] - 1)
-
-
-def bucket_at(m: Any, f: Any, edges: int, count: int, value: float) -> int:
-    """Index of the first edge that a value does not exceed."""
-    low = 0
-    high = count
-    while low < high:
-        middle = (low + high) // 2
-        if f[edges + middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def scrape(m: Any, f: Any) -> None:

@@ -21,6 +21,7 @@ from driftwatch.simulate.kernel_layout import (
     ASYNC,
     BLOCK_SIZE,
     BY_PRIORITY,
+    CACHE_MODE,
     CACHED,
     CACHING,
     CHOSEN,
@@ -34,6 +35,7 @@ from driftwatch.simulate.kernel_layout import (
     FINAL_STEP,
     FIRST_SCHEDULED,
     FREE,
+    IDENTIFY_BLOCKS,
     JOIN_COMPUTED,
     JOIN_STEP,
     KIND,
@@ -73,6 +75,7 @@ from driftwatch.simulate.kernel_layout import (
     S_PREFILL,
     S_RUNNING,
     S_WAITING,
+    SETTLED,
     STATUS,
     STEP,
     STEP_NUMBERS,
@@ -103,6 +106,7 @@ from driftwatch.simulate.kernel_queues import (
     stop_waiting,
     wait,
 )
+from driftwatch.simulate.kernel_steady import only_decodes
 from driftwatch.simulate.prefix_cache import (
     blocks_of,
     grow,
@@ -376,4 +380,8 @@ def schedule(m: Any, f: Any, record: int) -> bool:
     if m[step + S_PREFILL] + m[step + S_DECODE] == 0:
         return False
     m[STEP] += 1
+    # With identified blocks an eviction may change what a waiting request would hit.
+    closed = m[WAIT_COUNT] == 0 or m[RUN_COUNT] >= m[ACTIVE] or m[CACHE_MODE] != IDENTIFY_BLOCKS
+    if closed and m[LORAS] == 0 and m[step + S_PREEMPTED] == 0 and m[EXPLICITS] == 0:
+        m[SETTLED] = only_decodes(m, f, record)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,39 +92,47 @@ class Outcome:
     summary: dict[str, float | int]
 
 
-def delivered_tokens(t: Tables) -> Any:
-    """Tokens that have come of each request (vector form of ``kernel_schedule.delivered``)."""
-    rows = t.integers
-    kind = rows[layout.KIND]
-    counted = (kind == layout.LAZY) | (
-        (kind == layout.CLOSING) & (rows[layout.FINAL_STEP] != layout.NONE)
-    )
-    steps = np.maximum(t.head[layout.APPLIED] - rows[layout.JOIN_STEP] + 2, 0)
+def delivered_tokens(t: Tables, rows: Callable[[int], Any]) -> Any:
+    """Tokens that have come of each request (vector form of ``kernel_lazy.delivered``)."""
+    kind, final = rows(layout.KIND), rows(layout.FINAL_STEP)
+    counted = (kind == layout.LAZY) | ((kind == layout.CLOSING) & (final != layout.NONE))
+    if not counted.any():
+        return rows(layout.OUTPUT)
+    steps = np.maximum(t.head[layout.APPLIED] - rows(layout.JOIN_STEP) + 2, 0)
     return np.where(
         counted,
-        rows[layout.JOIN_COMPUTED] + steps - rows[layout.PROMPT],
-        rows[layout.OUTPUT],
+        rows(layout.JOIN_COMPUTED) + steps - rows(layout.PROMPT),
+        rows(layout.OUTPUT),
     )
 
 
 def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
     """The rows of some requests; ``asked``: their generation_tokens as offered."""
-    rows = t.integers[:, which]
-    times = t.floats[:, which]
-    arrival = times[layout.ARRIVAL - layout.FIRST_FLOAT]
+    if not which.any():
+        return REQUEST_SCHEMA.to_frame()
+    everyone = bool(which.all())
+
+    def rows(field: int) -> Any:
+        return t.integers[field] if everyone else t.integers[field][which]
+
+    def times(field: int) -> Any:
+        values = t.floats[field - layout.FIRST_FLOAT]
+        return values if everyone else values[which]
 
     def past(values: Any) -> pl.Series:
         series = pl.Series(values, dtype=pl.Float64)
-        return series.set(series == layout.NEVER, None) if np.isinf(values).any() else series
+        never = series == layout.NEVER
+        return series.set(never, None) if never.any() else series
 
-    scheduled = times[layout.FIRST_SCHEDULED - layout.FIRST_FLOAT]
-    token = times[layout.FIRST_TOKEN - layout.FIRST_FLOAT]
-    end = times[layout.END - layout.FIRST_FLOAT]
-    cached = pl.Series(rows[layout.CACHED])
+    arrival = times(layout.ARRIVAL)
+    scheduled = times(layout.FIRST_SCHEDULED)
+    token = times(layout.FIRST_TOKEN)
+    end = times(layout.END)
+    cached = pl.Series(rows(layout.CACHED))
     return pl.DataFrame(
         {
-            "index": rows[layout.SERIAL],
-            "status": STATUSES.gather(rows[layout.STATUS]),
+            "index": rows(layout.SERIAL),
+            "status": STATUSES.gather(rows(layout.STATUS)),
             "arrival_seconds": past(arrival),
             "first_scheduled_seconds": past(scheduled),
             "first_token_seconds": past(token),
@@ -131,12 +140,12 @@ def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
             "ttft_seconds": past(since(token, arrival)),
             "e2e_seconds": past(since(end, arrival)),
             "queue_seconds": past(since(scheduled, arrival)),
-            "prompt_tokens": rows[layout.PROMPT],
-            "generation_tokens": asked[which],
-            "generated_tokens": delivered_tokens(t)[which],
+            "prompt_tokens": rows(layout.PROMPT),
+            "generation_tokens": asked if everyone else asked[which],
+            "generated_tokens": delivered_tokens(t, rows),
             "cached_tokens": cached.set(cached == layout.NONE, None),
-            "preemptions": rows[layout.PREEMPTED_TIMES],
-            "priority": rows[layout.PRIORITY],
+            "preemptions": rows(layout.PREEMPTED_TIMES),
+            "priority": rows(layout.PRIORITY),
         },
         schema=REQUEST_SCHEMA,
     )
@@ -144,8 +153,10 @@ def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
 
 def since(values: Any, arrival: Any) -> Any:
     """Seconds from the arrival; NEVER stays."""
-    never = (values == layout.NEVER) | (arrival == layout.NEVER)
-    return np.where(never, layout.NEVER, values - np.where(never, 0.0, arrival))
+    with np.errstate(invalid="ignore"):
+        made = values - arrival  # NEVER - NEVER is not a number
+    made[values == layout.NEVER] = layout.NEVER
+    return made
 
 
 def step_frame(t: Tables) -> pl.DataFrame:
@@ -175,8 +186,7 @@ def scrape_frame(t: Tables) -> pl.DataFrame:
     )
 
     def cumulative(counts: Any) -> pl.Series:
-        summed = np.cumsum(counts, axis=1)
-        return pl.Series(summed.tolist(), dtype=pl.List(pl.Int64))
+        return pl.Series(np.cumsum(counts, axis=1)).arr.to_list()
 
     return pl.DataFrame(
         {
