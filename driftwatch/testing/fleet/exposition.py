@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
@@ -102,18 +104,49 @@ def page_template(server: Server, started: float, answers: FirstAnswers) -> Page
         metrics = sorted(
             (metric for metric in metrics if metric.samples), key=lambda m: rank[m.type]
         )
-    text = generate_latest(_Registry(metrics)).decode()
+    lines = tuple(
+        (m.name, m.documentation, m.type, tuple((s.name, *s.labels.items()) for s in m.samples))
+        for m in metrics
+    )
+    text = _text_of(lines)
+    numbers = [sample.value for metric in metrics for sample in metric.samples]
+    order = tuple(slots[int(numbers[line])] for line in text.order)
+    return PageTemplate(order, text.texts, text.series)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A page's texts and series, and the sample that each of its lines is of."""
+
+    texts: tuple[str, ...]
+    series: tuple[str, ...]
+    order: tuple[int, ...]
+
+
+# name, help, type and the samples' (name, *labels) of a family
+_Lines = tuple[tuple[str, str, str, tuple[tuple[Any, ...], ...]], ...]
+
+
+@lru_cache(maxsize=64)  # servers of a pool differ in their numbers only
+def _text_of(families: _Lines) -> _Text:
+    metrics, count = [], 0
+    for name, documentation, kind, samples in families:
+        metric = Metric(name, documentation, kind)
+        for sample, *labels in samples:
+            metric.add_sample(sample, dict(labels), float(count))
+            count += 1
+        metrics.append(metric)
     texts, series, order = [""], [], []
-    for line in text.splitlines(keepends=True):
+    for line in generate_latest(_Registry(metrics)).decode().splitlines(keepends=True):
         if line.startswith("#"):
             texts[-1] += line
             continue
         name, _, number = line.rpartition(" ")
         series.append(name)
-        order.append(slots[int(float(number))])
+        order.append(int(float(number)))
         texts[-1] += f"{name} "
         texts.append("\n")
-    return PageTemplate(tuple(order), tuple(texts), tuple(series))
+    return _Text(tuple(texts), tuple(series), tuple(order))
 
 
 class _Registry:

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.exposition import STATS_DISABLED
-from driftwatch.collect.layout import Layout
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
 from driftwatch.simulate.outcome import Outcome
 from driftwatch.testing.fleet.exposition import (
@@ -67,7 +66,6 @@ class MetricHistory:
 
     def __init__(self, server: Server, epoch: datetime, started_seconds: float = -60.0) -> None:
         self._epoch = epoch.astimezone(UTC)
-        self._layouts: dict[PageTemplate, Layout] = {}
         self._pages: list[Pages] = []
         self._failed: list[tuple[int, str, tuple[str, ...], str | int, str]] = []
         self._seen: tuple[str, ...] | None = None
@@ -253,7 +251,7 @@ class MetricHistory:
         frames = [empty_scrapes()]
         failed = list(self._failed)
         for pages in self._pages:
-            frame = pages.frame(self._layouts)
+            frame = pages.frame()
             if frame.is_empty():
                 failed += [
                     (at, STATS_DISABLED, self._seen or ("0",), 200, "")

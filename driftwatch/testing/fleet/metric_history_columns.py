@@ -139,20 +139,21 @@ class HttpHistory:
 
     def add(self, requests: pl.DataFrame) -> None:
         """Requests that ended; a client that left had its status 200 already."""
-        requests = requests.filter(
-            pl.col("end_seconds").is_finite() & (pl.col("status") != UNFINISHED)
-        )
-        if requests.is_empty():
+        ends = requests["end_seconds"].to_numpy()  # null is NaN
+        status = requests["status"]
+        ended = np.isfinite(ends) & (status != UNFINISHED).to_numpy()
+        if not ended.any():
             return
-        ends = requests["end_seconds"].to_numpy()
         rows = np.column_stack(
             [
                 ends,
                 ends - requests["arrival_seconds"].to_numpy(),
                 _REQUEST_BYTES + _BYTES_PER_TOKEN * requests["prompt_tokens"].to_numpy(),
-                (requests["status"] == REJECTED).to_numpy().astype(np.float64),
+                (status == REJECTED).to_numpy(),
             ]
         )
+        if not ended.all():
+            rows = rows[ended]
         both = np.concatenate([self._told, rows])
         self._told = both[np.argsort(both[:, 0], kind="stable")]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.simulate.outcome import Outcome
@@ -24,6 +25,8 @@ from driftwatch.testing.fleet.metric_history_requests import (
     no_finished,
 )
 from driftwatch.testing.fleet.server import Server
+
+Bools = npt.NDArray[np.bool_]
 
 _GAUGES = ("running", "waiting_capacity", "waiting_deferred", "kv_cache_usage_ratio")
 _COUNTERS = (
@@ -98,18 +101,25 @@ class EngineHistory:
         asked = self._asked(requests)
         told.finished = told.finished.followed_by(finished_of(requests, asked))
         every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
-        known = pl.col("index").is_in(sorted(self._told_early))
-        has_token = pl.col("first_token_seconds").is_not_null()
-        open_still = pl.col("status") == UNFINISHED
-        seen = every.filter(has_token & ~known)
-        self._told_early -= set(every.filter(known & ~open_still)["index"])
-        self._told_early |= set(every.filter(has_token & open_still)["index"])
-        tokens = np.concatenate([told.first_tokens, seen["first_token_seconds"].to_numpy()])
-        arrivals = np.concatenate([told.first_arrivals, seen["arrival_seconds"].to_numpy()])
+        first = every["first_token_seconds"].to_numpy()  # null is NaN
+        new = ~np.isnan(first)
+        if self._told_early or unfinished is not None:
+            new &= ~self._had_token(every, new)
+        tokens = np.concatenate([told.first_tokens, first[new]])
+        arrivals = np.concatenate([told.first_arrivals, every["arrival_seconds"].to_numpy()[new]])
         order = np.argsort(tokens, kind="stable")
         told.first_tokens, told.first_arrivals = tokens[order], arrivals[order]
         if outcome.scrapes is not None and len(outcome.scrapes):
             self._scraped(outcome.scrapes)
+
+    def _had_token(self, requests: pl.DataFrame, token: Bools) -> Bools:
+        """Whose first token was told before its end; who ends or goes on is remembered so."""
+        index = requests["index"].to_numpy()
+        open_still = (requests["status"] == UNFINISHED).to_numpy()
+        known = np.isin(index, sorted(self._told_early))
+        self._told_early -= set(index[known & ~open_still].tolist())
+        self._told_early |= set(index[token & open_still].tolist())
+        return known
 
     def _asked(self, requests: pl.DataFrame) -> Floats:
         asked = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import polars as pl
@@ -50,15 +50,9 @@ class Pages:
         """The text of one scrape's page."""
         return self.template.page(self._numbers[row].tolist())
 
-    def frame(self, layouts: dict[PageTemplate, Layout]) -> pl.DataFrame:
-        """The scrape table of all of them, engine by engine.
-
-        Args:
-            layouts: of templates seen before; a new one is added.
-        """
-        layout = layouts.get(self.template)
-        if layout is None:
-            layout = layouts[self.template] = _layout(self.template)
+    def frame(self) -> pl.DataFrame:
+        """The scrape table of all of them, engine by engine."""
+        layout = layout_of(self.template.series)
         times = pl.Series("time", self.micros).cast(TIME)
         frames = [empty_scrapes()]
         for engine in layout.engines:
@@ -82,9 +76,10 @@ class Pages:
         return pl.concat(frames, how="diagonal").select(list(SCRAPE_SCHEMA))
 
 
-def _layout(template: PageTemplate) -> Layout:
-    """Where the columns stand, as the parser of pages works it out."""
-    lines = [read_line(f"{text} 0".encode()) for text in template.series]
+@lru_cache(maxsize=64)  # servers of a pool show the same series
+def layout_of(series: tuple[str, ...]) -> Layout:
+    """Where the columns stand on a page of these series, as the parser of pages works it out."""
+    lines = [read_line(f"{text} 0".encode()) for text in series]
     return lay_out([line.series for line in lines if isinstance(line, Line)])
 
 

@@ -102,7 +102,7 @@ class Tally:
     """One histogram as it grows: cumulative at any number of times.
 
     Args:
-        edges: finite, ascending; a value equal to an edge is in that edge's bucket.
+        edges: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
     """
 
     def __init__(self, edges: tuple[float, ...]) -> None:
@@ -123,8 +123,7 @@ class Tally:
             added up in the order of the observations as vLLM does.
         """
         width = len(self._counts)
-        buckets = np.searchsorted(self._edges, values, side="left")
-        told = np.bincount(rows * width + buckets, minlength=how_many * width)
+        told = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
         counts = told.reshape(how_many, width).cumsum(axis=0) + self._counts
         sums = np.concatenate([[self._sum], values]).cumsum()
         until = np.searchsorted(rows, np.arange(how_many), side="right")
@@ -136,6 +135,15 @@ class Tally:
             self._sum = float(sums[-1])
         return found
 
+    def _buckets(self, values: Floats) -> npt.NDArray[np.uint8]:
+        """How many edges each value is above: few edges, so faster than searching each value."""
+        found = np.zeros(len(values), dtype=np.uint8)
+        above = np.empty(len(values), dtype=np.bool_)
+        for edge in self._edges:
+            np.greater(values, edge, out=above)
+            found += above.view(np.uint8)
+        return found
+
 
 def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
     """The finished ones of ended requests, in their order.
@@ -144,12 +152,11 @@ def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
         requests: as :class:`driftwatch.simulate.outcome.Outcome` has them.
         asked: (requests,) ``max_tokens`` of each.
     """
-    finished = requests["status"] == FINISHED
-    if not finished.all():
-        requests, asked = requests.filter(finished), asked[finished.to_numpy()]
+    finished = (requests["status"] == FINISHED).to_numpy()
+    which = slice(None) if finished.all() else finished
 
     def column(name: str) -> Floats:
-        return np.asarray(requests[name].to_numpy(), dtype=np.float64)
+        return np.asarray(requests[name].to_numpy()[which], dtype=np.float64)
 
     return Finished(
         end=column("end_seconds"),
@@ -158,7 +165,7 @@ def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
         first_token=column("first_token_seconds"),
         prompt=column("prompt_tokens"),
         generated=column("generated_tokens"),
-        asked=asked,
+        asked=asked[which],
         cached=column("cached_tokens"),
         preemptions=column("preemptions"),
     )
