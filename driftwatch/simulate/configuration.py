@@ -31,8 +31,10 @@ class SchedulerConfiguration:
         scheduling_policy: ``fcfs`` or ``priority`` (lower first, ties by arrival).
         enable_prefix_caching: full blocks are found again by requests with the same prefix.
         async_scheduling: schedule step k + 1 while step k runs (vLLM's default on GPUs).
-        max_num_queued_reqs: answer 503 while as many requests wait; None = no limit.
-        max_num_queued_tokens: answer 503 while as many prompt tokens wait; None = no limit.
+        max_num_queued_reqs: answer 503 while as many requests wait or run; 0 = always, None =
+            never.
+        max_num_queued_tokens: answer 503 while the prompts without a first token, waiting or
+            running, sum to as many tokens or more; 0 = always, None = never.
         max_loras: most different adapters among running requests; None = adapters are not limited.
     """
 
@@ -57,18 +59,18 @@ class SchedulerConfiguration:
     def problems(self) -> tuple[str, ...]:
         """Why vLLM would refuse to start with these settings; empty where it would start."""
         found = [
-            f"{name} must be at least 1, not {value}"
-            for name, value in (
-                ("max_num_seqs", self.max_num_seqs),
-                ("max_num_batched_tokens", self.max_num_batched_tokens),
-                ("block_size", self.block_size),
-                ("max_model_len", self.max_model_len),
-                ("max_num_active_seqs", self.max_num_active_seqs),
-                ("max_num_queued_reqs", self.max_num_queued_reqs),
-                ("max_num_queued_tokens", self.max_num_queued_tokens),
-                ("max_loras", self.max_loras),
+            f"{name} must be at least {least}, not {value}"
+            for name, value, least in (
+                ("max_num_seqs", self.max_num_seqs, 1),
+                ("max_num_batched_tokens", self.max_num_batched_tokens, 1),
+                ("block_size", self.block_size, 1),
+                ("max_model_len", self.max_model_len, 1),
+                ("max_num_active_seqs", self.max_num_active_seqs, 1),
+                ("max_num_queued_reqs", self.max_num_queued_reqs, 0),
+                ("max_num_queued_tokens", self.max_num_queued_tokens, 0),
+                ("max_loras", self.max_loras, 1),
             )
-            if value is not None and value < 1
+            if value is not None and value < least
         ]
         if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
             found.append(

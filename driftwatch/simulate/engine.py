@@ -3,7 +3,7 @@
 Semantics, beyond vLLM's scheduler itself (design/vllm.md §2, ``kernel_schedule``):
 
 - Arrivals are read before every schedule call. The queue limits are the API server's
-  (``v1/engine/admission_control.py``): a request is turned away while ``max_num_queued_reqs`` are
+  (``v1/engine/async_llm.py``): a request is turned away while ``max_num_queued_reqs`` are
   inside (waiting or running), or while the prompts without a first token sum to
   ``max_num_queued_tokens``.
 - A client that gives up (cancel_seconds, timeout_seconds) is gone at that time, with its blocks;

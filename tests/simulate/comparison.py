@@ -50,8 +50,8 @@ def draw_configuration(rng: np.random.Generator) -> SchedulerConfiguration:
         scheduling_policy="priority" if chance(0.35) else "fcfs",
         enable_prefix_caching=chance(0.6),
         async_scheduling=chance(0.5),
-        max_num_queued_reqs=int(rng.integers(3, 20)) if chance(0.15) else None,
-        max_num_queued_tokens=int(rng.integers(50, 400)) if chance(0.15) else None,
+        max_num_queued_reqs=int(rng.integers(0, 20)) if chance(0.15) else None,
+        max_num_queued_tokens=int(rng.integers(0, 400)) if chance(0.15) else None,
         max_loras=int(rng.integers(1, 4)) if chance(0.15) else None,
     )
 

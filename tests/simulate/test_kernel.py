@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,9 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate import kernel, kernel_steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import Edges, Engine, Observe, simulate
+from driftwatch.simulate.kernel_layout import STEPS_ALL
+from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -106,6 +111,53 @@ def test_in_pieces_as_in_one_go(hour: Requests) -> None:
     assert pl.concat(scrapes).equals(whole.scrapes)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("blocks", [None, 900])
+def test_steps_that_only_decode_are_steps_like_all_others(
+    hour: Requests,
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
+    per_step: bool,
+    blocks: int | None,
+) -> None:
+    """The loop of ``kernel_steady`` left out: the same to the byte, with all that disturbs."""
+    requests = hour.take(slice(0, 250))
+    law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
+    configuration = SchedulerConfiguration(
+        20, 256, blocks, async_scheduling=asynchronous, max_num_active_seqs=14
+    )
+    observe = Observe(np.arange(0.0, 200.0, 0.7), (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0))
+
+    def run() -> Outcome:
+        return simulate(
+            requests, configuration, law, disturbance=ROUGH, seed=3, observe=observe,
+            per_step=per_step, timeout_seconds=30.0, compiled=False,
+        )  # fmt: skip
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel, "decode_on", lambda *_: None)
+        expected = run()
+    entered = []
+    inner = kernel_steady.decode_on
+
+    def counted(m: Any, f: Any, until: float, event: float) -> None:
+        before = m[STEPS_ALL]
+        inner(m, f, until, event)
+        entered.append(m[STEPS_ALL] - before)
+
+    monkeypatch.setattr(kernel, "decode_on", counted)
+    found = run()
+    assert sum(entered) > expected.summary["steps"] / 4
+    assert found.summary == expected.summary
+    assert found.requests.equals(expected.requests)
+    assert found.scrapes is not None and expected.scrapes is not None
+    assert found.scrapes.equals(expected.scrapes)
+    if per_step:
+        assert found.steps is not None and expected.steps is not None
+        assert found.steps.equals(expected.steps)
+
+
 def test_a_stall_without_end_leaves_everybody_inside() -> None:
     wedged = Disturbance(stall_seconds=np.array([1.0]), stall_durations_seconds=np.array([np.inf]))
     requests = make_requests(np.arange(30) * 0.1, np.full(30, 10), np.full(30, 20))
@@ -128,6 +180,7 @@ def test_a_stall_without_end_leaves_everybody_inside() -> None:
         (SchedulerConfiguration(4, 64, enable_chunked_prefill=False), 100, "chunked prefill"),
         (SchedulerConfiguration(8, 4), 1, "below max_num_seqs"),
         (SchedulerConfiguration(4, 64, 0), 1, "num_gpu_blocks"),
+        (SchedulerConfiguration(4, 64, max_num_queued_reqs=-1), 1, "max_num_queued_reqs"),
     ],
 )
 def test_what_can_never_be_served_is_refused(
