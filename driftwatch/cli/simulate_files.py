@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from driftwatch.errors import UsageError
 
@@ -42,23 +45,99 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
         taken[path.resolve()] = option
 
 
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """One row a line, or Parquet; floats so that they read back as the same numbers.
+class TableWriter:
+    """A table, written part by part; the file is there once it is whole.
+
+    JSON: one row a line. Floats so that they read back as the same numbers.
+
+    Args:
+        path: the file; its suffix says the format.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: it cannot be written.
     """
-    try:
-        if path.name.endswith(".parquet"):
-            frame.write_parquet(path)
-        elif path.name.endswith(".gz"):
-            # no name and no time in the header: the same rows are the same bytes
-            with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                for part in frame.iter_slices(_ROWS):
-                    packed.write(part.write_ndjson().encode())
-        else:
-            with path.open("wb") as plain:
-                for part in frame.iter_slices(_ROWS):
-                    plain.write(part.write_ndjson().encode())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: list[Path] = []
+        self._open: list[IO[bytes]] = []  # what is written through, what it lies on
+        with self._named_errors():
+            # beside it, so that it can be renamed
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+
+    def append(self, frame: pl.DataFrame) -> None:
+        """More rows.
+
+        Raises:
+            UsageError: they cannot be written.
+        """
+        with self._named_errors():
+            if self._path.name.endswith(".parquet"):
+                if frame.height or not self._parts:
+                    self._parts.append(self._folder / f"{len(self._parts):06}.parquet")
+                    frame.write_parquet(self._parts[-1])
+                return
+            if not self._open:
+                self._parts.append(self._folder / "rows")
+                self._open = [self._parts[0].open("wb")]
+                if self._path.name.endswith(".gz"):
+                    # no name and no time in the header: the same rows are the same bytes
+                    packed = gzip.GzipFile("", "wb", 6, self._open[0], mtime=0)
+                    self._open.insert(0, cast("IO[bytes]", packed))
+            for part in frame.iter_slices(_ROWS):
+                self._open[0].write(part.write_ndjson().encode())
+
+    def close(self) -> None:
+        """The file, whole.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        with self._named_errors():
+            for stream in self._open:
+                stream.close()
+            if len(self._parts) > 1:
+                import polars as pl
+
+                whole = self._folder / "whole.parquet"
+                pl.scan_parquet(self._parts, glob=False).sink_parquet(whole)
+                self._parts = [whole]
+            if self._parts:
+                self._parts[0].replace(self._path)
+        self.discard()
+
+    def discard(self) -> None:
+        """Leave nothing behind but what was closed."""
+        for stream in self._open:
+            with contextlib.suppress(OSError):
+                stream.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(f"{self._path}: {error.strerror or error}") from error
+
+
+class InOrder:
+    """Rows that come in any order, handed on in that of their ``index`` from 0."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._held: list[pl.DataFrame] = []
+
+    def take(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """More rows; those that are due now, in order."""
+        import polars as pl
+
+        self._held.append(frame)
+        if not any((held["index"] == self._next).any() for held in self._held):
+            return frame.clear()
+        held = pl.concat(self._held).sort("index")
+        gaps = held["index"] != pl.int_range(self._next, self._next + held.height, eager=True)
+        due = held.height if not gaps.any() else int(gaps.arg_max() or 0)
+        self._next += due
+        self._held = [held.slice(due)]
+        return held.slice(0, due)

@@ -14,16 +14,10 @@ from driftwatch.cli.simulate_options import engine_from, engine_options
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from driftwatch.cli.simulate_options import EngineAsked
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.workload import Workload
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_MOST_SCRAPES = 100_000
-# of every step a row is kept, to say which limit made requests wait
-_MOST_REQUESTS_WITH_STEPS = 500_000
 
 
 @click.command("run")
@@ -141,12 +135,12 @@ def command(
     Tables are written as JSON lines or Parquet, by their suffix: .jsonl, .jsonl.gz or .parquet.
     Exit: 0 answered, 2 the requests, the settings or the usage are wrong, 4 no request finished.
     """
-    from driftwatch.cli.simulate_files import check_outputs, write_table
+    from driftwatch.cli.options import Progress
+    from driftwatch.cli.simulate_files import check_outputs
+    from driftwatch.cli.simulate_pieces import Written
     from driftwatch.cli.simulate_summary import as_json as summary_json
     from driftwatch.cli.simulate_summary import as_lines, fitted
-    from driftwatch.simulate.engine import simulate
-    from driftwatch.simulate.long_run import PIECE_REQUESTS, simulate_in_pieces
-    from driftwatch.simulate.run_summary import summarise, with_itl
+    from driftwatch.simulate.long_run import LongRun
 
     outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
     given = [path for path in (requests_file, recording, servegen_lengths) if path is not None]
@@ -175,36 +169,15 @@ def command(
     workload = _used(_stretched(workload, arrival_scale), asked.configuration)
     for note in (*asked.notes, *workload.notes):
         click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
-    kept = per_step is not None or len(workload.requests) <= _MOST_REQUESTS_WITH_STEPS
-    if concurrency is None and len(workload.requests) > PIECE_REQUESTS:
-        outcome = simulate_in_pieces(
-            workload.requests,
-            asked.configuration,
-            asked.step_time,
-            timeout_seconds=timeout_seconds,
-            per_step=kept,
-        )
-    else:
-        outcome = simulate(
-            workload.requests,
-            asked.configuration,
-            asked.step_time,
-            concurrency=concurrency,
-            timeout_seconds=timeout_seconds,
-            per_step=kept,
-        )
-    requests = with_itl(outcome.requests)
-    if per_request is not None:
-        write_table(requests, per_request)
-    if per_step is not None and outcome.steps is not None:
-        write_table(outcome.steps, per_step)
-    if scrapes is not None:
-        end = float(outcome.summary["end_seconds"])
-        found = _scraped(
-            workload, asked, requests, end, scrape_interval, concurrency, timeout_seconds
-        )
-        write_table(found, scrapes)
-    summary = summarise(requests, outcome.steps, outcome.summary, asked.configuration)
+    run = LongRun(
+        workload.requests,
+        asked.configuration,
+        asked.step_time,
+        concurrency,
+        timeout_seconds,
+        None if scrapes is None else scrape_interval,
+    )
+    summary = Written(run, outputs, Progress("simulating")).answer()
     if as_json:
         click.echo(summary_json(given[0], workload, asked, summary))
     else:
@@ -267,53 +240,3 @@ def _used(workload: Workload, configuration: SchedulerConfiguration) -> Workload
     if configuration.max_loras is None and (requests.adapter != NO_ADAPTER).any():
         unused.append("adapters bind nothing: --max-loras is not given")
     return replace(workload, notes=(*workload.notes, *unused))
-
-
-def _scraped(
-    workload: Workload,
-    asked: EngineAsked,
-    requests: pl.DataFrame,
-    end_seconds: float,
-    interval: float,
-    concurrency: int | None,
-    timeout_seconds: float | None,
-) -> pl.DataFrame:
-    """The same run once more, looked at every ``interval`` seconds until after its end."""
-    import numpy as np
-    import polars as pl
-
-    from driftwatch.simulate import vllm_buckets
-    from driftwatch.simulate.engine import Observe, simulate
-    from driftwatch.simulate.request_histograms import histogram_frame
-
-    count = int(end_seconds // interval) + 1
-    if count > _MOST_SCRAPES:
-        raise UsageError(
-            f"{count:,} scrapes over {end_seconds:,.0f} s: more than {_MOST_SCRAPES:,}",
-            help_text=f"--scrape-interval {end_seconds / _MOST_SCRAPES * 1.01:.3g} or longer",
-        )
-    times = interval * np.arange(1, count + 1, dtype=np.float64)
-    outcome = simulate(
-        workload.requests,
-        asked.configuration,
-        asked.step_time,
-        concurrency=concurrency,
-        timeout_seconds=timeout_seconds,
-        observe=Observe(
-            times, vllm_buckets.INTER_TOKEN_LATENCY_SECONDS, vllm_buckets.ITERATION_TOKENS
-        ),
-    )
-    if outcome.scrapes is None:
-        raise AssertionError("observed without a scrape")
-    histograms = histogram_frame(requests, times, max_model_len=asked.configuration.max_model_len)
-    edges = [
-        pl.lit(list(finite), dtype=pl.List(pl.Float64)).alias(f"{family}_edges")
-        for family, finite in (
-            ("itl_seconds", vllm_buckets.INTER_TOKEN_LATENCY_SECONDS),
-            ("iteration_tokens", vllm_buckets.ITERATION_TOKENS),
-        )
-    ]
-    found: pl.DataFrame = pl.concat(
-        [outcome.scrapes.with_columns(edges), histograms], how="horizontal"
-    )
-    return found

@@ -37,7 +37,6 @@ _LIMITS = {
     "kv_cache": "KV blocks",
     "other": "something else",
 }
-NO_STEPS = "the steps of so many requests are not kept; --per-step FILE keeps them"
 
 
 def as_lines(
@@ -91,8 +90,6 @@ def _throughput(summary: RunSummary) -> Iterator[str]:
 
 
 def _verdict(asked: EngineAsked, summary: RunSummary) -> str:
-    if summary.waited is None:
-        return f"what bound: unknown, {NO_STEPS}"
     binds = sorted(
         ((share, limit) for limit, share in summary.waited.items() if share > 0), reverse=True
     )
@@ -118,8 +115,6 @@ def as_json(path: Path, workload: Workload, asked: EngineAsked, summary: RunSumm
         "notes": [*asked.notes, *workload.notes],
         **summary.as_json(),
     }
-    if summary.waited is None:
-        found["waited_reason"] = NO_STEPS
     if not summary.statuses["finished"]:
         found["latency_reason"] = "no request finished"
     return orjson.dumps(_finite(found), option=orjson.OPT_INDENT_2).decode()

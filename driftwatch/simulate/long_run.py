@@ -1,59 +1,266 @@
-"""A long log through the engine a piece at a time: the same answer, in a fraction of the memory."""
+"""A run piece by piece: the same answer as at once, in memory that its length does not add to.
+
+Besides the requests themselves only some of them are in the engine, and only some steps and scrapes
+are held; whoever asks takes each piece and lets it go.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.simulate import vllm_buckets
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Engine, check_fit
+from driftwatch.simulate.engine import Edges, Engine, check_fit, only_itself_to_hit
 from driftwatch.simulate.outcome import Outcome
-from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.requests import Floats, Requests
 from driftwatch.simulate.step_time import StepTime
 
-PIECE_REQUESTS = 200_000
+PIECE_REQUESTS = 100_000
+MOST_INSIDE = 2_000_000  # requests in the engine, waiting or not yet sent: about 1 KB each
+MOST_SCRAPES = 100_000
+_WANTED_STEPS = 500_000  # of a piece: rows of 72 bytes
+_PIECE_SCRAPES = 2_000
+_GROWTH = 16  # a piece may last so many times as long as one of steps without any work
 
 
-def simulate_in_pieces(
-    requests: Requests,
-    configuration: SchedulerConfiguration,
-    step_time: StepTime,
-    *,
-    timeout_seconds: float | None = None,
-    per_step: bool = False,
-    piece_requests: int = PIECE_REQUESTS,
-) -> Outcome:
-    """As ``engine.simulate`` with an open loop, with only some of the requests in the engine.
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What happened in one stretch of time.
 
-    The engine is run up to just before each piece's first arrival, so that it never decides
-    anything without knowing of a request that is there.
-
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or requests never fit.
-        NoVerdict: requests wait that can never be admitted.
+    Attributes:
+        requests: ``Outcome.requests``: those that ended in it.
+        first_tokens: rows, ended or not, whose first token came in it; None without scrapes.
+        steps: ``Outcome.steps`` of it.
+        scrapes: ``Outcome.scrapes`` of it; None without scrapes.
     """
-    configuration.check()
-    check_fit(requests, configuration)  # before anything runs, not when their piece comes
-    engine = Engine(configuration, step_time, timeout_seconds=timeout_seconds, per_step=per_step)
-    ended: list[pl.DataFrame] = []
-    steps: list[pl.DataFrame] = []
-    summary: dict[str, float | int] = {}
-    for start in range(0, max(len(requests), 1), piece_requests):
-        end = start + piece_requests
-        engine.offer(requests.take(slice(start, end)))
-        until = math.inf
-        if end < len(requests):
-            until = float(np.nextafter(requests.arrival_seconds[end], -np.inf))
-        outcome = engine.advance(until)
-        ended.append(outcome.requests)
-        summary = outcome.summary
-        if outcome.steps is not None:
-            steps.append(outcome.steps)
-    return Outcome(
-        requests=pl.concat(ended).sort("index"),
-        steps=pl.concat(steps) if steps else None,
-        scrapes=None,
-        summary=summary,
-    )
+
+    requests: pl.DataFrame
+    first_tokens: pl.DataFrame | None
+    steps: pl.DataFrame
+    scrapes: pl.DataFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """What is run, and how it is cut.
+
+    Attributes:
+        requests: all of them.
+        configuration: of the scheduler.
+        step_time: the law.
+        concurrency: closed loop of so many clients; None = open.
+        timeout_seconds: clients give up so long after arrival.
+        scrape_interval_seconds: look at multiples of it, from the first after the first arrival
+            to the first after the end; None = never.
+        piece_requests: so many are offered to the engine at a time.
+        wanted_steps: about so many a piece.
+    """
+
+    requests: Requests
+    configuration: SchedulerConfiguration
+    step_time: StepTime
+    concurrency: int | None = None
+    timeout_seconds: float | None = None
+    scrape_interval_seconds: float | None = None
+    piece_requests: int = PIECE_REQUESTS
+    wanted_steps: int = _WANTED_STEPS
+
+    def run(
+        self, begin: Callable[[], None], take: Callable[[Piece], None]
+    ) -> dict[str, float | int]:
+        """Run it; returns ``Outcome.summary``.
+
+        Args:
+            begin: called before the first piece; called again where all has to begin anew (the
+                first try knows no block by its identity, which only a preemption asks for).
+            take: called with each piece, in the order of time.
+
+        Raises:
+            ImpossibleConfiguration: vLLM would refuse the settings, or requests never fit.
+            NoVerdict: requests wait that can never be admitted, or more than ``MOST_INSIDE`` wait.
+            UsageError: a closed loop of more requests than that; more than ``MOST_SCRAPES``.
+        """
+        requests, configuration = self.requests, self.configuration
+        configuration.check()
+        check_fit(requests, configuration)  # before anything runs, not when their piece comes
+        if self.concurrency is not None and len(requests) > MOST_INSIDE:
+            raise UsageError(
+                f"a closed loop of {len(requests):,} requests: more than {MOST_INSIDE:,} do not "
+                "fit, as none of them has its time before another ends",
+                help_text=f"--limit {MOST_INSIDE}",
+            )
+        if len(requests):
+            self._check_scrapes(float(requests.arrival_seconds[-1]))
+        only_itself = only_itself_to_hit(requests, configuration)
+        if only_itself:
+            try:
+                found = self._attempt(begin, take, identify_blocks=False)
+            except _Overloaded:
+                raise
+            except NoVerdict:
+                found = None
+            if found is not None:
+                return found
+        found = self._attempt(begin, take, identify_blocks=True)
+        if found is None:
+            raise AssertionError("only a run that does not identify blocks is given up")
+        return found
+
+    def _attempt(
+        self, begin: Callable[[], None], take: Callable[[Piece], None], *, identify_blocks: bool
+    ) -> dict[str, float | int] | None:
+        """One run; None where blocks are not identified and would have to be."""
+        begin()
+        requests = self.requests
+        engine = Engine(
+            self.configuration,
+            self.step_time,
+            timeout_seconds=self.timeout_seconds,
+            concurrency=self.concurrency,
+            observe_edges=Edges(
+                vllm_buckets.INTER_TOKEN_LATENCY_SECONDS, vllm_buckets.ITERATION_TOKENS
+            ),
+            per_step=True,
+            identify_blocks=identify_blocks,
+        )
+        count = len(requests)
+        offered = ended = 0
+        now = float(requests.arrival_seconds[0]) if count else 0.0
+        scraped = self._first_scrape(now)
+        span = self._shortest_span()
+        before = -math.inf
+        while True:
+            bound = math.inf
+            while offered < count:
+                size = count if self.concurrency is not None else self.piece_requests
+                engine.offer(requests.take(slice(offered, offered + size)))
+                offered = min(count, offered + size)
+                if offered < count:
+                    bound = float(np.nextafter(requests.arrival_seconds[offered], -np.inf))
+                if bound > now:
+                    break
+                _check_inside(offered - ended, now)
+            _check_inside(offered - ended, now)
+            while True:
+                until = min(bound, now + span)
+                times = self._scrapes_to(scraped, until)
+                outcome = engine.advance(until, times)
+                if not identify_blocks and engine.preemptions:
+                    return None
+                now, scraped = until, scraped + (0 if times is None else len(times))
+                ended += outcome.requests.height
+                span = self._next_span(span, outcome)
+                over = ended == count
+                take(self._piece(engine, outcome, before, over=over))
+                before = until
+                if over:
+                    self._look_once_more(engine, outcome, scraped, take)
+                    return outcome.summary
+                self._check_scrapes(now)
+                if until == bound:
+                    break
+
+    def _piece(self, engine: Engine, outcome: Outcome, before: float, *, over: bool) -> Piece:
+        steps, scrapes, first = outcome.steps, outcome.scrapes, None
+        if steps is None:
+            raise AssertionError("run with per_step and without steps")
+        if self.scrape_interval_seconds is None:
+            return Piece(outcome.requests, None, steps, None)
+        # its first token is seen when it comes, however much later the request ends
+        first = pl.concat([outcome.requests, engine.unfinished()]).filter(
+            pl.col("first_token_seconds") > before
+        )
+        if over and scrapes is not None:
+            last = self._scrapes_after(float(outcome.summary["end_seconds"]))
+            scrapes = scrapes.filter(pl.col("time_seconds") <= last)
+        return Piece(outcome.requests, first, steps, scrapes)
+
+    def _look_once_more(
+        self, engine: Engine, last: Outcome, scraped: int, take: Callable[[Piece], None]
+    ) -> None:
+        """The scrape after the end, where the last piece ended before it."""
+        interval = self.scrape_interval_seconds
+        if interval is None:
+            return
+        time = self._scrapes_after(float(last.summary["end_seconds"]))
+        if interval * (scraped + 1) > time:
+            return
+        times = np.array([time])
+        outcome = engine.advance(time, times)
+        if outcome.steps is None:
+            raise AssertionError("run with per_step and without steps")
+        take(Piece(outcome.requests, outcome.requests, outcome.steps, outcome.scrapes))
+
+    def _first_scrape(self, start: float) -> int:
+        """How many multiples of the interval are over at the start, which itself is not looked at.
+
+        Also of a clock that begins long before (UTC seconds).
+        """
+        interval = self.scrape_interval_seconds
+        return 0 if interval is None else int(start // interval)
+
+    def _scrapes_after(self, end: float) -> float:
+        interval = self.scrape_interval_seconds or math.inf
+        return interval * (int(end // interval) + 1)
+
+    def _scrapes_to(self, scraped: int, until: float) -> Floats | None:
+        interval = self.scrape_interval_seconds
+        if interval is None:
+            return None
+        last = int(until // interval)
+        times: Floats = interval * np.arange(scraped + 1, last + 2, dtype=np.float64)
+        return times[times <= until]
+
+    def _check_scrapes(self, end: float) -> None:
+        interval = self.scrape_interval_seconds
+        if interval is None:
+            return
+        seconds = end - float(self.requests.arrival_seconds[0])
+        if seconds / interval > MOST_SCRAPES:
+            raise UsageError(
+                f"{seconds / interval:,.0f} scrapes over {seconds:,.0f} s: more than "
+                f"{MOST_SCRAPES:,}",
+                help_text=f"--scrape-interval {seconds / MOST_SCRAPES * 1.01:.3g} or longer",
+            )
+
+    def _shortest_span(self) -> float:
+        """Seconds in which no more steps than wanted end, as far as the law says."""
+        law = self.step_time
+        least = law.c0_seconds + min(
+            0.0 if law.hinge_tokens else law.c1_seconds_per_prefill_token,
+            law.c2_seconds_per_decode_seq,
+        )
+        return self._within_scrapes(max(least * self.wanted_steps, 1e-3))
+
+    def _next_span(self, span: float, outcome: Outcome) -> float:
+        """Longer where steps are few; not so long that a burst after a quiet night is too many."""
+        rows = 0 if outcome.steps is None else outcome.steps.height
+        if rows > self.wanted_steps:
+            return span / 2
+        if rows > self.wanted_steps // 4:
+            return span
+        longest = _GROWTH * self._shortest_span() if self.step_time.c0_seconds else math.inf
+        return self._within_scrapes(min(span * 2, longest))
+
+    def _within_scrapes(self, span: float) -> float:
+        interval = self.scrape_interval_seconds
+        return span if interval is None else min(span, interval * _PIECE_SCRAPES)
+
+
+class _Overloaded(NoVerdict):
+    """More requests wait than are kept."""
+
+
+def _check_inside(inside: int, now: float) -> None:
+    if inside > MOST_INSIDE:
+        raise _Overloaded(
+            f"at {now:,.0f} s more than {MOST_INSIDE:,} requests are sent and not served: the "
+            "server falls ever further behind",
+            help_text="--limit for fewer requests, or --arrival-scale above 1 for a lower rate",
+        )

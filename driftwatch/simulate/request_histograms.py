@@ -9,8 +9,10 @@ what a preempted request waits again is in its prefill and decode time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.simulate import vllm_buckets as buckets
@@ -22,7 +24,7 @@ _LONGEST = 10_000_000  # of max_model_len, where it is not known
 def histogram_frame(
     requests: pl.DataFrame, scrape_seconds: Floats, *, max_model_len: int | None = None
 ) -> pl.DataFrame:
-    """Cumulative histograms at each scrape.
+    """Cumulative histograms at each scrape of a run that is known as a whole.
 
     Args:
         requests: ``Outcome.requests``.
@@ -30,34 +32,93 @@ def histogram_frame(
         max_model_len: bounds the edges of the token histograms; None: those up to the longest.
 
     Returns:
-        A row a scrape: ``<family>_edges`` (finite ``le``), ``<family>_buckets`` (cumulative counts
-        over the edges and +Inf), ``<family>_sum``, ``<family>_count``, under vLLM's family names,
-        and ``request_success_total`` (all for the reason ``length``: as many tokens as asked).
+        As ``Histograms.take``.
     """
-    ended = requests.filter(pl.col("status") == "finished")
-    columns: dict[str, pl.Series] = {}
-    first_token = requests.filter(pl.col("first_token_seconds").is_not_null())
-    for family, (frame, value, seen, edges) in _families(
-        ended, first_token, edges_of(max_model_len, requests)
-    ).items():
-        table = frame.select(value.alias("value"), pl.col(seen).alias("seen")).drop_nulls()
-        columns |= _booked(
-            family,
-            table["value"].to_numpy().astype(np.float64),
-            table["seen"].to_numpy().astype(np.float64),
-            edges,
-            scrape_seconds,
-        )
-    success = columns["e2e_request_latency_seconds_count"]
-    return pl.DataFrame({"request_success_total": success, **columns})
+    top = requests.select(pl.col("prompt_tokens") + pl.col("generation_tokens")).max().item()
+    histograms = Histograms(edges_of(max_model_len, int(top or 1)))
+    first_tokens = requests.filter(pl.col("first_token_seconds").is_not_null())
+    return histograms.take(requests, first_tokens, scrape_seconds)
 
 
-def edges_of(max_model_len: int | None, requests: pl.DataFrame) -> dict[str, tuple[float, ...]]:
-    """Edges of each kind of histogram."""
-    longest = max_model_len
-    if longest is None:
-        top = requests.select(pl.col("prompt_tokens") + pl.col("generation_tokens")).max().item()
-        longest = min(int(top or 1) * 2, _LONGEST)
+class Histograms:
+    """The histograms of one server, taken forward a stretch of time after the other.
+
+    Args:
+        edges: of ``edges_of``.
+    """
+
+    def __init__(self, edges: Mapping[str, tuple[float, ...]]) -> None:
+        self._edges = edges
+        self._counts: dict[str, npt.NDArray[np.int64]] = {}
+        self._sums: dict[str, float] = {}
+
+    def take(
+        self, ended: pl.DataFrame, first_tokens: pl.DataFrame, scrape_seconds: Floats
+    ) -> pl.DataFrame:
+        """What the scrapes of a stretch of time show.
+
+        Args:
+            ended: rows of ``Outcome.requests`` that ended in the stretch.
+            first_tokens: rows, ended or not, whose first token came in it.
+            scrape_seconds: sorted times in it; what is observed after the last of them is shown by
+                the next stretch.
+
+        Returns:
+            A row a scrape: ``<family>_edges`` (finite ``le``), ``<family>_buckets`` (cumulative
+            counts over the edges and +Inf), ``<family>_sum``, ``<family>_count``, under vLLM's
+            family names, and ``request_success_total`` (all for the reason ``length``: as many
+            tokens as asked).
+        """
+        finished = ended.filter(pl.col("status") == "finished")
+        columns: dict[str, pl.Series] = {}
+        for family, (frame, value, seen, edges) in _families(
+            finished, first_tokens, self._edges
+        ).items():
+            table = frame.select(value.alias("value"), pl.col(seen).alias("seen")).drop_nulls()
+            columns |= self._booked(
+                family,
+                table["value"].to_numpy().astype(np.float64),
+                table["seen"].to_numpy().astype(np.float64),
+                edges,
+                scrape_seconds,
+            )
+        success = columns["e2e_request_latency_seconds_count"]
+        return pl.DataFrame({"request_success_total": success, **columns})
+
+    def _booked(
+        self, family: str, value: Floats, seen: Floats, edges: Sequence[float], scrapes: Floats
+    ) -> dict[str, pl.Series]:
+        """One histogram at each scrape; what is observed at a scrape's own time is in it."""
+        rows, width = len(scrapes) + 1, len(edges) + 1  # the last row: after the last scrape
+        scrape = np.searchsorted(scrapes, seen, side="left")
+        cell = np.searchsorted(np.asarray(edges), value, side="left")
+        counts = np.bincount(scrape * width + cell, minlength=rows * width).reshape(rows, width)
+        total = np.bincount(scrape, weights=value, minlength=rows).astype(
+            np.float64
+        )  # of none: ints
+        counts[0] += self._counts.get(family, 0)
+        total[0] += self._sums.get(family, 0.0)
+        counts, total = counts.cumsum(axis=0), np.cumsum(total)
+        self._counts[family], self._sums[family] = counts[-1], float(total[-1])
+        cumulative = counts[:-1].cumsum(axis=1)
+        finite = np.tile(np.asarray(edges, dtype=np.float64), (len(scrapes), 1))
+        return {
+            f"{family}_edges": lists(finite),
+            f"{family}_buckets": lists(cumulative),
+            f"{family}_sum": pl.Series(total[:-1]),
+            f"{family}_count": pl.Series(cumulative[:, -1]),
+        }
+
+
+def lists(rows: npt.NDArray[Any]) -> pl.Series:
+    """A list a row."""
+    inner = pl.Float64 if rows.dtype == np.float64 else pl.Int64
+    return pl.Series(rows, dtype=pl.Array(inner, rows.shape[1])).arr.to_list()
+
+
+def edges_of(max_model_len: int | None, longest_request: int) -> dict[str, tuple[float, ...]]:
+    """Edges of each kind of histogram; without a max_model_len they reach the longest request."""
+    longest = min(longest_request * 2, _LONGEST) if max_model_len is None else max_model_len
     return {
         "tokens": buckets.request_tokens(longest),
         "latency": buckets.REQUEST_LATENCY_SECONDS,
@@ -113,25 +174,4 @@ def _families(
             "end_seconds",
             edges["preemptions"],
         ),
-    }
-
-
-def _booked(
-    family: str, value: Floats, seen: Floats, edges: Sequence[float], scrapes: Floats
-) -> dict[str, pl.Series]:
-    """One histogram at each scrape; what is observed at a scrape's own time is in it."""
-    width = len(edges) + 1
-    scrape = np.searchsorted(scrapes, seen, side="left")
-    cell = np.searchsorted(np.asarray(edges), value, side="left")
-    inside = scrape < len(scrapes)
-    where = scrape[inside] * width + cell[inside]
-    counts = np.bincount(where, minlength=len(scrapes) * width).reshape(len(scrapes), width)
-    cumulative = counts.cumsum(axis=0).cumsum(axis=1)
-    total = np.bincount(scrape[inside], weights=value[inside], minlength=len(scrapes))
-    finite = np.tile(np.asarray(edges, dtype=np.float64), (len(scrapes), 1))
-    return {
-        f"{family}_edges": pl.Series(finite).arr.to_list(),
-        f"{family}_buckets": pl.Series(cumulative.astype(np.int64)).arr.to_list(),
-        f"{family}_sum": pl.Series(np.cumsum(total)),
-        f"{family}_count": pl.Series(cumulative[:, -1].astype(np.int64)),
     }

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Floats
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
@@ -28,8 +29,7 @@ class RunSummary:
             to the last end; None where that is no time.
         batch: decode requests and tokens a step, steps, and the share of the span in steps.
         preemptions: how often a request lost its KV blocks.
-        waited: share of the time in steps in which requests waited because of each limit; None
-            where the steps were not kept.
+        waited: share of the time in steps in which requests waited because of each limit.
     """
 
     statuses: dict[str, int]
@@ -37,7 +37,7 @@ class RunSummary:
     throughput: dict[str, float | None]
     batch: dict[str, float | None]
     preemptions: int
-    waited: dict[str, float] | None
+    waited: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
         """The same, with units in the names."""
@@ -64,46 +64,78 @@ def with_itl(requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def summarise(
-    requests: pl.DataFrame,
-    steps: pl.DataFrame | None,
-    totals: dict[str, float | int],
-    configuration: SchedulerConfiguration,
-) -> RunSummary:
-    """Figures of one run.
+class RunTally:
+    """Adds up a run piece by piece; 32 bytes a request are kept, nothing else.
 
     Args:
-        requests: ``Outcome.requests`` with ``itl_seconds``.
-        steps: ``Outcome.steps``, if they were kept.
-        totals: ``Outcome.summary``.
-        configuration: what ran, to tell which limit binds.
+        count: requests of the run.
+        configuration: what runs, to tell which limit binds.
     """
-    counted = dict(requests["status"].value_counts().iter_rows())
-    statuses = {name: int(counted.get(name, 0)) for name in STATUSES}
-    first = requests["arrival_seconds"].min()
-    end = float(totals["end_seconds"])
-    span = end - first if isinstance(first, float) else 0.0
-    finished = requests.filter(pl.col("status") == "finished")
-    done = {
-        "requests_per_second": finished.height,
-        "prompt_tokens_per_second": int(finished["prompt_tokens"].sum()),
-        "generation_tokens_per_second": int(requests["generated_tokens"].sum()),
-    }
-    return RunSummary(
-        statuses=statuses,
-        latency={name: _distribution(finished[name]) for name in TIMES},
-        throughput={
-            **{name: value / span if span > 0 else None for name, value in done.items()},
-            "span_seconds": span,
-        },
-        batch=_batch(steps, totals, span),
-        preemptions=int(totals["preemptions"]),
-        waited=None if steps is None else _waited(steps, configuration),
-    )
+
+    def __init__(self, count: int, configuration: SchedulerConfiguration) -> None:
+        self._times = {name: np.full(count, np.nan) for name in TIMES}
+        self._configuration = configuration
+        self._statuses = dict.fromkeys(STATUSES, 0)
+        self._tokens = dict.fromkeys(("prompt_tokens", "generated_tokens"), 0)
+        self._first = np.inf
+        self._steps = dict.fromkeys(("decode_seqs", "prefill_tokens"), 0)
+        self._held_back: dict[str, float] = {}
+
+    def take(self, requests: pl.DataFrame, steps: pl.DataFrame) -> None:
+        """One more piece.
+
+        Args:
+            requests: rows of ``Outcome.requests`` that ended, with ``itl_seconds``.
+            steps: rows of ``Outcome.steps``.
+        """
+        for name, count in requests["status"].value_counts().iter_rows():
+            self._statuses[name] += count
+        finished = requests.filter(pl.col("status") == "finished")
+        for name, values in self._times.items():
+            values[finished["index"].to_numpy()] = finished[name].fill_null(np.nan).to_numpy()
+        self._tokens["prompt_tokens"] += int(finished["prompt_tokens"].sum())
+        self._tokens["generated_tokens"] += int(requests["generated_tokens"].sum())
+        if requests["arrival_seconds"].count():
+            self._first = min(self._first, float(requests["arrival_seconds"].min()))  # type: ignore[arg-type]
+        for name in self._steps:
+            self._steps[name] += int(steps[name].sum())
+        for limit, seconds in _held_back(steps, self._configuration).items():
+            self._held_back[limit] = self._held_back.get(limit, 0.0) + seconds
+
+    def summary(self, totals: dict[str, float | int]) -> RunSummary:
+        """Figures of the run; ``totals``: ``Outcome.summary`` of its end."""
+        span = max(0.0, float(totals["end_seconds"]) - self._first)
+        done = {
+            "requests_per_second": self._statuses["finished"],
+            "prompt_tokens_per_second": self._tokens["prompt_tokens"],
+            "generation_tokens_per_second": self._tokens["generated_tokens"],
+        }
+        steps = int(totals["steps"])
+        decode, prefill = self._steps["decode_seqs"], self._steps["prefill_tokens"]
+        passed = sum(self._held_back.values())
+        return RunSummary(
+            statuses=dict(self._statuses),
+            latency={name: _distribution(values) for name, values in self._times.items()},
+            throughput={
+                **{name: value / span if span > 0 else None for name, value in done.items()},
+                "span_seconds": span,
+            },
+            batch={
+                "steps": steps,
+                "busy_ratio": float(totals["busy_seconds"]) / span if span > 0 else None,
+                "decode_seqs_per_step": decode / steps if steps else None,
+                "tokens_per_step": (decode + prefill) / steps if steps else None,
+            },
+            preemptions=int(totals["preemptions"]),
+            waited={
+                limit: self._held_back.get(limit, 0.0) / passed if passed else 0.0
+                for limit in LIMITS
+            },
+        )
 
 
-def _distribution(values: pl.Series) -> dict[str, float] | None:
-    found = values.drop_nulls().to_numpy()
+def _distribution(values: Floats) -> dict[str, float] | None:
+    found = values[~np.isnan(values)]
     if not len(found):
         return None
     shares = np.quantile(found, list(QUANTILES.values()))
@@ -115,25 +147,8 @@ def _distribution(values: pl.Series) -> dict[str, float] | None:
     }
 
 
-def _batch(
-    steps: pl.DataFrame | None, totals: dict[str, float | int], span: float
-) -> dict[str, float | None]:
-    count = int(totals["steps"])
-    found: dict[str, float | None] = {
-        "steps": count,
-        "busy_ratio": float(totals["busy_seconds"]) / span if span > 0 else None,
-        "decode_seqs_per_step": None,
-        "tokens_per_step": None,
-    }
-    if steps is not None and count:
-        decode, prefill = int(steps["decode_seqs"].sum()), int(steps["prefill_tokens"].sum())
-        found["decode_seqs_per_step"] = decode / count
-        found["tokens_per_step"] = (decode + prefill) / count
-    return found
-
-
-def _waited(steps: pl.DataFrame, configuration: SchedulerConfiguration) -> dict[str, float]:
-    """Of the time in steps, how much passed while requests waited, by what held them back.
+def _held_back(steps: pl.DataFrame, configuration: SchedulerConfiguration) -> dict[str, float]:
+    """Seconds in steps by what held requests back meanwhile, ``none`` among it.
 
     In the scheduler's own order: the cap on running requests ends admission first, then a
     preemption, then the spent token budget; who waits in spite of a free place and budget waits
@@ -157,6 +172,4 @@ def _waited(steps: pl.DataFrame, configuration: SchedulerConfiguration) -> dict[
         .alias("held_back")
     )
     seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
-    by_limit = dict(steps.group_by(held_back).agg(seconds).iter_rows())
-    total = sum(by_limit.values())
-    return {limit: by_limit.get(limit, 0.0) / total if total else 0.0 for limit in LIMITS}
+    return dict(steps.group_by(held_back).agg(seconds).iter_rows())

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+import math
+from dataclasses import replace
 
-from driftwatch.errors import ImpossibleConfiguration
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict, UsageError
+from driftwatch.simulate import long_run, vllm_buckets
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
-from driftwatch.simulate.long_run import simulate_in_pieces
+from driftwatch.simulate.engine import Observe, simulate
+from driftwatch.simulate.long_run import LongRun, Piece
+from driftwatch.simulate.request_histograms import Histograms, edges_of, histogram_frame
 from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.run_summary import RunTally, with_itl
 from driftwatch.simulate.step_time import StepTime
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
@@ -30,26 +38,112 @@ def workload(count: int) -> Requests:
     )
 
 
-@pytest.mark.parametrize("piece", [1, 64])
+def in_pieces(run: LongRun) -> tuple[list[Piece], dict[str, float | int]]:
+    pieces: list[Piece] = []
+    return pieces, run.run(pieces.clear, pieces.append)
+
+
+def requests_of(pieces: list[Piece]) -> pl.DataFrame:
+    return pl.concat([piece.requests for piece in pieces]).sort("index")
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested is the cutting; compiled and plain are equal, says the kernel's test."""
+    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
+
+
+@pytest.mark.parametrize(("piece", "steps"), [(1, 300), (1000, 40)])
+@pytest.mark.parametrize("concurrency", [None, 20])
 @pytest.mark.parametrize("async_scheduling", [False, True])
 def test_pieces_change_nothing(
-    piece: int, async_scheduling: bool, monkeypatch: pytest.MonkeyPatch
+    piece: int, steps: int, concurrency: int | None, async_scheduling: bool
 ) -> None:
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
-    requests = workload(240)
+    requests = workload(160)
     settings = SchedulerConfiguration(12, 256, 200, async_scheduling=async_scheduling)
-    asked = {"timeout_seconds": 20.0, "per_step": True}
-    whole = simulate(requests, settings, LAW, **asked)  # type: ignore[arg-type]
-    pieces = simulate_in_pieces(requests, settings, LAW, piece_requests=piece, **asked)  # type: ignore[arg-type]
-    assert whole.requests["preemptions"].sum() > 0
-    assert pieces.requests.equals(whole.requests)
+    run = LongRun(requests, settings, LAW, concurrency, 20.0, None, piece, steps)
+    whole = simulate(
+        requests, settings, LAW, concurrency=concurrency, timeout_seconds=20.0, per_step=True
+    )
+    pieces, summary = in_pieces(run)
+    if concurrency is None:
+        assert whole.requests["preemptions"].sum() > 0
+    assert len(pieces) > 3
+    assert requests_of(pieces).equals(whole.requests)
     assert whole.steps is not None
-    assert pieces.steps is not None
-    assert pieces.steps.equals(whole.steps)
-    assert pieces.summary == whole.summary
+    assert pl.concat([piece.steps for piece in pieces]).equals(whole.steps)
+    assert summary == whole.summary
+    # and so do the figures
+    said = []
+    for parts in (pieces, [Piece(whole.requests, None, whole.steps, None)]):
+        tally = RunTally(len(requests), settings)
+        for part in parts:
+            tally.take(with_itl(part.requests), part.steps)
+        said.append(tally.summary(summary))
+    assert said[0].waited == pytest.approx(said[1].waited, rel=1e-9)
+    assert replace(said[0], waited={}) == replace(said[1], waited={})
+    assert sum(said[0].waited.values()) > 0.1
+
+
+@pytest.mark.parametrize(("piece", "steps"), [(1, 10_000), (64, 40)])
+@pytest.mark.parametrize("start", [0.0, 1_700_000_000.0])
+def test_scrapes_in_pieces_are_those_of_one_look(piece: int, steps: int, start: float) -> None:
+    requests = workload(160)
+    requests = replace(
+        requests,
+        arrival_seconds=requests.arrival_seconds + start,
+        cancel_seconds=requests.cancel_seconds + start,
+    )
+    # nothing is preempted: begun once
+    settings = SchedulerConfiguration(12, 256, 4000)
+    pieces, summary = in_pieces(
+        LongRun(
+            requests, settings, LAW, scrape_interval_seconds=2.0, piece_requests=piece,
+            wanted_steps=steps,
+        )
+    )  # fmt: skip
+    end = summary["end_seconds"]
+    times = 2.0 * np.arange(math.ceil((requests.arrival_seconds[0] + 1e-9) / 2), end // 2 + 2)
+    assert len(times) > 5
+    observe = Observe(
+        times, vllm_buckets.INTER_TOKEN_LATENCY_SECONDS, vllm_buckets.ITERATION_TOKENS
+    )
+    whole = simulate(requests, settings, LAW, observe=observe)
+    assert whole.scrapes is not None
+    scrapes = pl.concat([piece.scrapes for piece in pieces if piece.scrapes is not None])
+    assert_frame_equal(scrapes, whole.scrapes, rel_tol=1e-12)
+    histograms = Histograms(
+        edges_of(None, int((requests.prompt_tokens + requests.generation_tokens).max()))
+    )
+    booked = []
+    for one in pieces:
+        assert one.scrapes is not None
+        assert one.first_tokens is not None
+        seen = one.scrapes["time_seconds"].to_numpy()
+        booked.append(histograms.take(one.requests, one.first_tokens, seen))
+    assert_frame_equal(pl.concat(booked), histogram_frame(whole.requests, times), rel_tol=1e-9)
+    assert booked[-1]["time_to_first_token_seconds_count"][-1] > 100
+
+
+def test_a_server_that_falls_ever_further_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_run, "MOST_INSIDE", 100)
+    run = LongRun(workload(160), SchedulerConfiguration(2, 256, 200), LAW, piece_requests=20)
+    with pytest.raises(NoVerdict, match="more than 100 requests are sent and not served"):
+        in_pieces(run)
+    with pytest.raises(UsageError, match="a closed loop of 160 requests") as told:
+        in_pieces(replace(run, concurrency=5))
+    assert told.value.help_text == "--limit 100"
+
+
+def test_too_many_scrapes_are_told_with_what_would_do() -> None:
+    requests = make_requests([1e9, 1e9 + 60], [5, 5], [5, 5])
+    run = LongRun(requests, SchedulerConfiguration(8, 256), LAW, scrape_interval_seconds=1e-4)
+    with pytest.raises(UsageError, match=r"600,000 scrapes over 60 s") as told:
+        in_pieces(run)
+    assert told.value.help_text == "--scrape-interval 0.000606 or longer"
 
 
 def test_what_never_fits_is_told_before_anything_runs() -> None:
     requests = make_requests([0.0, 1.0, 2.0], [5, 5, 9000], [5, 5, 5])
     with pytest.raises(ImpossibleConfiguration):
-        simulate_in_pieces(requests, SchedulerConfiguration(8, 256, 100), LAW, piece_requests=1)
+        in_pieces(LongRun(requests, SchedulerConfiguration(8, 256, 100), LAW, piece_requests=1))
