@@ -95,13 +95,14 @@ def play_scenario(scenario: Scenario, seed: int, *, jobs: int, pause: float) -> 
     said: list[Said] = []
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
-        making, reading = Progress("making"), Progress("replaying")
+        making = Progress("making")
         generate_compact(scenario, seed, folder, jobs=jobs, progress=making)
         making.close()
         write_truth(scenario, seed, folder, ".")
         plan = plan_from(folder / CONFIGURATION)
         source = open_recording(folder)
         span = source.span()
+        reading = Progress("replaying")  # its time left is reckoned from here
         whole = (span[1] - span[0]).total_seconds()
 
         def told(now: datetime) -> None:
