@@ -31,6 +31,12 @@ ROUGH = Disturbance(
     stall_seconds=np.array([50.0, 51.0, 200.0]),
     stall_durations_seconds=np.array([2.0, 0.5, 10.0]),
 )
+SOON = replace(
+    ROUGH,
+    factor_seconds=ROUGH.factor_seconds / 10,
+    stall_seconds=ROUGH.stall_seconds / 10,
+    stall_durations_seconds=ROUGH.stall_durations_seconds / 10,
+)
 LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefill_pair=1e-9)
 
 
@@ -53,7 +59,7 @@ def test_reference_and_kernel_agree(seed: int) -> None:
 @pytest.fixture(scope="module")
 def hour(shared_data: Path) -> Requests:
     arrival, prompt, generation = conversation_hour(shared_data)
-    count = 3000
+    count = 2000
     return make_requests(
         arrival[:count],
         prompt[:count],
@@ -112,28 +118,57 @@ def test_in_pieces_as_in_one_go(hour: Requests) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("per_step", [False, True])
-@pytest.mark.parametrize("blocks", [None, 900])
+@pytest.mark.parametrize(
+    ("blocks", "caching", "per_step", "even"),
+    [
+        (None, True, True, False),
+        (900, True, True, False),
+        (900, False, False, False),
+        (900, False, True, True),
+    ],
+)
 def test_steps_that_only_decode_are_steps_like_all_others(
     hour: Requests,
     monkeypatch: pytest.MonkeyPatch,
     asynchronous: bool,
-    per_step: bool,
     blocks: int | None,
+    caching: bool,
+    per_step: bool,
+    even: bool,
 ) -> None:
-    """The loop of ``kernel_steady`` left out: the same to the byte, with all that disturbs."""
+    """The loop of ``kernel_steady`` left out: the same to the byte.
+
+    With all that disturbs, or (even) with arrivals and scrapes on the very ends of steps.
+    """
     requests = hour.take(slice(0, 250))
     law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
+    times = np.arange(0.0, 200.0, 0.7)
+    if even:
+        law = StepTime(2.0**-6, 0.0, 0.0, 0.0)
+        times = np.arange(0.0, 200.0, 2.0**-2)
+        on_ends = np.round(requests.arrival_seconds * 64) / 64
+        requests = replace(requests, arrival_seconds=on_ends)
     configuration = SchedulerConfiguration(
-        20, 256, blocks, async_scheduling=asynchronous, max_num_active_seqs=14
+        20,
+        256,
+        blocks,
+        async_scheduling=asynchronous,
+        max_num_active_seqs=14,
+        enable_prefix_caching=caching,
     )
-    observe = Observe(np.arange(0.0, 200.0, 0.7), (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0))
 
     def run() -> Outcome:
         return simulate(
-            requests, configuration, law, disturbance=ROUGH, seed=3, observe=observe,
-            per_step=per_step, timeout_seconds=30.0, compiled=False,
-        )  # fmt: skip
+            requests,
+            configuration,
+            law,
+            disturbance=None if even else SOON,
+            seed=3,
+            observe=Observe(times, (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0)),
+            per_step=per_step,
+            timeout_seconds=30.0,
+            compiled=False,
+        )
 
     with monkeypatch.context() as patched:
         patched.setattr(kernel, "decode_on", lambda *_: None)
