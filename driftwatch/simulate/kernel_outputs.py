@@ -167,9 +167,13 @@ def arrive(m: Any, f: Any, r: int) -> None:
         m[m[CANCEL_STATUS] + r] = TIMED_OUT
     f[m[CANCEL] + r] = max(f[m[CANCEL] + r], arrival)
     prompt = m[m[PROMPT] + r]
-    if m[LIVE] >= m[QUEUED_REQS] or (m[PREFILL_PROMPTS] >= m[QUEUED_TOKENS]):
-        m[REJECTED_REQS] += 1
-        m[REJECTED_TOKENS] += prompt
+    too_many = m[LIVE] >= m[QUEUED_REQS]
+    if too_many or m[PREFILL_PROMPTS] >= m[QUEUED_TOKENS]:
+        # counted under one reason, the requests' before the tokens' (async_llm.py)
+        if too_many:
+            m[REJECTED_REQS] += 1
+        else:
+            m[REJECTED_TOKENS] += 1
         end_request(m, f, r, REJECTED, arrival)
         return
     m[LIVE] += 1

@@ -212,7 +212,7 @@ def summary_of(t: Tables) -> dict[str, float | int]:
         "end_seconds": float(clocks[layout.LAST_OUTPUT]),
         "busy_seconds": float(clocks[layout.BUSY]),
         "preemptions": int(numbers[layout.PREEMPTIONS]),
-        "rejected": int(numbers[layout.REJECTED_REQS]),
+        "rejected": int(numbers[layout.REJECTED_REQS] + numbers[layout.REJECTED_TOKENS]),
         "empty_schedules": int(numbers[layout.EMPTY_SCHEDULES]),
         "prompt_tokens_computed": int(numbers[layout.PREFILL_TOTAL]),
         "generation_tokens": int(numbers[layout.GENERATION_TOKENS]),

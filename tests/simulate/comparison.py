@@ -131,9 +131,12 @@ def expected_scrape(result: Result, time: float) -> dict[str, object]:
         "generation_tokens": len(tokens),
         "running": done[-1][0]["running_after"] if done else 0,
         "waiting": done[-1][0]["waiting_after"] if done else 0,
-        "rejected_reqs": sum(
-            r.status == "rejected" and r.end is not None and r.end <= time for r in result.requests
-        ),
+        **{
+            f"rejected_{limit}": sum(
+                r.rejected_for == limit and r.arrival <= time for r in result.requests
+            )
+            for limit in ("reqs", "tokens")
+        },
     }
 
 

@@ -93,6 +93,7 @@ class Request:
     last_token: float = 0.0
     end: float | None = None
     cached: int | None = None
+    rejected_for: str = ""  # the limit that turned it away
 
     @property
     def tokens(self) -> int:
@@ -212,9 +213,11 @@ class Reference:
         there = self.in_flight()
         tokens = sum(q.prompt for q in there if q.first_token is None)
         reqs_limit, tokens_limit = self.c.max_num_queued_reqs, self.c.max_num_queued_tokens
-        if (reqs_limit is not None and len(there) >= reqs_limit) or (
-            tokens_limit is not None and tokens >= tokens_limit
-        ):
+        if reqs_limit is not None and len(there) >= reqs_limit:
+            r.rejected_for = "reqs"
+        elif tokens_limit is not None and tokens >= tokens_limit:
+            r.rejected_for = "tokens"
+        if r.rejected_for:
             self.end(r, REJECTED, r.arrival)
             return
         r.status = WAITING
