@@ -2,13 +2,14 @@
 
     python bench/simulate.py [--skip-cold]
 
-Processor seconds of this process (other jobs on the machine do not count).
+Processor time of this process (other jobs on the machine do not count), the least of some repeats.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,15 +24,38 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulate")]
 from golden_cases import conversation_hour  # noqa: E402
 from reference import run_reference  # noqa: E402
 
+from driftwatch.simulate.compiled import compiled_kernel  # noqa: E402
 from driftwatch.simulate.configuration import SchedulerConfiguration  # noqa: E402
 from driftwatch.simulate.disturbance import Disturbance  # noqa: E402
 from driftwatch.simulate.engine import Engine, Observe, simulate  # noqa: E402
+from driftwatch.simulate.kernel_tables import pack  # noqa: E402
 from driftwatch.simulate.requests import make_requests  # noqa: E402
 from driftwatch.simulate.step_time import StepTime  # noqa: E402
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
+GRID = [
+    SchedulerConfiguration(seqs, tokens, enable_prefix_caching=False, async_scheduling=False)
+    for tokens in (512, 1024, 2048, 4096, 8192, 16384)
+    for seqs in (16, 64, 256, 512, 1024)
+    if tokens >= seqs
+] + [SchedulerConfiguration(128, 2048, enable_prefix_caching=False, async_scheduling=False)]
+CASES = {
+    "one configuration": SchedulerConfiguration(
+        256, 2048, enable_prefix_caching=False, async_scheduling=False
+    ),
+    "seqs 16": SchedulerConfiguration(
+        16, 2048, enable_prefix_caching=False, async_scheduling=False
+    ),
+    "asynchronous, prefix caching": SchedulerConfiguration(256, 2048, 30001),
+    "tight blocks (preemption)": SchedulerConfiguration(
+        256, 2048, 7001, enable_prefix_caching=False
+    ),
+    "prefix caching, tight blocks": SchedulerConfiguration(64, 1024, 3001),
+    "tiny budget": SchedulerConfiguration(32, 64, enable_prefix_caching=False),
+}
 COLD = """
 from driftwatch.simulate.engine import *
+from driftwatch.simulate.kernel_tables import pack  # noqa: E402
 from driftwatch.simulate.requests import make_requests
 simulate(make_requests([0.0], [9], [9]), SchedulerConfiguration(8, 64),
          StepTime(0.01, 0.0, 0.0, 0.0), compiled=True)
@@ -47,8 +71,9 @@ def seconds_of(work, repeat: int = 1) -> float:  # type: ignore[no-untyped-def]
     return best
 
 
-def say(what: str, seconds: float, goal: str = "") -> None:
-    print(f"{what:<58} {seconds * 1e3:>10.1f} ms  {goal}", flush=True)
+def say(what: str, seconds: float, goal_ms: float | None = None, more: str = "") -> None:
+    goal = f"goal {goal_ms:>8,.0f}" if goal_ms is not None else ""
+    print(f"{what:<50} {seconds * 1e3:>10.1f} ms  {goal:<14} {more}".rstrip(), flush=True)
 
 
 def main() -> None:
@@ -58,55 +83,60 @@ def main() -> None:
     arrival, prompt, generation = conversation_hour(ROOT.parent / "shared" / "data")
     hour = make_requests(arrival, prompt, generation)
     plain = SchedulerConfiguration(256, 2048, enable_prefix_caching=False, async_scheduling=False)
+    few = hour.take(slice(0, 2000))
+    reference = seconds_of(lambda: run_reference(few, plain, LAW))
+    unit = reference / seconds_of(lambda: simulate(few, plain, LAW, compiled=False), 2)
     if not options.skip_cold:
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
+        cold_start()
+    simulate(hour, plain, LAW, compiled=True)  # compiles, or loads
+
+    def hours(name: str, repeat: int, goal: float | None = None, *, compiled: bool = True) -> None:
+        c = CASES[name]
+        seconds = seconds_of(lambda: simulate(hour, c, LAW, compiled=compiled), repeat)
+        say(f"hour, {name}" + ("" if compiled else ", plain Python"), seconds, goal)
+
+    hours("one configuration", 7, 10)
+    kernel_only(hour, plain)
+    say(
+        f"hour, {len(GRID)} configurations",
+        sum(seconds_of(lambda c=c: simulate(hour, c, LAW, compiled=True), 3) for c in GRID),
+        300,
+    )
+    for name in list(CASES)[1:]:
+        hours(name, 2)
+    hours("one configuration", 2, 1500, compiled=False)
+    hours("seqs 16", 1, 1500, compiled=False)
+    fast = seconds_of(lambda: simulate(few, plain, LAW, compiled=True), 9)
+    say("first 2,000 requests, reference of the tests", reference)
+    say("first 2,000 requests, plain Python", reference / unit, None, f"{unit:.0f} times faster")
+    say("first 2,000 requests", fast, None, f"{reference / fast:.0f} times faster")
+    fleet_day()
+
+
+def cold_start() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, goal in (("cold start: import, compile, run", 10_000), ("start, cached", None)):
+            begin, spent = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(
                 [sys.executable, "-c", COLD],
                 env={**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)},
                 check=True,
             )
-            say("cold start, wall", time.perf_counter() - start, "goal 10,000")
-    simulate(hour, plain, LAW, compiled=True)
-    one = seconds_of(lambda: simulate(hour, plain, LAW, compiled=True), 5)
-    say("hour, one configuration, compiled", one, "goal 10")
-    kernel_only(hour, plain)
-    grid = [
-        SchedulerConfiguration(s, b, enable_prefix_caching=False, async_scheduling=False)
-        for b in (512, 1024, 2048, 4096, 8192, 16384)
-        for s in (16, 64, 256, 512, 1024)
-        if b >= s
-    ]
-    total = seconds_of(lambda: [simulate(hour, c, LAW, compiled=True) for c in grid])
-    say(f"hour, {len(grid)} configurations, compiled", total, "goal 300")
-    for name, c in {
-        "tight blocks (preemption)": SchedulerConfiguration(256, 2048, 7001),
-        "asynchronous, prefix caching, tight blocks": SchedulerConfiguration(64, 1024, 3001),
-        "tiny budget": SchedulerConfiguration(32, 64, enable_prefix_caching=False),
-    }.items():
-        say(f"hour, {name}", seconds_of(lambda c=c: simulate(hour, c, LAW, compiled=True), 2))
-    say(
-        "hour, plain Python",
-        seconds_of(lambda: simulate(hour, plain, LAW, compiled=False)),
-        "goal 1500",
-    )
-    few = hour.take(slice(0, 2000))
-    slow = seconds_of(lambda: run_reference(few, plain, LAW))
-    fast = seconds_of(lambda: simulate(few, plain, LAW, compiled=True), 5)
-    say("first 2,000 requests, reference", slow)
-    say("first 2,000 requests, compiled", fast, f"{slow / fast:.0f} times faster")
-    fleet_day()
+            wall = time.perf_counter() - begin
+            now = resource.getrusage(resource.RUSAGE_CHILDREN)
+            busy = now.ru_utime + now.ru_stime - spent.ru_utime - spent.ru_stime
+            say(name, busy, goal, f"wall {wall * 1e3:,.0f} ms")
 
 
 def kernel_only(hour, c) -> None:  # type: ignore[no-untyped-def]
-    from driftwatch.simulate.compiled import compiled_kernel
-    from driftwatch.simulate.kernel_tables import pack
-
-    engine = Engine(c, LAW)
-    engine.offer(hour)
-    m, f = pack(engine._tables)
     kernel = compiled_kernel()
-    say("  of which the kernel", seconds_of(lambda: kernel(m, f, float("inf"))))
+    best = float("inf")
+    for _ in range(7):
+        engine = Engine(c, LAW)
+        engine.offer(hour)
+        m, f = pack(engine._tables)
+        best = min(best, seconds_of(lambda m=m, f=f: kernel(m, f, float("inf"))))
+    say("  of which the kernel", best)
 
 
 def fleet_day() -> None:
@@ -123,9 +153,10 @@ def fleet_day() -> None:
     seconds = seconds_of(
         lambda: simulate(
             day, c, law, disturbance=Disturbance(jitter_sigma=0.1), observe=observe, compiled=True
-        )
+        ),
+        2,
     )
-    say("a server-day: 300,000 requests, jitter, 2,879 scrapes", seconds, "goal 500")
+    say("server-day: 300,000 requests, jitter, 2,879 scrapes", seconds, 500)
 
 
 if __name__ == "__main__":
