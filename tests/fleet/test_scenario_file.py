@@ -84,6 +84,44 @@ def test_what_does_not_fit_together(tmp_path: Path, more: str, said: str) -> Non
     assert any(said in message for _, _, message in problems(tmp_path, f"{GOOD}{more}\n"))
 
 
+def test_what_does_not_fit_is_told_at_once_beside_everything_else(tmp_path: Path) -> None:
+    text = """\
+name: mine
+title: a scenario
+duration: 2h
+traffic:
+  requests_per_second: 6
+  changes:
+    - {at: 3h, rate_factor: 2.0}
+faults:
+  - {kind: wedge, at: 5h}
+  - {kind: wedge, at: 1h, replicas: [7]}
+  - {kind: scale, at: 1h, to: 3, until: 90m}
+truth:
+  baseline: {at: 30m, until: 10m}
+  effects:
+    - {what: x, kind: x, at: 1h, until: 3h, leaf: healty, pages: [BatchLimitBindin]}
+    - {what: y, kind: y, at: 1h, until: 59m, knob: max_num_seq, pages: [SlowerAtEqualLoad]}
+"""
+    outside = "is not inside of the scenario's 7200 s"
+    expected = [
+        (7, "3h", f"something at 10800 s {outside}"),
+        (9, "5h", f"something at 18000 s {outside}"),
+        (10, "[7]", "there is no replica 7: they are 0 to 2"),
+        (11, "kind", "scale takes no until"),
+        (13, "10m", "until is not after at"),
+        (15, "3h", f"something at 10800 s {outside}"),
+        (15, "healty", "there is no leaf healty: did you mean healthy?"),
+        (15, "Batch", "there is no rule BatchLimitBindin: did you mean BatchLimitBinding?"),
+        (16, "59m", "until is not after at"),
+        (16, "max_num", "there is no knob max_num_seq: did you mean max_num_seqs?"),
+    ]
+    lines = text.splitlines()
+    assert problems(tmp_path, text) == [
+        (line, lines[line - 1].index(piece) + 1, message) for line, piece, message in expected
+    ]
+
+
 def test_an_unknown_name_has_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         scenario_named("wegded")

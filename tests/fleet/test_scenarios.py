@@ -157,6 +157,40 @@ def test_a_healthy_day_swings_between_idle_and_busy() -> None:
     assert noon["preemptions"] == 0 and noon["binds"] < 0.5 and noon["ttft"] < 0.5
 
 
+def test_every_scenario_is_healthy_before_its_effect() -> None:
+    """Nobody waits, nothing is preempted, latencies are within the SLO: each pool once."""
+    seen = set()
+    for whole in shipped_scenarios():
+        plain = whole.traffic.model_copy(update={"changes": ()})
+        pool = (whole.pool.model_dump_json(), plain.model_dump_json())
+        if pool in seen:
+            continue
+        seen.add(pool)
+        assert whole.truth.baseline is not None and whole.pool.slo is not None
+        start = whole.truth.baseline.until - 600.0
+        made = whole.model_copy(
+            update={
+                "duration": 480.0,
+                "start": whole.start + timedelta(seconds=start),
+                "traffic": plain.model_copy(update={"offset": plain.offset + start}),
+                "faults": (),
+                "truth": whole.truth.model_copy(update={"baseline": None, "effects": ()}),
+            }
+        )
+        chunk = whole_run(made)
+        found = figures(made, chunk.scrapes, 3.0, 8.0)
+        assert found["preemptions"] == 0 and found["waiting"] < 1, whole.name
+        assert chunk.requests is not None
+        ended = chunk.requests.filter(pl.col("status") == "finished")
+        intervals = (pl.col("generated_tokens") - 1).clip(1)
+        late = ended.select(
+            ttft=pl.col("ttft_seconds") > whole.pool.slo.ttft_seconds,
+            tpot=(pl.col("end_seconds") - pl.col("first_token_seconds")) / intervals
+            > whole.pool.slo.tpot_seconds,
+        ).mean()
+        assert max(late.row(0)) < 0.01, whole.name
+
+
 def test_the_same_seed_gives_the_same_scrapes_another_seed_others() -> None:
     first = one_server("wedged", 1)
     one_server.cache_clear()

@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from driftwatch.durations import parse_duration
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.settings_values import Count, File, Name, Number, Part, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.testing.fleet.scenario_fit import misfits
 
 
 def _offset(value: object) -> float:
@@ -257,12 +266,13 @@ class Fault(Part):
     def _check(self) -> Self:
         _, must, may = FAULT_KINDS[self.kind]
         said = self.model_fields_set - {"kind", "at", "replicas"}
+        wrong = []
         if missing := [name for name in must if name not in said]:
-            raise ValueError(f"{self.kind} needs {', '.join(missing)}")
+            wrong.append(f"needs {', '.join(missing)}")
         if more := sorted(said - {*must, *may}):
-            raise ValueError(f"{self.kind} takes no {', '.join(more)}")
-        if self.until is not None and self.until <= self.at:
-            raise ValueError("until is not after at")
+            wrong.append(f"takes no {', '.join(more)}")
+        if wrong:
+            raise ValueError(f"{self.kind} {' and '.join(wrong)}")
         return self
 
 
@@ -335,18 +345,16 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        timed = [(one.at, one.until) for one in self.traffic.changes]
-        timed += [(one.at, one.until) for one in self.faults]
-        timed += [(one.at, one.until) for one in self.truth.effects]
-        for at, until in timed:
-            if at >= self.duration or (until or 0) > self.duration:
-                raise ValueError(
-                    f"something at {at:g} s is not inside of the scenario's {self.duration:g} s"
+        if found := list(misfits(self.model_dump())):
+            errors = [
+                InitErrorDetails(
+                    type=PydanticCustomError("misfit", "{what}", {"what": what}),
+                    loc=loc,
+                    input=None,
                 )
-        numbers = {n for one in self.faults for n in one.replicas}
-        numbers |= {n for one in self.truth.effects for n in one.replicas}
-        if wrong := sorted(n for n in numbers if not 0 <= n < self.servers):
-            raise ValueError(f"there is no replica {wrong[0]}: they are 0 to {self.servers - 1}")
+                for loc, what in found
+            ]
+            raise ValidationError.from_exception_data("Scenario", errors)
         return self
 
 

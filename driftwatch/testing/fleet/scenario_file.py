@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from driftwatch.errors import ConfigError, Problem, UsageError
-from driftwatch.settings_problems import note_errors
-from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.settings_problems import note_errors, place_of
+from driftwatch.testing.fleet.scenario import Scenario, Serving
+from driftwatch.testing.fleet.scenario_fit import Misfit, misfits, unknown_names
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
 
 SUFFIX = ".yaml"
+_KNOBS = frozenset(Serving.model_fields)
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -60,6 +64,16 @@ def scenario_named(name: str) -> Scenario:
     return shipped[name]
 
 
+def _unknown_names(said: dict[str, Any]) -> Iterator[Misfit]:
+    from driftwatch.rulebook.book import load_rulebook
+
+    if not said.get("truth"):
+        return
+    book = load_rulebook(())
+    leaves = {leaf for tree in book.trees.values() for leaf in tree.leaves}
+    yield from unknown_names(said, leaves, {rule.alert for rule in book.rules}, _KNOBS)
+
+
 def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     root = file.root
     scenario = None
@@ -68,11 +82,20 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     elif root is not None and not isinstance(root, Entries):
         file.add(root.place, "type", "a scenario is keys and values")
     elif isinstance(root, Entries):
+        said: Any = plain(root)
+        wrong: list[Misfit] = []
         try:
             context = {} if base is None else {"base": base}
-            scenario = Scenario.model_validate(plain(root), context=context)
+            scenario = Scenario.model_validate(said, context=context)
         except ValidationError as error:
             note_errors(file, root, Scenario, error, {})
+            wrong += misfits(said)  # where a value is wrong the model has not come to these
+        if base is not None:  # a test reads the names of the shipped ones
+            wrong += _unknown_names(said)
+        for location, message in wrong:
+            place = place_of(root, location)
+            if (place.line, message) not in {(p.line, p.message) for p in file.problems}:
+                file.add(place, "value", message)
     if scenario is None or file.problems:
         raise ConfigError(tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))))
     return scenario

@@ -1,0 +1,121 @@
+"""What in a scenario does not fit together: each mistake at the place of the value that is wrong.
+
+Works on a file's plain keys and values, so that what else is wrong in the file hides nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from driftwatch.durations import parse_duration
+
+Location = tuple[str | int, ...]  # keys, and numbers of items
+Misfit = tuple[Location, str]  # where, and what
+
+_SEVERITIES = ("pages", "tickets", "notices")
+
+
+def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Times outside of the scenario or in the wrong order, and replicas that are not there.
+
+    Args:
+        said: a scenario as its file has it (times as text), or as the model dumps it (seconds).
+            What is of the wrong kind is passed over: that is told elsewhere.
+    """
+    duration = _seconds(said.get("duration"))
+    servers = _servers(said)
+    truth = _mapping(said.get("truth"))
+    timed: list[tuple[Location, list[Mapping[str, Any]]]] = [
+        (("traffic", "changes"), _items(_mapping(said.get("traffic")).get("changes"))),
+        (("faults",), _items(said.get("faults"))),
+        (("truth", "effects"), _items(truth.get("effects"))),
+    ]
+    parts: list[tuple[Location, Mapping[str, Any]]] = [
+        ((*where, n), part) for where, of_it in timed for n, part in enumerate(of_it)
+    ]
+    if isinstance(truth.get("baseline"), Mapping):
+        parts.append((("truth", "baseline"), truth["baseline"]))
+    for where, part in parts:
+        at, until = _seconds(part.get("at", 0)), _seconds(part.get("until"))
+        for name, time in (("at", at), ("until", until)):
+            if time is None or duration is None:
+                continue
+            if time > duration or (name == "at" and time == duration):
+                inside = f"is not inside of the scenario's {duration:g} s"
+                yield (*where, name), f"something at {time:g} s {inside}"
+        if at is not None and until is not None and until <= at:
+            yield (*where, "until"), "until is not after at"
+        replicas = part.get("replicas")
+        if servers is None or not isinstance(replicas, list | tuple):
+            continue
+        for number in replicas:
+            if isinstance(number, int) and not 0 <= number < servers:
+                wrong = f"there is no replica {number}: they are 0 to {servers - 1}"
+                yield (*where, "replicas"), wrong
+
+
+def unknown_names(
+    said: Mapping[str, Any],
+    leaves: Collection[str],
+    rules: Collection[str],
+    knobs: Collection[str],
+) -> Iterator[Misfit]:
+    """Leaves, rules and settings of the truth that there are not.
+
+    A rule may be one of a later release: one that is like no rule of this one is passed over.
+
+    Args:
+        said: a scenario as its file has it.
+        leaves: of the diagnosis.
+        rules: alert names.
+        knobs: settings that advice can be about.
+    """
+    for number, effect in enumerate(_items(_mapping(said.get("truth")).get("effects"))):
+        where: Location = ("truth", "effects", number)
+        for name, known in (("leaf", leaves), ("knob", knobs)):
+            value = effect.get(name)
+            if isinstance(value, str) and value not in known:
+                close = difflib.get_close_matches(value, known, n=1)
+                hint = (
+                    f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+                )
+                yield (*where, name), f"there is no {name} {value:.60}: {hint}"
+        for severity in _SEVERITIES:
+            listed = effect.get(severity)
+            for place, value in enumerate(listed if isinstance(listed, list | tuple) else ()):
+                if isinstance(value, str) and value not in rules:
+                    close = difflib.get_close_matches(value, rules, n=1, cutoff=0.8)
+                    if close:
+                        wrong = f"there is no rule {value:.60}: did you mean {close[0]}?"
+                        yield (*where, severity, place), wrong
+
+
+def _servers(said: Mapping[str, Any]) -> int | None:
+    """How many there ever are; None where that cannot be told."""
+    counts = [_mapping(said.get("pool")).get("replicas", 2)]
+    counts += [fault.get("to", 1) for fault in _items(said.get("faults"))]
+    known = [count for count in counts if isinstance(count, int)]
+    unknown = [count for count in counts if count is not None and not isinstance(count, int)]
+    return None if unknown or not known else max(known)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: object) -> list[Mapping[str, Any]]:
+    """The items of a list, mappings as they are, anything else as an empty one."""
+    return [_mapping(one) for one in value] if isinstance(value, list | tuple) else []
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError:
+            return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
