@@ -3,7 +3,7 @@
 One source: the functions of ``kernel*.py`` and ``prefix_cache.py``. Numba is imported only when a
 replay runs. The machine code is cached in a directory named by the sources themselves, so that a
 new release never runs an old kernel: NUMBA_CACHE_DIR, else XDG_CACHE_HOME/driftwatch (else
-~/.cache/driftwatch), else a private temporary directory where those cannot be written.
+~/.cache/driftwatch), else a private temporary directory where those cannot be written (else none).
 DRIFTWATCH_COMPILE=0 in the environment forbids compiling.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -80,17 +81,27 @@ def preferred_directory() -> Path:
     return base / "driftwatch" / f"kernel-{sources_digest()}"
 
 
-def cache_directory() -> Path:
-    """Where machine code is kept; a directory that can be written, or one that is filled."""
+def cache_directory() -> Path | None:
+    """Where machine code is kept, a directory that can be written; None where there is none.
+
+    What lies in one that can only be read (of a container) is copied out of it.
+    """
+    filled = None
     try:
         made = preferred_directory()
+        filled = made if made.is_dir() else None
         made.mkdir(parents=True, exist_ok=True)
-        if any(made.rglob("*.nbc")):
-            return made
         with tempfile.TemporaryFile(dir=made):
             return made
     except (OSError, RuntimeError):
-        return Path(tempfile.mkdtemp(prefix="driftwatch-kernel-"))
+        pass
+    try:
+        own = Path(tempfile.mkdtemp(prefix="driftwatch-kernel-"))
+        if filled is not None:
+            shutil.copytree(filled, own, dirs_exist_ok=True)
+    except OSError:
+        return None
+    return own
 
 
 def is_cached() -> bool:
@@ -111,8 +122,9 @@ def compiled_kernel() -> Advance | None:
     except ImportError:
         return None
     folder = cache_directory()
-    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-    advance = compile_advance(numba, fresh=not any(folder.rglob("*.nbc")))
+    if folder is not None:
+        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    advance = compile_advance(numba, folder)
     whole, real = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_double)
 
     def run(m: Any, f: Any, until: float) -> None:
@@ -121,8 +133,8 @@ def compiled_kernel() -> Advance | None:
     return run
 
 
-def compile_advance(numba: Any, *, fresh: bool) -> Any:
-    """``advance`` as machine code that takes two pointers and a number.
+def compile_advance(numba: Any, folder: Path | None) -> Any:
+    """``advance`` as machine code that takes two pointers and a number; cached in ``folder``.
 
     Pointers, not arrays: an array costs Numba seven arguments, counts of references and a check of
     the sign of every index, in each of the functions: twice the time to compile and to run.
@@ -169,10 +181,10 @@ def compile_advance(numba: Any, *, fresh: bool) -> Any:
                 names[callee].compile(signatures[callee])
                 names[callee].disable_compile()
 
-    if fresh:
+    if folder is None or not any(folder.rglob("*.nbc")):
         compile_callees("advance")
     # One entry in the cache, of the function that holds all others.
-    top = numba.cfunc(signatures["advance"], cache=True, error_model="numpy")
+    top = numba.cfunc(signatures["advance"], cache=folder is not None, error_model="numpy")
     return top(own["advance"]).ctypes
 
 
