@@ -80,7 +80,8 @@ class Engine:
         disturbance: what differs from the law; None = nothing.
         seed: of the jitter.
         concurrency: closed loop: so many requests arrive at their own times, every other one when
-            one ends. None = all arrive at their own times.
+            one ends, as patient as its cancel_seconds were after its arrival_seconds. None = all
+            arrive at their own times.
         timeout_seconds: the client gives up so long after its arrival.
         observe_edges: bucket edges of the scrapes.
         per_step: keep a row per step.

@@ -77,7 +77,8 @@ def offer_tables(
     if first_index == 0 or concurrency is None:
         t.head[layout.NEXT_RELEASED] = t.head[layout.RELEASED] = before + own
         t.head[layout.CONCURRENCY] = before + own
-    # Until one ends, nobody knows when these arrive.
+    # Until one ends, nobody knows when these arrive; until then CANCEL holds their patience.
+    floats[layout.CANCEL - layout.FIRST_FLOAT][own:] -= requests.arrival_seconds[own:]
     floats[layout.ARRIVAL - layout.FIRST_FLOAT][own:] = layout.NEVER
 
     total = before + count

@@ -148,13 +148,15 @@ def next_cancel(m: Any, f: Any) -> float:
 
 
 def end_request(m: Any, f: Any, r: int, status: int, time: float) -> None:
-    """A request is over; a closed loop sends the next one at once."""
+    """A request is over; a closed loop sends the next one at once, as patient as it was."""
     m[m[STATUS] + r] = status
     m[m[KIND] + r] = NO_KIND
     f[m[END] + r] = time
     m[ENDED] += 1
-    if m[RELEASED] < m[REQUESTS]:
-        f[m[ARRIVAL] + m[RELEASED]] = time
+    following = m[RELEASED]
+    if following < m[REQUESTS]:
+        f[m[CANCEL] + following] += time
+        f[m[ARRIVAL] + following] = time
         m[RELEASED] += 1
 
 

@@ -184,6 +184,7 @@ class Reference:
         request.end = now
         if self.unsent:
             following = self.unsent.pop(0)
+            following.cancel = (following.cancel - following.arrival) + now
             following.arrival = now
             self.due.append(following)
             self.due.sort(key=lambda r: r.arrival)
