@@ -84,10 +84,6 @@ def command(
 
         list_scenarios()
     elif scenario is None:
-        if seed is not None or jobs is not None:
-            raise UsageError(
-                "--seed and --jobs need --scenario", help_text="driftwatch demo --list"
-            )
         _play_recorded(fast)
     else:
         _run_scenario(scenario, fast, seed, folder, form, live, speed, length, jobs)
@@ -108,19 +104,23 @@ def _check(
     Raises:
         UsageError: with every one of them.
     """
-    wrong = []
+    wrong: list[tuple[str, str]] = []
     if scenario is None and given:
-        wrong.append("--seed, --jobs, --write and --live need --scenario")
+        wrong.append(
+            ("--seed, --jobs, --write and --live need --scenario", "driftwatch demo --list")
+        )
     if listed and scenario is not None:
-        wrong.append("give --list or --scenario, not both")
+        wrong.append(("give --list or --scenario, not both", "--list shows the names"))
     if folder is not None and live:
-        wrong.append("give --write or --live, not both")
+        wrong.append(("give --write or --live, not both", "--write makes files, --live serves"))
     if form is not None and folder is None:
-        wrong.append("--format needs --write")
+        wrong.append(("--format needs --write", f"--write DIR --format {form}"))
     if not live and (speed is not None or length is not None):
-        wrong.append("--speed and --for need --live")
+        wrong.append(("--speed and --for need --live", "add --live"))
     if wrong:
-        raise UsageError("; ".join(wrong), help_text="driftwatch demo --list")
+        raise UsageError(
+            "; ".join(what for what, _ in wrong), help_text="; ".join(help for _, help in wrong)
+        )
 
 
 def _run_scenario(
@@ -151,7 +151,7 @@ def _run_scenario(
         serve_scenario(found, seed, speed=speed or 10.0, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-        play_scenario(found, seed, jobs=jobs, pause=pause)
+        play_scenario(found, name, seed, jobs=jobs, pause=pause)
 
 
 def _play_recorded(fast: bool) -> None:

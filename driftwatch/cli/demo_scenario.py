@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 import textwrap
@@ -35,7 +36,10 @@ def list_scenarios() -> None:
         if not sys.stdout.isatty():
             click.echo("\t".join((scenario.name, title, due)))
             continue
-        click.echo(_plain(f"{scenario.name:18} {title}"))
+        first, *rest = textwrap.wrap(title, 80 - 19)
+        click.echo(_plain(f"{scenario.name:18} {first}"))
+        for line in rest:
+            click.echo(_plain(f"{'':19}{line}"))
         for line in textwrap.wrap(f"expected: {due}", 80 - 21):
             click.echo(_plain(f"{'':21}{line}"))
 
@@ -47,7 +51,8 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
         UsageError: the folder is there and not empty, or cannot be made.
     """
     from driftwatch.testing.fleet.generate import generate, generate_compact
-    from driftwatch.testing.fleet.truth import CONFIGURATION, write_truth
+    from driftwatch.testing.fleet.naming import JOB
+    from driftwatch.testing.fleet.truth import CONFIGURATION, PROMETHEUS, write_truth
     from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
     from driftwatch.testing.fleet.write_recording import write_recording
 
@@ -68,20 +73,37 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
             recording = write(scenario, chunks, folder).name
     finally:
         progress.close()
-    write_truth(scenario, seed, folder, recording)
+    write_truth(scenario, seed, folder, None if form == "openmetrics" else recording)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
-    if form == "openmetrics":
-        click.echo(f"next: promtool tsdb create-blocks-from openmetrics {folder / recording} DATA")
-        return
-    words = f"-c {folder / CONFIGURATION}"
+    words = f"-c {_word(folder / CONFIGURATION)}"
     if (baseline := _baseline(scenario)) is not None:
         words += f" --baseline {_iso(baseline.start)}..{_iso(baseline.end)}"
-    click.echo(f"next: driftwatch replay {folder} {words}")
+    if form != "openmetrics":
+        click.echo(f"next: driftwatch replay {_word(folder)} {words}")
+        return
+    data = _word(folder / "data")
+    click.echo(
+        f"next: promtool tsdb create-blocks-from openmetrics {_word(folder / recording)} {data}\n"
+        # the scenario's days may be long past: the usual 15 days would drop them
+        f"      prometheus --config.file /dev/null --storage.tsdb.path {data} "
+        "--storage.tsdb.retention.time 10y\n"
+        f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} "
+        f"--step {scenario.scrape.interval:g} --from {_iso(scenario.start)} "
+        f"--to {_iso(scenario.start + timedelta(seconds=scenario.duration))} {words}"
+    )
 
 
-def play_scenario(scenario: Scenario, seed: int, *, jobs: int, pause: float) -> None:
-    """Make it, run driftwatch over it, print what was injected beside what was said."""
+def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause: float) -> None:
+    """Make it, run driftwatch over it, print what was injected beside what was said.
+
+    Args:
+        scenario: what to play.
+        given: how the user named it.
+        seed: all randomness comes from it.
+        jobs: processes that make it.
+        pause: seconds after each page.
+    """
     from driftwatch.cli.options import plan_from
     from driftwatch.collect.recordings import open_recording
     from driftwatch.notify.stdout import StdoutSender
@@ -101,6 +123,7 @@ def play_scenario(scenario: Scenario, seed: int, *, jobs: int, pause: float) -> 
         write_truth(scenario, seed, folder, ".")
         plan = plan_from(folder / CONFIGURATION)
         source = open_recording(folder)
+        source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
         span = source.span()
         reading = Progress("replaying")  # its time left is reckoned from here
         whole = (span[1] - span[0]).total_seconds()
@@ -125,7 +148,7 @@ def play_scenario(scenario: Scenario, seed: int, *, jobs: int, pause: float) -> 
     click.echo("-" * 80)
     for line in _verdict(scenario, said, {rule.alert for rule in plan.enabled}):
         click.echo(_plain(line))
-    again = f"driftwatch demo --scenario {scenario.name} --seed {seed} --write DIR"
+    again = f"driftwatch demo --scenario {_word(given)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
 
 
@@ -201,6 +224,11 @@ def _baseline(scenario: Scenario) -> Window | None:
         return None
     start = scenario.start
     return Window(start + timedelta(seconds=said.at), start + timedelta(seconds=said.until))
+
+
+def _word(text: object) -> str:
+    """As a shell takes it."""
+    return shlex.quote(str(text))
 
 
 def _iso(time: datetime) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import requests
 
 from driftwatch.cli.main import main
+from driftwatch.settings import load_settings
 from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
 Run = Callable[..., tuple[int, str, str]]
@@ -64,6 +66,32 @@ def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:
     assert expected["wedged"] == "page EngineStuck; leaf engine_stuck; no setting helps"
 
 
+def test_the_list_fits_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, _ = run("demo", "--list")
+    assert "new-client-10" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_openmetrics_comes_with_the_way_to_a_prometheus(run: Run) -> None:
+    Path("my files").mkdir()
+    Path("my files/short.yaml").write_text(SHORT)
+    given = ("--scenario", "my files/short.yaml", "--write", "to prometheus")
+    code, out, _ = run("demo", *given, "--format", "openmetrics")
+    assert code == 0
+    steps = [shlex.split(line.removeprefix("next:")) for line in out.splitlines()[1:]]
+    assert [step[0] for step in steps] == ["promtool", "prometheus", "driftwatch"]
+    assert steps[0][-2:] == ["to prometheus/fleet.om", "to prometheus/data"]
+    assert steps[2][-4:-2] == ["-c", "to prometheus/driftwatch.yaml"]
+    ((source,), url) = (
+        json.loads(Path("to prometheus/driftwatch.yaml").read_text())["sources"],
+        steps[2][steps[2].index("--prometheus") + 1],
+    )
+    assert source == {"prometheus": url, "match": {"job": "vllm"}, "step": "15000ms"}
+    load_settings(Path("to prometheus/driftwatch.yaml"))
+    code, _, err = run("replay", "to prometheus/fleet.om")
+    assert code == 2 and "OpenMetrics" in err
+
+
 def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> None:
     code, out, _ = run("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1")
     assert code == 0
@@ -82,6 +110,15 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
     assert "FIRING tiny-1:8000: no token for" in shown
     assert "FOUND    page EngineStuck after" in shown
     assert "FOUND    leaf engine_stuck" in shown and "EXTRA" not in shown
+    assert "next:    driftwatch demo --scenario short.yaml --seed 1 --write DIR" in shown
+
+
+def test_the_same_seed_gives_the_same_text(run: Run) -> None:
+    gone = SHORT.replace("wedge, at: 9m", "gone, at: 6m").replace("16m", "26m")
+    Path("gone.yaml").write_text(gone.replace("name: short", "name: half-seen"))
+    shown = [run("demo", "--scenario", "gone.yaml", "--fast", "--jobs", "1") for _ in range(2)]
+    assert shown[0] == shown[1]
+    assert "recording half-seen" in shown[0][1]  # not the temporary folder
 
 
 @pytest.mark.parametrize(
@@ -90,7 +127,7 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
         (["--write", "x"], "--write and --live need --scenario"),
         (["--seed", "3"], "--seed, --jobs"),
         (["--scenario", "wedged", "--list"], "not both"),
-        (["--scenario", "wedged", "--format", "compact"], "--format needs --write"),
+        (["--scenario", "wedged", "--format", "compact"], "--write DIR --format compact"),
         (["--scenario", "wedged", "--speed", "3"], "--speed and --for need --live"),
         (["--scenario", "wedged", "--write", "x", "--live"], "--write or --live"),
         (["--scenario", "no-such"], "there is no scenario 'no-such'"),

@@ -113,3 +113,14 @@ def test_columns_of_an_older_release_are_unknown_of_a_later_one_refused(
     whole.with_columns(later=pl.lit(1)).write_parquet(tmp_path / "all.scrapes.parquet")
     with pytest.raises(RecordingError, match="another version of driftwatch: later"):
         source.collect(*source.span())
+
+
+@pytest.mark.parametrize("first", ['up{instance="a:1"} 1 1.5', "# TYPE up gauge", "up 1 1.5"])
+def test_openmetrics_is_no_recording_and_the_help_says_what_to_do(
+    tmp_path: Path, first: str
+) -> None:
+    (tmp_path / "fleet.om").write_text(f"{first}\n# EOF\n")
+    with pytest.raises(RecordingError) as caught:
+        open_recording(tmp_path / "fleet.om")
+    assert "the text of metrics" in str(caught.value)
+    assert "promtool tsdb create-blocks-from openmetrics" in (caught.value.help_text or "")

@@ -56,6 +56,17 @@ def test_found_on_every_server_with_leaf_and_advice() -> None:
     assert rest == []
 
 
+def test_what_fires_anew_in_one_episode_is_told_beside_it() -> None:
+    made = scenario(pages=["BatchLimitBinding"])
+    five = [said(made, 70 + k, server=k % 2 if k < 4 else 0) for k in range(5)]
+    found, rest = words(made, *five)
+    assert found == [
+        ("FOUND", "page BatchLimitBinding after 10 min, 2 of 2 servers"),
+        ("AGAIN", "page BatchLimitBinding: 5 times, resolved in between; chat-8b-0:8000 3 times"),
+    ]
+    assert rest == []
+
+
 def test_partly_other_and_missed() -> None:
     made = scenario(
         pages=["BatchLimitBinding", "SlowerAtEqualLoad"],

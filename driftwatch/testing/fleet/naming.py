@@ -9,6 +9,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.simulate.hardware import model
 from driftwatch.testing.fleet.scenario import Scenario
 
+JOB, DCGM_JOB = "vllm", "dcgm"  # of the servers and of their GPUs' exporters, to a Prometheus
 _PORT, _EXPORTER_PORT = 8000, 9400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -39,7 +40,8 @@ class Line:
     """One expectation and what came of it.
 
     Attributes:
-        word: ``FOUND``, ``PARTLY``, ``MISSED``, ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``.
+        word: ``FOUND``, ``PARTLY``, ``MISSED``, ``AGAIN`` (more than once for the same server),
+            ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``.
         text: what of.
     """
 
@@ -117,6 +119,7 @@ def _effect(
         for name in names:
             fired = [one for one in own if (one.alert, one.severity) == (name, severity)]
             lines.append(_rule(f"{severity} {name}", fired, start, servers, name in rules))
+            lines += _again(f"{severity} {name}", fired)
     speaking = [
         one for one in own if one.alert in {n for e in _expected(effect).values() for n in e}
     ]
@@ -140,6 +143,17 @@ def _rule(what: str, fired: Sequence[Said], start: datetime, servers: int, known
     share = "the pool" if None in who else f"{len(who)} of {servers} servers"
     minutes = delay.total_seconds() / 60.0
     return Line("FOUND" if whole else "PARTLY", f"{what} after {minutes:.3g} min, {share}")
+
+
+def _again(what: str, fired: Sequence[Said]) -> list[Line]:
+    """An incident that resolved and fired anew inside of one episode: told more often than due."""
+    times = Counter(one.instance for one in fired)
+    if len(fired) == len(times):
+        return []
+    ((most, count),) = times.most_common(1)
+    who = "the pool" if most is None else most
+    text = f"{what}: {len(fired)} times, resolved in between; {who} {count} times"
+    return [Line("AGAIN", text)]
 
 
 def _same(what: str, expected: str, said: Iterable[str]) -> Line:

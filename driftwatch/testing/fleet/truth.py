@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 
-from driftwatch.testing.fleet.naming import host_of, instance_of, seconds_of, uuids_of
+from driftwatch.testing.fleet.naming import JOB, host_of, instance_of, seconds_of, uuids_of
 from driftwatch.testing.fleet.scenario import Effect, Scenario
 from driftwatch.testing.fleet.timeline import servers_of
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
+PROMETHEUS = "http://127.0.0.1:9090"  # where a Prometheus listens that is told nothing else
 
 
 def truth_of(scenario: Scenario, seed: int) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def window_of(scenario: Scenario, effect: Effect) -> tuple[datetime, datetime]:
     return start + timedelta(seconds=effect.at), start + timedelta(seconds=until)
 
 
-def configuration_of_pool(scenario: Scenario, recording: str) -> dict[str, Any]:
+def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str, Any]:
     """What ``driftwatch.yaml`` says of the pool: what an operator would have written."""
     pool = scenario.pool
     said = pool.serving
@@ -79,17 +80,22 @@ def configuration_of_pool(scenario: Scenario, recording: str) -> dict[str, Any]:
         ]
     if pool.slo is not None:
         found["slo"] = pool.slo.model_dump(exclude_none=True)
-    return {"sources": [{"recording": recording}], "pools": [found]}
+    source: dict[str, Any] = {"recording": recording}
+    if recording is None:
+        interval = f"{round(scenario.scrape.interval * 1000)}ms"
+        source = {"prometheus": PROMETHEUS, "match": {"job": JOB}, "step": interval}
+    return {"sources": [source], "pools": [found]}
 
 
-def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str) -> None:
+def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | None) -> None:
     """``truth.json`` and ``driftwatch.yaml`` into the folder.
 
     Args:
         scenario: what was made.
         seed: with which seed.
         folder: it must exist.
-        recording: path of the recording as the configuration names it, from the folder.
+        recording: path of the recording as the configuration names it, from the folder; None
+            where a Prometheus will have it.
     """
     (folder / TRUTH).write_bytes(
         orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"

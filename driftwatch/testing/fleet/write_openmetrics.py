@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from driftwatch.testing.fleet.metric_history import Answer
-from driftwatch.testing.fleet.naming import exporter_of, instance_of
+from driftwatch.testing.fleet.naming import DCGM_JOB, JOB, exporter_of, instance_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import Chunk
 
 FILE = "fleet.om"
-JOB, DCGM_JOB = "vllm", "dcgm"
 
 
 def write_openmetrics(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -> Path:
