@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -49,14 +50,10 @@ def compiling_allowed() -> bool:
 
 
 def why_plain() -> str | None:
-    """Why a long replay will run as plain Python, many times slower; None where it will not."""
-    if not compiling_allowed():
-        return f"DRIFTWATCH_COMPILE={os.environ['DRIFTWATCH_COMPILE']} forbids compiling"
-    try:
-        import numba  # noqa: F401
-    except ImportError as error:
-        return f"Numba cannot be imported ({error})"
-    return None
+    """Why a long replay runs as plain Python though it may be compiled; None where it does not."""
+    if not compiling_allowed() or find_spec("numba"):
+        return None
+    return "Numba is not installed"
 
 
 @cache
@@ -82,7 +79,7 @@ def preferred_directory() -> Path:
 
 
 def cache_directory() -> Path | None:
-    """Where machine code is kept, a directory that can be written; None where there is none.
+    """Where machine code is kept: a directory that can be written, where there is one; or None.
 
     What lies in one that can only be read (of a container) is copied out of it.
     """
@@ -100,7 +97,7 @@ def cache_directory() -> Path | None:
         if filled is not None:
             shutil.copytree(filled, own, dirs_exist_ok=True)
     except OSError:
-        return None
+        return filled
     return own
 
 
@@ -124,7 +121,10 @@ def compiled_kernel() -> Advance | None:
     folder = cache_directory()
     if folder is not None:
         numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-    advance = compile_advance(numba, folder)
+    try:
+        advance = compile_advance(numba, folder)
+    except OSError:  # what lies there is of another processor, and nothing can be written
+        advance = compile_advance(numba, None)
     whole, real = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_double)
 
     def run(m: Any, f: Any, until: float) -> None:
