@@ -20,6 +20,7 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from driftwatch.service.explain import Window
     from driftwatch.testing.fleet.scenario import Effect, Scenario
+    from driftwatch.testing.fleet.told import Line
 
 FORMATS = ("recording", "compact", "openmetrics")
 NOBODY = "nobody is told"
@@ -160,15 +161,20 @@ def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterat
     for effect, lines in zip(scenario.truth.effects, effects, strict=True):
         yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
         for line in lines:
-            yield f"  {line.word:8} {line.text}"
+            yield from _said(line)
         if not lines:
             yield "  nobody need be told of it"
     if rest and scenario.truth.effects:
         yield "besides"
     for line in rest:
-        yield f"  {line.word:8} {line.text}"
+        yield from _said(line)
     if not rest and not scenario.truth.effects:
         yield "  nothing was said"
+
+
+def _said(line: Line) -> Iterator[str]:
+    text = f"  {line.word:8} {line.text}"
+    yield from textwrap.wrap(text, 80, subsequent_indent=" " * 11, break_long_words=False)
 
 
 def _print_story(scenario: Scenario, seed: int) -> None:
