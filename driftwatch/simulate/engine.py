@@ -45,7 +45,9 @@ from driftwatch.simulate.step_time import StepTime
 
 inf = float("inf")
 Floats = npt.NDArray[np.float64]
-WORTH_COMPILING = 50_000  # requests
+WORTH_COMPILING = 10_000  # requests of one call, or
+WORTH_COMPILING_IN_ALL = 50_000  # of all calls of this process
+run_plain = [0]  # requests run plain so far; changes how fast the next ones run and nothing else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,8 +202,11 @@ class Engine:
         compiled = self._compiled
         if compiled is None:
             # Compiling takes some seconds, once a machine; a small workload is over before.
-            worth_it = t.integers.shape[1] >= WORTH_COMPILING
+            count = t.integers.shape[1]
+            worth_it = count >= WORTH_COMPILING or run_plain[0] + count >= WORTH_COMPILING_IN_ALL
             compiled = compiling_allowed() and (worth_it or is_cached())
+            if not compiled:
+                run_plain[0] += count
         kernel = (compiled_kernel() if compiled else None) or plain_kernel
         m, f = pack(t)
         kernel(m, f, until)
