@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.finite import COUNT, RATE, SECONDS, SEED, TOKENS, Finite
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from driftwatch.simulate.hardware import Hardware
     from driftwatch.simulate.requests import Requests
 
-_POSITIVE = click.IntRange(min=1)
-_ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 _DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 _DRAWN = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
@@ -33,7 +32,7 @@ _EXIT_PROBLEM = 1
 @click.option(
     "--tensor-parallel-size",
     "--tensor-parallel",
-    type=_POSITIVE,
+    type=COUNT,
     default=1,
     show_default=True,
     help="GPUs that share each layer.",
@@ -65,34 +64,34 @@ _EXIT_PROBLEM = 1
 )
 @click.option(
     "--gpu-memory-utilization",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Finite(0, 1, min_open=True),
     default=0.92,
     show_default=True,
     help="Share of the GPU's memory that vLLM takes.",
 )
-@click.option("--max-num-seqs", type=_POSITIVE, help="Default: vLLM's on this GPU.")
-@click.option("--max-num-batched-tokens", type=_POSITIVE, help="Default: vLLM's on this GPU.")
-@click.option("--max-model-len", type=_POSITIVE, help="Default: the model's.")
+@click.option("--max-num-seqs", type=COUNT, help="Default: vLLM's on this GPU.")
+@click.option("--max-num-batched-tokens", type=COUNT, help="Default: vLLM's on this GPU.")
+@click.option("--max-model-len", type=COUNT, help="Default: the model's.")
 @click.option(
-    "--block-size", type=_POSITIVE, default=16, show_default=True, help="Tokens of a KV block."
+    "--block-size", type=COUNT, default=16, show_default=True, help="Tokens of a KV block."
 )
 @click.option(
     "--prompt-tokens",
-    type=click.FloatRange(min=1),
+    type=TOKENS,
     default=512.0,
     show_default=True,
     help="Mean prompt.",
 )
 @click.option(
     "--generation-tokens",
-    type=click.FloatRange(min=1),
+    type=TOKENS,
     default=256.0,
     show_default=True,
     help="Mean generation.",
 )
 @click.option(
     "--length-cv",
-    type=click.FloatRange(min=0, max=20),
+    type=Finite(min=0, max=20),
     default=0.5,
     show_default=True,
     help="Spread of both, log-normal: sd / mean; 0 = all alike.",
@@ -111,17 +110,17 @@ _EXIT_PROBLEM = 1
 @click.option(
     "--objective",
     type=click.Choice(["throughput", "latency"]),
-    help="Replay both presets and today's settings on the mix.",
+    help="Replay both presets and the settings as given on the mix, and say which serves it.",
 )
-@click.option("--rate", type=_ABOVE_ZERO, help="Requests a second: replay the queue, beside M/M/1.")
-@click.option("--ttft-seconds", type=_ABOVE_ZERO, help="Target of the time to first token.")
-@click.option("--tpot-seconds", type=_ABOVE_ZERO, help="Target of the time per output token.")
+@click.option("--rate", type=RATE, help="Requests a second: replay the queue, beside M/M/1.")
+@click.option("--ttft-seconds", type=SECONDS, help="Target of the time to first token.")
+@click.option("--tpot-seconds", type=SECONDS, help="Target of the time per output token.")
 @click.option(
     "--table",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Measured CSV batch,seconds[,tokens]: which batch meets --tpot-seconds.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws lengths and times.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws lengths and times.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context
 def command(
@@ -162,10 +161,10 @@ def command(
     if as_json:
         _print_json({**document, "notes": notes})
     else:
-        from driftwatch.cli.plan_text import print_plan
+        from driftwatch.cli.plan_text import print_note, print_plan
 
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            print_note(note)
         print_plan(document)
     return _EXIT_PROBLEM if is_problem(document) else 0
 
@@ -209,7 +208,8 @@ def _asked(
     if max_num_batched_tokens < max_num_seqs:
         raise UsageError(
             f"max_num_batched_tokens {max_num_batched_tokens} is below max_num_seqs "
-            f"{max_num_seqs}: vLLM refuses to start so"
+            f"{max_num_seqs}: vLLM refuses to start so",
+            help_text="lower --max-num-seqs, or raise --max-num-batched-tokens",
         )
     requests, dropped = _requests(file, prompt_tokens, generation_tokens, length_cv, length, seed)
     asked = Asked(
@@ -275,7 +275,9 @@ def _refuse_beside_table(context: click.Context) -> None:
         names = ", ".join(
             "--requests" if name == "file" else f"--{name.replace('_', '-')}" for name in wrong
         )
-        raise UsageError(f"{names}: not with --table, which is measured")
+        raise UsageError(
+            f"{names}: not with --table, which is measured", help_text=f"leave out {names}"
+        )
 
 
 def _from_table(path: Path, target: float | None, as_json: bool) -> int:

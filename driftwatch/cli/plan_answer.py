@@ -71,11 +71,13 @@ def answer(asked: Asked) -> dict[str, Any]:
     document |= {
         "fits": asdict(fits),
         "max_model_len_fits": starts,
-        "step_time": describe(asked.law_of(seqs)),
+        "step_time": describe(asked.step_time),
         "step_time_source": "roofline" if asked.law is None else "given",
         "batches": _batches(asked, memory, fits),
         "tpot": _tpot(asked, memory, fits),
+        "objective": asked.objective,
         "presets": None,
+        "best_preset": None,
         "queue": None,
     }
     if asked.objective is not None or asked.rate_per_second is not None:
@@ -148,8 +150,9 @@ def _phases(asked: Asked, mix: Mix) -> dict[str, Any]:
 
 def _batches(asked: Asked, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any]]:
     rows = []
+    law, mix = asked.step_time, asked.mix
     for batch in planning.shown_batches(fits.running, asked.max_num_seqs):
-        speed = planning.batch_speed(batch, asked.law_of, asked.mix, asked.model, memory, fits)
+        speed = planning.batch_speed(batch, law, mix, asked.model, memory, fits)
         rows.append(
             {
                 **asdict(speed),
@@ -165,10 +168,10 @@ def _tpot(asked: Asked, memory: MemoryPlan, fits: Fits) -> dict[str, Any] | None
     target = asked.tpot_seconds
     if target is None:
         return None
+    law, mix = asked.step_time, asked.mix
 
     def itl(batch: int) -> float:
-        speed = planning.batch_speed(batch, asked.law_of, asked.mix, asked.model, memory, fits)
-        return speed.itl_seconds
+        return planning.batch_speed(batch, law, mix, asked.model, memory, fits).itl_seconds
 
     most = min(fits.running, asked.max_num_seqs)
     found = planning.largest_batch(lambda batch: itl(batch) <= target, most)
@@ -202,8 +205,14 @@ def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...
     found = list(taken)
     if asked.law is None:
         found.append(
-            "step time: the roofline of the datasheet, a prior; on two recorded GPUs its "
+            f"step time: the roofline of the datasheet at {asked.max_num_seqs:,} decoding requests "
+            "(max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "
             "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
+        )
+    if (asked.requests.shared_prefix_tokens > 0).any() or (asked.requests.cached_tokens > 0).any():
+        found.append(
+            "the file's common prefixes are found again in what is replayed (capacity, presets, "
+            "queue); the batch table and the KV ceilings compute and hold every prompt whole"
         )
     if asked.model.sliding is not None and (asked.objective or asked.rate_per_second):
         found.append(

@@ -70,8 +70,12 @@ class Asked:
             kv_cache_dtype=self.kv_cache_dtype,
         )
 
-    def law_of(self, batch: int) -> StepTime:
-        """The step time where so many decode together."""
+    @property
+    def step_time(self) -> StepTime:
+        """One law for all that is said: the given one, or the roofline at max_num_seqs.
+
+        The same that ``simulate run``, ``compare`` and ``sweep`` take for these flags.
+        """
         if self.law is not None:
             return self.law
         return roofline(
@@ -80,7 +84,7 @@ class Asked:
             dtype_bytes=self.dtype_bytes,
             tensor_parallel=self.tensor_parallel,
             kv_cache_dtype=self.kv_cache_dtype,
-            decode_batch=batch,
+            decode_batch=self.max_num_seqs,
         )
 
     @property

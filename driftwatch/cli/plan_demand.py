@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from driftwatch.cli.plan_asked import Asked
 from driftwatch.errors import ImpossibleConfiguration, UsageError
-from driftwatch.simulate import planning_replay
+from driftwatch.simulate import planning, planning_replay
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.kv_cache import capture_sizes, largest_capture_size
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
+NEAR = 0.05  # closer than this, two settings are the same
 _SHARE_OF_CAPACITY = 0.7  # the demand of a comparison where none is given
 
 
@@ -36,7 +36,7 @@ def under_demand(asked: Asked) -> dict[str, Any]:
     """Presets and queue: both need the demand, and the capacity of the server as it is."""
     seqs, budget = asked.max_num_seqs, asked.max_num_batched_tokens
     now = _configuration(asked, seqs, budget)
-    law = _law(asked, now)
+    law = asked.step_time
     capacity = planning_replay.capacity_per_second(asked.requests, now, law)
     rate = asked.rate_per_second
     requests = asked.requests
@@ -67,20 +67,12 @@ def under_demand(asked: Asked) -> dict[str, Any]:
     at_rate = planning_replay.replay(requests, now, law, **targets)
     if asked.objective is not None:
         found["presets"] = _presets(
-            asked, requests, _row("as given", now, at_rate, capacity), targets
+            asked, requests, _row("as given", now, at_rate, capacity, rate), targets
         )
+        found["best_preset"] = _best(asked.objective, found["presets"])
     if asked.rate_per_second is not None:
         found["queue"] = _queue(asked, rate, capacity, at_rate, law)
     return found
-
-
-def _law(asked: Asked, configuration: SchedulerConfiguration) -> StepTime:
-    """A law for the batch that this configuration can run, padded as CUDA graphs are."""
-    most = configuration.max_num_seqs
-    largest = largest_capture_size(asked.gpu)
-    sizes = capture_sizes(most, configuration.max_num_batched_tokens, largest=largest)
-    law = asked.law_of(most)
-    return law if asked.law is not None else replace(law, capture_sizes=sizes)
 
 
 def _presets(
@@ -89,17 +81,18 @@ def _presets(
     today: dict[str, Any],
     targets: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    rows = [today]
+    """Each preset on the law of the settings as given: what differs is the scheduling alone."""
+    rows, law = [today], asked.step_time
+    rate = today["demand_requests_per_second"]
     for name, (seqs, budget) in planning_replay.PRESETS.items():
         try:
             configuration = _configuration(asked, seqs, budget)
-            law = _law(asked, configuration)
             replayed = planning_replay.replay(requests, configuration, law, **targets)
             capacity = planning_replay.capacity_per_second(asked.requests, configuration, law)
         except ImpossibleConfiguration as error:
             rows.append({"name": name, "reason": error.message})
             continue
-        rows.append(_row(name, configuration, replayed, capacity))
+        rows.append(_row(name, configuration, replayed, capacity, rate))
     return rows
 
 
@@ -108,6 +101,7 @@ def _row(
     configuration: SchedulerConfiguration,
     replayed: planning_replay.Replayed,
     capacity: float | None,
+    rate: float,
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -115,8 +109,56 @@ def _row(
         "max_num_batched_tokens": configuration.max_num_batched_tokens,
         "num_gpu_blocks": configuration.num_gpu_blocks,
         "capacity_requests_per_second": capacity,
-        **asdict(replayed),
+        "demand_requests_per_second": rate,
+        **_latencies(replayed, overloaded=capacity is not None and rate >= capacity),
     }
+
+
+def _latencies(replayed: planning_replay.Replayed, *, overloaded: bool) -> dict[str, Any]:
+    """What was replayed; above the capacity its waits only say how long the replay was."""
+    found = asdict(replayed)
+    reason = in_target = None
+    if overloaded:
+        reason = "overloaded: the queue grows as long as requests come"
+        for name in found:
+            if name.startswith(("queue_", "ttft_", "e2e_")) or name == "in_target_ratio":
+                found[name] = None
+    elif replayed.ttft_seconds_p95 is None or replayed.tpot_seconds_p95 is None:
+        reason = "too few requests finished"
+    if found["in_target_ratio"] is None:
+        in_target = reason if overloaded else "no --ttft-seconds and no --tpot-seconds is given"
+        if not overloaded and replayed.finished == 0:
+            in_target = "no request finished"
+    return {
+        **found,
+        "overloaded": overloaded,
+        "latency_reason": reason,
+        "in_target_reason": in_target,
+    }
+
+
+def _best(objective: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which settings serve the objective best, by what, and why where none does.
+
+    throughput: the largest capacity. latency: of those that are not overloaded, the largest share
+    in target, then the shortest mean time to the last token. Closer than 5 % counts as equal.
+    """
+    by = "capacity_requests_per_second" if objective == "throughput" else "e2e_seconds_mean"
+    able = [row for row in rows if row.get(by) is not None]
+    if not able:
+        few = "too few requests to measure a capacity"
+        reason = few if objective == "throughput" else "all are overloaded at this demand"
+        return {"names": [], "by": by, "reason": reason}
+    if objective == "throughput":
+        most = max(row[by] for row in able)
+        return {"names": [r["name"] for r in able if r[by] >= most * (1 - NEAR)], "by": by}
+    shares = [row["in_target_ratio"] or 0.0 for row in able]
+    if min(shares) < max(shares) * (1 - NEAR):
+        by = "in_target_ratio"
+        able = [r for r, s in zip(able, shares, strict=True) if s >= max(shares) * (1 - NEAR)]
+        return {"names": [row["name"] for row in able], "by": by}
+    least = min(row[by] for row in able)
+    return {"names": [r["name"] for r in able if r[by] <= least * (1 + NEAR)], "by": by}
 
 
 def _queue(
@@ -128,12 +170,12 @@ def _queue(
 ) -> dict[str, Any]:
     """ρ, the M/M/1 bound, the replayed wait, and what the target leaves for waiting."""
     mix = asked.mix
-    # one prompt in an empty server, in as many steps as the budget makes of it
-    steps = int(np.ceil(mix.prompt_mean / asked.max_num_batched_tokens))
-    service = steps * law.c0_seconds + law.c1_seconds_per_prefill_token * mix.prompt_mean
+    prompt = max(1, round(mix.prompt_mean))
+    service = planning.prompt_alone_seconds(prompt, asked.max_num_batched_tokens, law)
     alone = service + (mix.generation_mean - 1) * law.seconds(0, 1, round(mix.context_mean))
     single = None if capacity is None else planning_replay.single_queue(rate, 1 / capacity)
     budget = None if asked.ttft_seconds is None else asked.ttft_seconds - service
+    found = _latencies(at_rate, overloaded=capacity is not None and rate >= capacity)
     reason = None
     if single is None:
         reason = "too few requests to measure a capacity"
@@ -148,11 +190,13 @@ def _queue(
         "one_at_a_time_utilisation_ratio": rate * alone,
         "request_alone_seconds": alone,
         "ttft_alone_seconds": service,
-        "replayed_queue_seconds_mean": at_rate.queue_seconds_mean,
-        "replayed_ttft_seconds_mean": at_rate.ttft_seconds_mean,
-        "replayed_ttft_seconds_p95": at_rate.ttft_seconds_p95,
-        "replayed_tpot_seconds_p95": at_rate.tpot_seconds_p95,
+        "replayed_queue_seconds_mean": found["queue_seconds_mean"],
+        "replayed_ttft_seconds_mean": found["ttft_seconds_mean"],
+        "replayed_ttft_seconds_p95": found["ttft_seconds_p95"],
+        "replayed_tpot_seconds_p95": found["tpot_seconds_p95"],
         "replayed_requests": at_rate.requests,
-        "in_target_ratio": at_rate.in_target_ratio,
+        "replayed_reason": found["latency_reason"],
+        "in_target_ratio": found["in_target_ratio"],
+        "in_target_reason": found["in_target_reason"],
         "wait_budget_seconds": budget,
     }

@@ -13,6 +13,11 @@ from driftwatch.notify.numbers import count, figure, whole_percent
 
 _GIB = 2**30
 _WIDTH = 80
+_BY = {
+    "capacity_requests_per_second": "largest capacity",
+    "in_target_ratio": "largest share in target",
+    "e2e_seconds_mean": "shortest mean time to the last token of those that keep up",
+}
 _LIMITS = {"kv_cache": "the KV cache", "max_num_seqs": "max_num_seqs", "tpot": "the target"}
 
 
@@ -41,6 +46,17 @@ def print_plan(document: dict[str, Any]) -> None:
         _queue(document["queue"], document["demand"])
 
 
+def print_note(note: str) -> None:
+    """An assumption on stderr: in 80 columns on a terminal, one line in a pipe."""
+    said = f"note: {note}"
+    for line in textwrap.wrap(said, _WIDTH, subsequent_indent="  ") if _to_person() else [said]:
+        click.echo(line, err=True)
+
+
+def _to_person() -> bool:
+    return sys.stderr.isatty()
+
+
 def print_table(document: dict[str, Any]) -> None:
     """What a measured table says."""
     line, target = document["line"], document["target_seconds"]
@@ -63,11 +79,13 @@ def print_table(document: dict[str, Any]) -> None:
     )
     measured, fitted = document["largest_batch_measured"], document["largest_batch_fitted"]
     if measured is None:
+        smallest = min(row["batch"] for row in document["rows"])
+        slowest = max(r["seconds_per_token"] for r in document["rows"] if r["batch"] == smallest)
         fastest = min(row["seconds_per_token"] for row in document["rows"])
-        _say(
-            f"NO BATCH of this table meets {figure(1000 * target)} ms a token: the fastest row "
-            f"takes {figure(1000 * fastest)} ms"
-        )
+        why = f"the fastest row takes {figure(1000 * fastest)} ms"
+        if fastest <= target:  # a row met it, but not the smallest batch in all of its rows
+            why = f"its smallest batch, {smallest}, takes up to {figure(1000 * slowest)} ms"
+        _say(f"NO BATCH of this table meets {figure(1000 * target)} ms a token: {why}")
         return
     more = f"; the line up to {fitted}" if fitted is not None else ""
     last = line["largest_batch"]
@@ -214,11 +232,14 @@ def _tpot(tpot: dict[str, Any]) -> None:
 
 def _presets(document: dict[str, Any]) -> None:
     demand = document["demand"]
+    aimed = any(row.get("in_target_ratio") is not None for row in document["presets"])
     rows = []
     for row in document["presets"]:
         if "reason" in row:
-            rows.append(["preset", row["name"], *[""] * 7, row["reason"]])
+            rows.append(["preset", row["name"], *[""] * (8 if aimed else 7), row["reason"]])
             continue
+        late = "behind" if row["overloaded"] else _maybe(row["ttft_seconds_p95"])
+        share = row["in_target_ratio"]
         rows.append(
             [
                 "preset",
@@ -227,19 +248,32 @@ def _presets(document: dict[str, Any]) -> None:
                 f"{row['max_num_batched_tokens']:,}",
                 _maybe(row["capacity_requests_per_second"]),
                 _maybe(row["generation_tokens_per_second"]),
-                _maybe(row["ttft_seconds_p95"]),
+                late,
                 _maybe(row["tpot_seconds_p95"], 1000),
                 f"{row['num_gpu_blocks']:,}",
-                "" if row["in_target_ratio"] is None else whole_percent(row["in_target_ratio"]),
+                *([("" if share is None else whole_percent(share))] if aimed else []),
             ]
         )
-    header = ["", "seqs", "tokens", "req/s", "tokens/s", "TTFT s", "TPOT ms", "blocks", "in target"]
-    _rows(header, rows)
+    header = ["preset", "seqs", "tokens", "req/s", "tokens/s", "TTFT s", "TPOT ms", "blocks"]
+    reasons = any("reason" in row for row in document["presets"])
+    header += [*(["in target"] if aimed else []), *(["not possible"] if reasons else [])]
+    _rows(header, [row + [""] * (len(header) + 1 - len(row)) for row in rows])
     assumed = {"assumed": ", 70 % of the capacity as given", "file": ", as in the file"}
     _say(
         f"replayed at {figure(demand['requests_per_second'])} req/s"
-        f"{assumed.get(demand['source'], '')}; req/s: capacity, saturated; TTFT and TPOT: p95"
+        f"{assumed.get(demand['source'], '')}, all with the step time of the settings as given; "
+        "req/s: capacity, saturated; TTFT and TPOT: p95"
     )
+    if any(row.get("overloaded") for row in document["presets"]):
+        _say("behind: the demand is above the capacity, waits grow as long as requests come")
+    if not aimed:
+        _say("share in target: give --ttft-seconds or --tpot-seconds")
+    best, objective = document["best_preset"], document["objective"]
+    if not best["names"]:
+        _say(f"for {objective}: none ({best['reason']})")
+    else:
+        same = ", within 5 % of each other" if len(best["names"]) > 1 else ""
+        _say(f"for {objective}: {' and '.join(best['names'])} ({_BY[best['by']]}{same})")
 
 
 def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
@@ -266,7 +300,7 @@ def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
         f"({_time(queue['request_alone_seconds'])} each) ρ would be {figure(served)}"
     )
     if queue["replayed_queue_seconds_mean"] is None:
-        _say("replayed: no request finished")
+        _say(f"replayed wait: none to tell ({queue['replayed_reason'] or 'no request finished'})")
     else:
         _say(
             f"replayed, {queue['replayed_requests']:,} requests: wait "
@@ -315,11 +349,12 @@ def _say(text: str) -> None:
 
 
 def _rows(header: list[str], rows: list[list[str]]) -> None:
-    """A table; piped, each row begins with the name of its table."""
+    """A table; piped, each row begins with the name of its table, the row of headers too."""
     if sys.stdout.isatty():
         click.echo()
         for line in render(header, [row[1:] for row in rows], width=_WIDTH):
             click.echo(encodable(line))
     else:
-        for row in rows:
+        kind = [rows[0][0]] if rows else []
+        for row in [kind + header, *rows]:
             click.echo(encodable("\t".join(row)))

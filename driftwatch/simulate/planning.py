@@ -44,6 +44,12 @@ class Mix:
         return float(self.generation_tokens.mean())
 
     @property
+    def pairs_mean(self) -> float:
+        """Pairs of prefill attention a prompt: E[P(P + 1)/2]."""
+        prompt = self.prompt_tokens.astype(np.float64)
+        return float((prompt * (prompt + 1) / 2).mean())
+
+    @property
     def longest(self) -> int:
         """Prompt and generation of the longest request."""
         return int((self.prompt_tokens + self.generation_tokens).max())
@@ -127,31 +133,32 @@ class BatchSpeed:
 
 
 def batch_speed(
-    batch: int,
-    law_of: Callable[[int], StepTime],
-    mix: Mix,
-    model: Model,
-    plan: MemoryPlan,
-    fits: Fits,
+    batch: int, law: StepTime, mix: Mix, model: Model, plan: MemoryPlan, fits: Fits
 ) -> BatchSpeed:
     """Throughput and latency of a steady batch.
 
-    Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many prompts
-    of E[P] tokens are computed.
+    Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many whole
+    prompts are computed: of their tokens a hinge hides some (`hidden_tokens`), and a quadratic term
+    costs E[P(P + 1)/2] pairs a prompt.
 
     Args:
         batch: requests that run together.
-        law_of: batch → its step-time law.
+        law: step time.
         mix: lengths.
         model: shapes.
         plan: memory.
         fits: what it holds.
     """
-    law = law_of(batch)
     context = held_tokens(model, mix.context_mean)
     alone = law.seconds(0, batch, round(batch * context))
-    prompts = batch * mix.prompt_mean / mix.generation_mean
-    step = alone + law.c1_seconds_per_prefill_token * prompts
+    starts = batch / mix.generation_mean  # prompts a step
+    # with a prompt in the step, CUDA graphs pad nothing: the difference is below a size's width
+    tokens = starts * mix.prompt_mean - hidden_tokens(mix.prompt_tokens, starts, law.hinge_tokens)
+    step = (
+        alone
+        + law.c1_seconds_per_prefill_token * tokens
+        + law.c4_seconds_per_prefill_pair * starts * mix.pairs_mean
+    )
     return BatchSpeed(
         batch,
         batch / step,
@@ -160,6 +167,31 @@ def batch_speed(
         batch * fits.resident_tokens * plan.kv_per_token,
         batch <= fits.running,
     )
+
+
+def hidden_tokens(prompt_tokens: Integers, prompts_a_step: float, hinge_tokens: int) -> float:
+    """Prompt tokens a step that cost nothing, where prompts come independently of each other.
+
+    Their number in a step is Poisson; n prompts of P tokens hide min(n·P, hinge).
+    """
+    if hinge_tokens == 0:
+        return 0.0
+    lengths, counts = np.unique(np.minimum(prompt_tokens, hinge_tokens), return_counts=True)
+    shares = counts / counts.sum()
+    most = math.ceil(prompts_a_step + 10 * math.sqrt(prompts_a_step) + 10)
+    chance, left, found = math.exp(-prompts_a_step), 1.0, 0.0
+    for n in range(most):
+        found += chance * float((shares * np.minimum(n * lengths, hinge_tokens)).sum())
+        left -= chance
+        chance *= prompts_a_step / (n + 1)
+    return found + max(0.0, left) * hinge_tokens
+
+
+def prompt_alone_seconds(prompt_tokens: int, budget_tokens: int, law: StepTime) -> float:
+    """One prompt in an empty server, in as many steps as the token budget makes of it."""
+    whole, rest = divmod(prompt_tokens, budget_tokens)
+    found = whole * law.seconds(budget_tokens, 0, 0) + (law.seconds(rest, 0, 0) if rest else 0.0)
+    return found + law.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
 
 
 def largest_batch(meets: Callable[[int], bool], most: int) -> int:

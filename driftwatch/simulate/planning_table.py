@@ -18,6 +18,8 @@ from driftwatch.errors import NoVerdict, WorkloadError
 
 Floats = npt.NDArray[np.float64]
 
+_COLUMNS = ("batch", "seconds", "tokens")
+_MOST = 1e9  # seconds, tokens or requests
 _MOST_ROWS = 10_000
 _MOST_PROBLEMS = 20
 _FEWEST_BATCHES = 3  # two points lie on every line
@@ -72,12 +74,11 @@ def read_table(path: Path) -> LatencyTable:
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True)
-            columns = [name.strip() for name in reader.fieldnames or ()]
+            columns = [name.strip().casefold() for name in reader.fieldnames or ()]
             reader.fieldnames = columns
-            missing = [name for name in ("batch", "seconds") if name not in columns]
-            if missing:
+            if wrong := _header_problems(columns):
                 raise WorkloadError(
-                    (f"{path}:1: no column {' and '.join(missing)}",),
+                    tuple(f"{path}:1: {problem}" for problem in wrong),
                     help_text="the first line names the columns: batch,seconds[,tokens]",
                 )
             for row in reader:
@@ -97,11 +98,22 @@ def read_table(path: Path) -> LatencyTable:
     return LatencyTable(found[:, 0], found[:, 1])
 
 
+def _header_problems(columns: list[str]) -> list[str]:
+    """Missing, unknown and repeated columns: one that is not read must not look as if it were."""
+    found = []
+    if missing := [name for name in _COLUMNS[:2] if name not in columns]:
+        found.append(f"no column {' and '.join(missing)}")
+    if not missing and (unknown := [name for name in columns if name not in _COLUMNS]):
+        found.append(f"unknown column {', '.join(unknown)}")
+    found += [f"column {n} is there twice" for n in _COLUMNS if columns.count(n) > 1]
+    return found
+
+
 def _add(
     row: dict[str, str], where: str, rows: list[tuple[float, float]], problems: list[str]
 ) -> None:
     values: dict[str, float] = {"tokens": 1.0}
-    for name in ("batch", "seconds", "tokens"):
+    for name in _COLUMNS:
         text = row.get(name)
         if name == "tokens" and name not in row:
             continue
@@ -114,6 +126,12 @@ def _add(
             problems.append(
                 f"{where}: {name} {text} must be {'above 0' if name == 'seconds' else 'at least 1'}"
             )
+            return
+        if value > _MOST or (name == "seconds" and value < 1 / _MOST):
+            problems.append(f"{where}: {name} {text} is beyond what a measurement can be")
+            return
+        if name != "seconds" and value != int(value):
+            problems.append(f"{where}: {name} {text} must be a whole number")
             return
         values[name] = value
     rows.append((values["batch"], values["seconds"] / values["tokens"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.laws import parse_step_time, roofline
 
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
@@ -84,6 +87,38 @@ def test_a_time_per_token_names_its_batch_and_what_limits_it(run: Run) -> None:
     assert "NO BATCH meets 1.00 ms a token: a single request takes 6" in out
 
 
+def test_one_law_for_every_figure_and_every_command(run: Run) -> None:
+    """What the batch table says of one request is what the queue says of one alone."""
+    law = parse_step_time(document(run, *H100, *SHORT)["step_time"])
+    same = roofline(gpu("H100"), model("llama-3.1-8b"), decode_batch=64)
+    assert law.seconds(0, 64, 9000) == pytest.approx(same.seconds(0, 64, 9000), rel=1e-4)
+    found = document(run, *H100, *SHORT, "--length-cv", "0", "--rate", "1")
+    alone = found["batches"][0]
+    asked = found["queue"]["request_alone_seconds"] - found["queue"]["ttft_alone_seconds"]
+    assert asked == pytest.approx(39 * alone["decode_only_seconds"], rel=1e-3)
+
+
+def test_a_hinge_and_quadratic_attention_reach_the_closed_forms(run: Run) -> None:
+    # 300 tokens under a hinge of 512 cost nothing but the step
+    mix = ("--prompt-tokens", "300", "--generation-tokens", "40", "--length-cv", "0", "--rate", "1")
+    bare = (*H100, *mix, "--ttft-seconds", "0.015", "--step-time")
+    hinged = document(run, *bare, "0.01,4e-5,0,0,512")["queue"]
+    assert hinged["ttft_alone_seconds"] == pytest.approx(0.01)
+    assert document(run, *bare, "0.01,4e-5,0,0", code=1)["queue"]["wait_budget_seconds"] < 0
+    squared = document(run, *bare, "0.01,4e-5,0,0,512,1e-8")["queue"]
+    assert squared["ttft_alone_seconds"] == pytest.approx(0.01 + 1e-8 * 300 * 301 / 2)
+
+
+def test_common_prefixes_are_told(run: Run, tmp_path: Path) -> None:
+    rows = "".join(f"{i},300,40,1,256\n" for i in range(100))
+    (tmp_path / "r.csv").write_text(
+        f"arrival_seconds,prompt_tokens,generation_tokens,prefix_group,shared_prefix_tokens\n{rows}"
+    )
+    found = document(run, *H100, "--requests", "r.csv")
+    assert any("common prefixes" in note for note in found["notes"])
+    assert not any("common prefixes" in note for note in document(run, *H100)["notes"])
+
+
 def test_a_measured_law_replaces_the_roofline(run: Run) -> None:
     found = document(run, *H100, "--step-time", "0.02,0,0,0", "--length-cv", "0")
     assert found["step_time_source"] == "given"
@@ -127,6 +162,7 @@ def test_on_a_terminal_nothing_is_wider_than_80_columns(run: Run) -> None:
     _, piped, _ = run(*H100)
     kinds = {line.split("\t")[0] for line in piped.splitlines()}
     assert kinds == {"plan", "memory", "said", "together", "phase", "batch"}
+    assert "batch\tbatch\ttokens/s\teach\tITL ms" in piped  # the columns say what they are
 
 
 def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
@@ -151,11 +187,34 @@ def test_presets_cost_what_they_gain(run: Run) -> None:
     assert wide["capacity_requests_per_second"] > 2 * fast["capacity_requests_per_second"]
     assert wide["tpot_seconds_p95"] > fast["tpot_seconds_p95"]
     assert wide["num_gpu_blocks"] < fast["num_gpu_blocks"]
-    # the demand is 70 % of what the settings as given can do: far above what 16 at once can
-    assert fast["in_target_ratio"] < 0.5 < wide["in_target_ratio"]
+    # the demand is 70 % of what the settings as given can do: far above what 16 at once can, so
+    # that its waits say only how long the replay was
+    assert fast["overloaded"]
+    assert fast["ttft_seconds_p95"] is fast["in_target_ratio"] is None
+    assert "overloaded" in fast["in_target_reason"]
+    assert wide["in_target_ratio"] > 0.5
+    assert wide["in_target_reason"] is None
+    assert found["best_preset"] == {
+        "names": ["throughput"],
+        "by": "capacity_requests_per_second",
+    }
+    # each on the law of the settings as given: what differs is the scheduling alone
+    fixed = document(
+        run, *H100, *SHORT, "--objective", "throughput", "--ttft-seconds", "1",
+        "--step-time", found["step_time"],
+    )  # fmt: skip
+    for row, again in zip(found["presets"], fixed["presets"], strict=True):
+        assert row["tpot_seconds_p95"] == pytest.approx(again["tpot_seconds_p95"], rel=0.01)
     code, out, _ = run(*H100, *SHORT, "--objective", "latency", terminal=True)
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
+    assert "in target" not in out.replace("share in target: give", "")
+    assert re.search(r"\nlatency .* behind ", out)
+    idle = document(run, *H100, *SHORT, "--objective", "latency", "--rate", "1")
+    assert idle["best_preset"]["by"] == "e2e_seconds_mean"
+    able = {row["name"]: row["e2e_seconds_mean"] for row in idle["presets"]}
+    assert all(able[name] <= 1.05 * min(able.values()) for name in idle["best_preset"]["names"])
+    assert idle["presets"][0]["in_target_reason"].startswith("no --ttft-seconds")
 
 
 def test_the_queue_at_a_rate(run: Run) -> None:
@@ -173,8 +232,9 @@ def test_the_queue_at_a_rate(run: Run) -> None:
     assert full["mm1_wait_seconds"] == pytest.approx(19 / capacity, rel=1e-2)
     assert full["replayed_queue_seconds_mean"] > half["replayed_queue_seconds_mean"]
     assert over["mm1_wait_seconds"] is None
-    assert over["replayed_queue_seconds_mean"] > full["replayed_queue_seconds_mean"]
-    assert over["in_target_ratio"] < half["in_target_ratio"] == 1.0
+    assert over["replayed_queue_seconds_mean"] is over["in_target_ratio"] is None
+    assert over["replayed_reason"].startswith("overloaded")
+    assert half["in_target_ratio"] == 1.0
     # a batch server serves many at once: one at a time it could not serve half its capacity
     assert half["one_at_a_time_utilisation_ratio"] > 1
     assert half["wait_budget_seconds"] == pytest.approx(0.5 - half["ttft_alone_seconds"])
@@ -201,6 +261,12 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
     found = document(run, "plan", "--table", "t.csv", "--tpot-seconds", "0.00555")
     assert found["largest_batch_measured"] == 32
     assert 32 < found["largest_batch_fitted"] < 128
+    (tmp_path / "late.csv").write_text("batch,seconds\n1,0.011\n1,0.02\n4,0.03\n8,0.05\n")
+    code, out, _ = run("plan", "--table", "late.csv", "--tpot-seconds", "0.014")
+    assert code == 1
+    assert (
+        "NO BATCH of this table meets 14.0 ms a token: its smallest batch, 1, takes up to 20" in out
+    )
     (tmp_path / "two.csv").write_text("batch,seconds\n1,1\n2,1\n")
     code, out, _ = run("plan", "--table", "two.csv", "--tpot-seconds", "1")
     assert code == 4
@@ -218,6 +284,14 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
         ((*H100[1:], "--kv-cache-dtype", "fp8_ds_mla"), "latent attention"),
         ((*H100[1:], "--max-num-seqs", "64", "--max-num-batched-tokens", "32"), "refuses to start"),
         ((*H100[1:], "--step-time", "1,2"), "not 2 values"),
+        ((*H100[1:], "--seed", "-1"), "--seed"),
+        ((*H100[1:], "--rate", "nan"), "nan is no finite number"),
+        ((*H100[1:], "--prompt-tokens", "inf"), "inf is no finite number"),
+        ((*H100[1:], "--prompt-tokens", "1e300"), "--prompt-tokens"),
+        ((*H100[1:], "--length-cv", "nan"), "nan is no finite number"),
+        ((*H100[1:], "--tpot-seconds", "nan"), "nan is no finite number"),
+        ((*H100[1:], "--ttft-seconds", "nan"), "nan is no finite number"),
+        ((*H100[1:], "--block-size", "99999999999"), "--block-size"),
         ((*H100[1:], "--requests", "none.csv"), "none.csv"),
         ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),
         ((*H100[1:], "--hardware", "none.yaml"), "cannot be read"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from driftwatch.simulate.planning import (
     batch_speed,
     fits_together,
     largest_batch,
+    prompt_alone_seconds,
     shown_batches,
 )
 from driftwatch.simulate.planning_replay import (
@@ -76,7 +78,7 @@ def test_a_steady_batch_by_hand() -> None:
     law = StepTime(0.01, 1e-5, 1e-4, 1e-8)
     mix = alike(400, 200)
     fits = fits_of(mix)
-    speed = batch_speed(10, lambda batch: law, mix, EIGHT, PLAN, fits)
+    speed = batch_speed(10, law, mix, EIGHT, PLAN, fits)
     alone = 0.01 + 10 * 1e-4 + 10 * 500 * 1e-8
     assert speed.decode_only_seconds == pytest.approx(alone)
     assert speed.itl_seconds == pytest.approx(alone + 10 * 400 / 200 * 1e-5)
@@ -84,7 +86,7 @@ def test_a_steady_batch_by_hand() -> None:
     assert speed.tokens_per_second_per_user == pytest.approx(1 / speed.itl_seconds)
     assert speed.kv_bytes == 10 * 508 * 131_072
     assert speed.fits
-    assert not batch_speed(fits.running + 1, lambda batch: law, mix, EIGHT, PLAN, fits).fits
+    assert not batch_speed(fits.running + 1, law, mix, EIGHT, PLAN, fits).fits
 
 
 @pytest.mark.parametrize("most", [0, 1, 7, 64])
@@ -136,12 +138,35 @@ def test_the_closed_form_agrees_with_the_replay_of_a_full_batch() -> None:
     law = StepTime(0.008, 2e-5, 3e-5, 5e-8)
     rng = np.random.default_rng(2)
     mix = Mix(rng.integers(50, 550, 600), rng.integers(20, 180, 600))
-    speed = batch_speed(32, lambda batch: law, mix, EIGHT, PLAN, fits_of(mix))
+    speed = batch_speed(32, law, mix, EIGHT, PLAN, fits_of(mix))
     requests = make_requests(np.zeros(600), mix.prompt_tokens, mix.generation_tokens)
     capacity = capacity_per_second(requests, SchedulerConfiguration(32, 2048), law)
     assert capacity is not None
     tokens = capacity * mix.generation_mean
     assert tokens == pytest.approx(speed.tokens_per_second, rel=0.03)
+
+
+@pytest.mark.parametrize("hinge", [0, 128, 400])
+def test_a_hinge_and_pairs_agree_with_the_replay(hinge: int) -> None:
+    law = StepTime(0.008, 1e-4, 3e-5, 5e-8, hinge, 1e-7)
+    rng = np.random.default_rng(3)
+    mix = Mix(rng.integers(50, 550, 600), rng.integers(20, 180, 600))
+    speed = batch_speed(32, law, mix, EIGHT, PLAN, fits_of(mix))
+    requests = make_requests(np.zeros(600), mix.prompt_tokens, mix.generation_tokens)
+    capacity = capacity_per_second(requests, SchedulerConfiguration(32, 8192), law)
+    assert capacity is not None
+    assert capacity * mix.generation_mean == pytest.approx(speed.tokens_per_second, rel=0.03)
+    unhinged = batch_speed(32, replace(law, hinge_tokens=0), mix, EIGHT, PLAN, fits_of(mix))
+    assert (unhinged.itl_seconds > 1.1 * speed.itl_seconds) == (hinge > 0)
+
+
+def test_a_prompt_alone_by_the_engine() -> None:
+    law = StepTime(0.008, 1e-4, 3e-5, 5e-8, 128, 1e-7)
+    for prompt in (1, 100, 512, 513, 1024, 1500):
+        found = replay(
+            make_requests([0.0], [prompt], [2]), SchedulerConfiguration(8, 512), law
+        ).ttft_seconds_mean
+        assert prompt_alone_seconds(prompt, 512, law) == pytest.approx(found)
 
 
 def test_the_same_requests_at_another_pace() -> None:
@@ -181,6 +206,16 @@ def test_which_batch_meets_a_target(tmp_path: Path) -> None:
     assert meeting(table, line, 1.0) == (64, 64)  # nothing is said beyond what was measured
 
 
+def test_a_header_in_capitals_is_the_same_header(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t.csv", "Batch,SECONDS,Tokens\n1,1,100\n2,2,100\n4,8,100\n")
+    assert table.seconds_per_token.tolist() == [0.01, 0.02, 0.08]
+
+
+def test_the_slowest_run_of_a_batch_counts(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t.csv", "batch,seconds\n1,1\n2,1\n2,3\n4,5\n")
+    assert meeting(table, fit_line(table), 2.0)[0] == 1
+
+
 def test_a_larger_batch_that_was_fast_by_chance_does_not_count(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t.csv", "batch,seconds\n1,0.01\n2,0.03\n4,0.01\n8,0.05\n")
     assert meeting(table, fit_line(table), 0.02)[0] == 1
@@ -195,6 +230,10 @@ def test_a_larger_batch_that_was_fast_by_chance_does_not_count(tmp_path: Path) -
         ("batch,seconds\n1,2\nx,3\n-1,4\n5,0\n", r":3: batch 'x' .*:4: batch -1 .*:5: seconds 0"),
         ("batch,seconds,tokens\n1,2,0\n", ":2: tokens 0 must be at least 1"),
         ("batch,seconds\n1,inf\n", ":2: seconds inf"),
+        ("batch,seconds\n1.5,1\n", ":2: batch 1.5 must be a whole number"),
+        ("batch,seconds\n1,1e308\n", ":2: seconds 1e308"),
+        ("batch,seconds,token\n1,2,100\n", ":1: unknown column token"),
+        ("batch,seconds,Seconds\n1,2,3\n", ":1: column seconds is there twice"),
         ("batch,seconds\n1\n", ":2: seconds None is no number"),
         ("batch,seconds\n" + "x,1\n" * 50, ":21: .*:22: not read on from here"),
     ],
