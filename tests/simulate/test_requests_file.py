@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.errors import WorkloadError
@@ -238,6 +238,7 @@ numbers = st.floats(0, 1e9, allow_nan=False) | st.integers(-5, 5).map(float)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(numbers, numbers, st.integers(-1, 9)), min_size=1, max_size=30))
+@example([(0.0, 0.0, 0)] * 5 + [(1.0, 0.0, 0), (-1.0, 0.0, 0), (0.0, 1.0, 1)])  # ends a block
 def test_a_file_is_read_whole_or_every_bad_line_is_told(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, int]]
 ) -> None:

@@ -118,8 +118,7 @@ class _Reader:
         elif self._prefixes is not None:
             self._prefixes.skip(frame.height)
         arrival = found["arrival_seconds"]
-        if not np.isnan(arrival[-1]):
-            self._before = float(arrival[-1])
+        self._before = float(arrival[-1])  # a refused one, NaN, says nothing of the next
         self._keep(found, len(arrival))
 
     def _keep(self, found: dict[str, Floats], count: int) -> None:
