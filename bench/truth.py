@@ -32,7 +32,7 @@ from truth_judge.healthy import summary as healthy_summary
 from truth_judge.recordings import recorded_cases
 from truth_judge.report import into_page, sections
 from truth_judge.running import Ran, run_draw, run_recorded
-from truth_judge.sets import SETS, SIZES, Draw, Size, draws
+from truth_judge.sets import SETS, SIZES, Draw, draws
 
 from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     size = SIZES[given.set]
     with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
         folder = given.keep or Path(scratch)
-        ran = _everything(given, size, folder)
+        ran = _everything(given, folder)
         figures = {
             "schema_version": 1,
             "seed": given.seed,
@@ -73,11 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "recommendation": whatif.summary(
                 [whatif.gain_of(one) for r in ran for one in r.gains], seed=given.seed
             ),
-            "healthy_ln_r": {
-                group: healthy_summary([w for r in ran if r.group == group for w in r.wanders])
-                for group in ("healthy", "shipped", "grid")
-                if any(r.group == group for r in ran)
-            },
+            "healthy_ln_r": _ln_r(ran),
             "scheduler": _scheduler(given, folder),
             "calibration": {"built": False, "note": NOT_BUILT},
             "tick": [] if given.only else [_tick(count) for count in size.ticks],
@@ -98,7 +94,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    asked.add_argument("--seed", type=int, required=True)
+    asked.add_argument("--seed", type=_seed, required=True)
     asked.add_argument("--set", choices=SETS, default="smoke")
     asked.add_argument("--out", type=Path, metavar="FILE.json", help="all figures, for machines")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
@@ -109,14 +105,39 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
     asked.add_argument("--date", help="printed beside the figures")
     asked.add_argument("--keep", type=Path, metavar="DIR", help="keep recordings and truth there")
-    return asked.parse_args(argv)
+    given = asked.parse_args(argv)
+    known = _names(given)
+    if unknown := sorted(set(given.only or ()) - known):
+        asked.error(
+            f"no stretch of the set {given.set} is called {', '.join(unknown)}; "
+            f"there are: {', '.join(sorted(known))}"
+        )
+    return given
 
 
-def _everything(given: argparse.Namespace, size: Size, folder: Path) -> list[Ran]:
-    """Every stretch, side by side; what is told of each goes to stderr as it ends."""
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _names(given: argparse.Namespace) -> set[str]:
+    """What ``--only`` may name."""
+    return {d.name for d in _drawn(given)} | {c.name for c in recorded_cases(_vllm(given))}
+
+
+def _drawn(given: argparse.Namespace) -> list[Draw]:
     shipped = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
-    drawn = list(draws(size, given.seed, shipped, given.servegen))
-    cases = recorded_cases(given.data / "vllm-0.32")
+    return list(draws(SIZES[given.set], given.seed, shipped, given.servegen))
+
+
+def _vllm(given: argparse.Namespace) -> Path:
+    return Path(given.data) / "vllm-0.32"
+
+
+def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
+    """Every stretch, side by side; what is told of each goes to stderr as it ends."""
+    drawn, cases = _drawn(given), recorded_cases(_vllm(given))
     if given.only:
         drawn = [draw for draw in drawn if draw.name in given.only]
         cases = [case for case in cases if case.name in given.only]
@@ -135,6 +156,26 @@ def _everything(given: argparse.Namespace, size: Size, folder: Path) -> list[Ran
             *_told(pool.map(run_recorded, cases)),
             *_told(pool.map(of_draw, todo)),
         ]
+
+
+def _ln_r(ran: Iterable[Ran]) -> dict[str, Any]:
+    """By kind of traffic where nothing was injected, by group where something was."""
+    of: dict[str, list[Ran]] = {}
+    for one in ran:
+        if one.group != "recorded":
+            of.setdefault(one.stretch.name if one.group == "healthy" else one.group, []).append(one)
+    return {
+        name: healthy_summary(
+            [w for r in some for w in r.wanders],
+            [
+                (w, r.misfits[w.instance])
+                for r in some
+                for w in r.wanders
+                if w.instance in r.misfits
+            ],
+        )
+        for name, some in of.items()
+    }
 
 
 def _told(ran: Iterable[Ran]) -> Iterable[Ran]:
@@ -192,9 +233,7 @@ def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     from truth_judge import fleets
 
     cases: list[Case] = [
-        case
-        for case in recorded_cases(given.data / "vllm-0.32")
-        if not given.only or case.name in given.only
+        case for case in recorded_cases(_vllm(given)) if not given.only or case.name in given.only
     ]
     draw = _one_draw(given, HIDDEN)
     if draw is not None:
@@ -207,7 +246,7 @@ def _through_prometheus(given: argparse.Namespace, folder: Path) -> list[dict[st
         return []
     found = [
         through_prometheus.same_findings(case, step_seconds=5.0)
-        for case in recorded_cases(given.data / "vllm-0.32")
+        for case in recorded_cases(_vllm(given))
         if not given.only or case.name in given.only
     ]
     draw = _one_draw(given, THROUGH_PROMETHEUS)

@@ -18,6 +18,11 @@ MONTH_SECONDS = 30.4375 * DAY_SECONDS
 GRACE_SECONDS = 900.0
 
 Block = tuple[str, int]  # (what is drawn together: seed and traffic, day)
+Said = tuple[str, str]  # (severity, rule)
+
+
+def _with(severity: str, rules: frozenset[str]) -> frozenset[Said]:
+    return frozenset((severity, rule) for rule in rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,22 @@ class Episode:
 
     @property
     def rules(self) -> frozenset[str]:
-        """All that may speak of it."""
+        """The rules that may speak of it."""
         return self.pages | self.tickets | self.notices
 
     @property
-    def asked(self) -> frozenset[str]:
-        """Of whom one must speak: pages, where none is expected tickets, else notices."""
-        return self.pages or self.tickets or self.notices
+    def expected(self) -> frozenset[Said]:
+        """All that may speak of it, each with its severity."""
+        return _with("page", self.pages) | _with("ticket", self.tickets) | self._informs
+
+    @property
+    def asked(self) -> frozenset[Said]:
+        """Of which one must speak: pages, where none is expected tickets, else notices."""
+        return _with("page", self.pages) or _with("ticket", self.tickets) or self._informs
+
+    @property
+    def _informs(self) -> frozenset[Said]:
+        return _with("notice", self.notices)
 
     @property
     def until_seconds(self) -> float:
@@ -102,6 +116,11 @@ class Finding:
     knob: str | None = None
     before: float | None = None
     after: float | None = None
+
+    @property
+    def said(self) -> Said:
+        """Severity and rule: a notice is no page, whichever rule it is of."""
+        return self.severity, self.rule
 
 
 @dataclass(frozen=True, slots=True)

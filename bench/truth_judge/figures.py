@@ -84,7 +84,7 @@ def _cell(found: Sequence[Detection], seed: int) -> dict[str, Any]:
     return {
         "episodes": len(found),
         "goal_episodes": GOAL_EPISODES,
-        "expected_rules": sorted({rule for d in found for rule in d.episode.asked}),
+        "expected": sorted({f"{r} ({s})" for d in found for s, r in d.episode.asked}),
         "found": hit.total(),
         "found_ratio": ratio(hit, of, seed=seed, share=True).as_json(),
         "delay_median_seconds": statistic(delays, _median, seed=seed).as_json(),

@@ -3,8 +3,10 @@
 r is the measured over the expected time between two tokens in one scrape interval. Expected is what
 a regression over the healthy intervals of that server gives for the load they carried: n (requests
 per forward pass), P (computed prompt tokens per forward pass), KV use, their squares and n·P, by
-least squares of the relative error. It is the judge's own measure of how noisy the fleet is, and a
-lower bound of what a detector has to live with: it is fitted to the same intervals.
+least squares of the relative error. It is the judge's own measure of how noisy the fleet is. It is
+fitted to the same intervals, so it follows a part of the wander; and it does not know the engine's
+law, so a part of the sd is its own misfit. The same servers without disturbance
+(:mod:`truth_judge.undisturbed`) say how large that part is.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import polars as pl
 FEWEST_TOKENS = 100.0  # of an interval: below, the mean of a few tokens is noise of its own
 FEWEST_INTERVALS = 120
 LAG_SECONDS = 3600.0
+GOAL_OWN_SD = 0.03  # evaluation.md: by the engine, per scrape
 _GAP = 3.0  # times the usual distance of two scrapes
 
 _COUNTERS = (
@@ -72,17 +75,17 @@ def wander(
     out = list(excluded)
     found = []
     for (instance, _), rows in scrapes.group_by(["instance", "engine"], maintain_order=True):
-        at, load, itl = _intervals(rows.sort("time"))
+        at, load, itl = intervals_of(rows.sort("time"))
         healthy = np.ones(len(at), dtype=bool)
         for which, first, last in out:
             if which in (None, instance):
                 healthy &= (at < first) | (at > last)
         if healthy.sum() >= FEWEST_INTERVALS:
-            found.append(_wander(str(instance), at[healthy], load[healthy], itl[healthy]))
+            found.append(wander_of(str(instance), at[healthy], load[healthy], itl[healthy]))
     return sorted(found, key=lambda w: w.instance)
 
 
-def _intervals(rows: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
+def intervals_of(rows: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
     """(end, (n, P, KV), ITL) of the intervals between two scrapes that can be used."""
     at = rows["time"].dt.epoch("us").to_numpy() / 1e6
     ok = rows["ok"].fill_null(value=False).to_numpy()
@@ -108,7 +111,7 @@ def _intervals(rows: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
     return at[1:][usable], load, grown["itl_seconds_sum"][usable] / tokens
 
 
-def _wander(instance: str, at: Floats, load: Floats, itl: Floats) -> Wander:
+def wander_of(instance: str, at: Floats, load: Floats, itl: Floats) -> Wander:
     scaled = load / np.maximum(load.max(axis=0), 1e-12)
     n, prefill = scaled[:, 0], scaled[:, 1]
     features = np.column_stack((np.ones(len(at)), scaled, scaled**2, n * prefill))
@@ -137,10 +140,19 @@ def _correlation(at: Floats, values: Floats) -> float | None:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def summary(found: Sequence[Wander]) -> dict[str, Any]:
-    """Over servers: the median, and the quietest server."""
+def summary(
+    found: Sequence[Wander], misfits: Sequence[tuple[Wander, float]] = ()
+) -> dict[str, Any]:
+    """Over servers: the median, and the quietest server.
+
+    Args:
+        found: the servers.
+        misfits: those that were made again without disturbance, with their sd of ln r then. What
+            the engine adds is the square root of the difference of squares.
+    """
     if not found:
         return {"servers": 0, "sd_median": None, "reason": "no server has enough intervals"}
+    own = [float(np.sqrt(max(w.sd**2 - misfit**2, 0.0))) for w, misfit in misfits]
     hourly = [w.correlation_1h for w in found if w.correlation_1h is not None]
     return {
         "servers": len(found),
@@ -149,4 +161,9 @@ def summary(found: Sequence[Wander]) -> dict[str, Any]:
         "sd_lowest": min(w.sd for w in found),
         "robust_sd_median": float(np.median([w.robust_sd for w in found])),
         "correlation_1h_median": float(np.median(hourly)) if hourly else None,
+        "made_again": len(misfits),
+        "misfit_sd_median": float(np.median([misfit for _, misfit in misfits])) if own else None,
+        "own_sd_median": float(np.median(own)) if own else None,
+        "own_sd_lowest": min(own) if own else None,
+        "goal_own_sd": GOAL_OWN_SD,
     }

@@ -1,10 +1,11 @@
 """Findings against truth: which episodes were found and when, and which pages are false.
 
-An episode is *found* if a finding of a rule that must speak (a page where pages are expected, else
-a ticket, else a notice), about one of its servers, fires from its start to its end plus its grace.
+An episode is *found* if a finding of a rule that must speak, of the severity that is due (a page
+where pages are expected, else a ticket, else a notice), about one of its servers, fires from its
+start to its end plus its grace.
 A finding that fires is *false* if no episode that expects anybody to be told covers its moment and
-its server (grace included). What fires inside such a window under another rule is *unexpected*:
-neither a find nor false, and counted by itself.
+its server (grace included). What fires inside such a window under another rule, or as another
+severity, is *unexpected*: neither a find nor false, and counted by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Block, Episode, Finding, Stretch
+from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Block, Episode, Finding, Said, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,18 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
     Sizes of which nobody must be told are there as well, held against the rules of the others.
     """
     stretches = list(stretches)
-    asked: dict[str, frozenset[str]] = {}
+    asked: dict[str, frozenset[Said]] = {}
     for stretch in stretches:
         for episode in stretch.episodes:
             asked[episode.kind] = asked.get(episode.kind, frozenset()) | episode.asked
     found = []
     for stretch in stretches:
         for episode in stretch.episodes:
-            rules = episode.asked or asked[episode.kind]
-            if not rules:
+            due = episode.asked or asked[episode.kind]
+            if not due:
                 continue
             first = min(
-                (f for f in _firing(stretch) if f.rule in rules and _covers(episode, f)),
+                (f for f in _firing(stretch) if f.said in due and _covers(episode, f)),
                 key=lambda f: f.at_seconds,
                 default=None,
             )
@@ -88,7 +89,7 @@ def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
         telling = [episode for episode in stretch.episodes if episode.rules]
         for finding in _firing(stretch):
             covering = [e for e in telling if _covers(e, finding)]
-            if any(finding.rule in e.rules for e in covering):
+            if any(finding.said in e.expected for e in covering):
                 verdict = "found"
             else:
                 verdict = "unexpected" if covering else "false"

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from truth_judge.commands import Case
-from truth_judge.facts import Episode
+from truth_judge.facts import GRACE_SECONDS, Episode
 
 INSTANCE = "host:8000"  # what driftwatch calls the server of a recording that names none
 LENGTHS_MOVED, RATE_FELL = 1.5, 0.67  # evaluation.md's smallest drift that is to be noticed; a drop
@@ -32,7 +32,11 @@ def recorded_case(folder: Path) -> Case:
     measured = {p["phase"]: p for p in json.loads((folder / "phase_summary.json").read_text())}
     loaded = [p for p in phases if p["submitted"]]
     first = loaded[0]
-    episodes = [e for p in loaded[1:] for e in _episodes(p, first, measured[p["name"]])]
+    episodes = [
+        replace(episode, grace_seconds=_grace(phase, phases))
+        for phase in loaded[1:]
+        for episode in _episodes(phase, first, measured[phase["name"]])
+    ]
     return Case(
         name=folder.name,
         draw=f"recorded {folder.name}",
@@ -85,6 +89,12 @@ def _episodes(
     if rate <= RATE_FELL:
         return [replace(started, kind="rate", size=round(rate, 2), leaf="request_rate_drop")]
     return []
+
+
+def _grace(phase: Mapping[str, Any], phases: Sequence[Mapping[str, Any]]) -> float:
+    """None beyond the next phase: what fires there is of that one, and false if it is healthy."""
+    following = [p["start"] for p in phases if p["start"] >= phase["end"]]
+    return float(min([GRACE_SECONDS, *(start - phase["end"] for start in following)]))
 
 
 def _rate(phase: Mapping[str, Any]) -> float:

@@ -80,7 +80,7 @@ def _detection(cells: Mapping[str, Any], unexpected: Mapping[str, int]) -> list[
     rows = [
         (
             cell,
-            ", ".join(one["expected_rules"]),
+            ", ".join(one["expected"]),
             f"{one['episodes']} of {one['goal_episodes']}",
             interval(one["found_ratio"], "%"),
             interval(one["delay_median_seconds"], "min"),
@@ -152,12 +152,26 @@ def _engine(figures: Mapping[str, Any]) -> list[str]:
             name,
             one["servers"],
             number(one["sd_median"], "%"),
+            number(one.get("sd_lowest"), "%"),
             number(one.get("robust_sd_median"), "%"),
+            number(one.get("misfit_sd_median"), "%"),
+            number(one.get("own_sd_median"), "%"),
+            number(one.get("own_sd_lowest"), "%"),
             number(one.get("correlation_1h_median")),
         )
         for name, one in figures["healthy_ln_r"].items()
     ]
-    head = ("of", "servers", "sd of ln r", "without stalls", "correlation after 1 h")
+    head = (
+        "of",
+        "servers",
+        "sd of ln r, median",
+        "lowest",
+        "without stalls",
+        "misfit alone",
+        "the engine's own, median",
+        "lowest",
+        "correlation after 1 h",
+    )
     lines = ["### The hidden engine", "", *table(head, rows)]
     calibration = figures["calibration"]
     return [*lines, f"Calibration on the GPU runs: {calibration['note']}.", ""]

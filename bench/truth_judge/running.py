@@ -20,6 +20,7 @@ from truth_judge.commands import Case, explained, leaf_of, replayed
 from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.sets import Draw
+from truth_judge.undisturbed import servers_again
 
 HEALTHY = "healthy"
 FAILED = "failed"  # the command ended with an error
@@ -38,6 +39,7 @@ class Ran:
         explained: (true leaf, said leaf) pairs of ``driftwatch explain``.
         paged: the same of the pages that found an episode.
         wanders: the servers' ln r.
+        misfits: server → sd of its ln r without disturbance, of some servers of healthy stretches.
         gains: episodes with and without the advised change, as the what-if prints them.
         make_seconds: for its recording; 0 where it was recorded.
         replay_seconds: of ``driftwatch replay``.
@@ -48,6 +50,7 @@ class Ran:
     explained: list[tuple[str, str]] = field(default_factory=list)
     paged: list[tuple[str, str]] = field(default_factory=list)
     wanders: list[Wander] = field(default_factory=list)
+    misfits: dict[str, float] = field(default_factory=dict)
     gains: list[dict[str, Any]] = field(default_factory=list)
     make_seconds: float = 0.0
     replay_seconds: float = 0.0
@@ -56,9 +59,9 @@ class Ran:
 def run_recorded(case: Case) -> Ran:
     """A recorded run of a real server."""
     findings, seconds = replayed(case)
-    said = [_explained(case, moment) for moment in _moments(case, len(case.episodes), 0)]
+    said = [_explained(case, moment) for moment in moments_of(case, len(case.episodes), 0)]
     stretch = case.stretch(findings)
-    return Ran("recorded", stretch, said, _paged(stretch), replay_seconds=seconds)
+    return Ran("recorded", stretch, said, paged(stretch), replay_seconds=seconds)
 
 
 def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: bool = False) -> Ran:
@@ -76,7 +79,7 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
     make_seconds = time.perf_counter() - began
     findings, seconds = replayed(case)
     stretch = case.stretch(findings)
-    moments = _moments(case, explains, draw.seed)
+    moments = moments_of(case, explains, draw.seed)
     said = [_explained(case, moment, folder / "around") for moment in moments]
     gains = _gains(draw, case, findings, folder, whatifs)
     out: list[tuple[str | None, float, float]] = []
@@ -84,13 +87,24 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
         whom: Iterable[str | None] = episode.instances or (None,)
         out += [(instance, episode.start_seconds, episode.until_seconds) for instance in whom]
     wanders = wander(counters_of(case.recording), out)
+    misfits = _misfits(draw, case, folder) if draw.group == "healthy" else {}
     if not keep:
         shutil.rmtree(folder)
-    return Ran(draw.group, stretch, said, _paged(stretch), wanders, gains, make_seconds, seconds)
+    return Ran(
+        draw.group,
+        stretch,
+        explained=said,
+        paged=paged(stretch),
+        wanders=wanders,
+        misfits=misfits,
+        gains=gains,
+        make_seconds=make_seconds,
+        replay_seconds=seconds,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class Moment:
     """When a server is explained, and what its leaf should be."""
 
     instance: str
@@ -98,10 +112,10 @@ class _Moment:
     leaf: str
 
 
-def _moments(case: Case, most: int, seed: int) -> list[_Moment]:
+def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
     """The end of each episode that has a leaf, or moments at which nothing is wrong."""
     found = [
-        _Moment(sorted(e.instances or case.instances)[0], e.end_seconds, e.leaf)
+        Moment(sorted(e.instances or case.instances)[0], e.end_seconds, e.leaf)
         for e in case.episodes
         if e.leaf is not None
     ]
@@ -111,13 +125,13 @@ def _moments(case: Case, most: int, seed: int) -> list[_Moment]:
         for _ in range(most):
             at = case.start_seconds + SETTLED_SECONDS
             at += float(draw.random()) * (span - SETTLED_SECONDS)
-            found.append(_Moment(str(draw.choice(case.instances)), at, HEALTHY))
+            found.append(Moment(str(draw.choice(case.instances)), at, HEALTHY))
     if len(found) > most:
         found = [found[i] for i in sorted(draw.choice(len(found), most, replace=False))]
     return found
 
 
-def _explained(case: Case, moment: _Moment, around: Path | None = None) -> tuple[str, str]:
+def _explained(case: Case, moment: Moment, around: Path | None = None) -> tuple[str, str]:
     if around is not None and case.recording.is_dir():
         case = _cut(case, moment.at_seconds, around)
     try:
@@ -151,7 +165,7 @@ def _cut(case: Case, at: float, into: Path) -> Case:
     return replace(case, recording=into)
 
 
-def _paged(stretch: Stretch) -> list[tuple[str, str]]:
+def paged(stretch: Stretch) -> list[tuple[str, str]]:
     """(true leaf, leaf of the first page or ticket) of the episodes that were told of."""
     pairs = []
     for episode in stretch.episodes:
@@ -171,6 +185,14 @@ def _told_of(findings: Iterable[Finding], episode: Episode) -> list[Finding]:
     ]
 
 
+def advice(findings: Iterable[Finding], episode: Episode) -> tuple[str, float] | None:
+    """Knob and value of the first page or ticket that advises a change while it lasts."""
+    told = (f for f in _told_of(findings, episode) if f.severity != "notice")
+    return next(
+        ((f.knob, f.after) for f in told if f.knob is not None and f.after is not None), None
+    )
+
+
 def _gains(
     draw: Draw, case: Case, findings: Iterable[Finding], folder: Path, most: int
 ) -> list[dict[str, Any]]:
@@ -178,14 +200,6 @@ def _gains(
     asked = []
     findings = list(findings)
     for episode in case.episodes:
-        change = next(
-            (
-                [f.knob, f.after]
-                for f in _told_of(findings, episode)
-                if f.severity != "notice" and f.knob is not None and f.after is not None
-            ),
-            None,
-        )
         window = [t - case.start_seconds for t in (episode.start_seconds, episode.end_seconds)]
         # a page that comes late is no help before it came: the whole episode is judged all the same
         asked.append(
@@ -193,7 +207,7 @@ def _gains(
                 "block": [case.draw, int(episode.start_seconds // 86_400)],
                 "window": window,
                 "numbers": sorted(case.instances.index(i) for i in episode.instances),
-                "change": change,
+                "change": advice(findings, episode),
             }
         )
     if len(asked) > most:
@@ -201,11 +215,25 @@ def _gains(
         asked = [asked[i] for i in sorted(some)]
     if not asked:
         return []
-    job = folder / "episodes.json"
-    scenario = fleets.scenario_of(draw, folder)
-    job.write_text(json.dumps({"scenario": scenario, "seed": draw.seed, "episodes": asked}))
+    told = _in_its_own_process("whatif", draw, folder, {"episodes": asked})
+    return [one for one in told if one is not None]
+
+
+def _misfits(draw: Draw, case: Case, folder: Path) -> dict[str, float]:
+    """What the regression of ln r misses where the engine keeps to its law."""
+    numbers = servers_again(len(case.instances), case.end_seconds - case.start_seconds)
+    told: dict[str, float] = _in_its_own_process("undisturbed", draw, folder, {"numbers": numbers})
+    return told
+
+
+def _in_its_own_process(module: str, draw: Draw, folder: Path, asked: dict[str, Any]) -> Any:
+    """What a module of the judge prints of a draw: many run side by side."""
+    job = folder / f"{module}.json"
+    job.write_text(
+        json.dumps({"scenario": fleets.scenario_of(draw, folder), "seed": draw.seed} | asked)
+    )
     ran = subprocess.run(
-        [sys.executable, "-m", "truth_judge.whatif", str(job)],
+        [sys.executable, "-m", f"truth_judge.{module}", str(job)],
         capture_output=True,
         text=True,
         check=False,
@@ -213,4 +241,4 @@ def _gains(
     )
     if ran.returncode != 0:
         raise RuntimeError(f"{draw.name}, seed {draw.seed}: {ran.stderr[-2000:]}")
-    return [one for one in json.loads(ran.stdout) if one is not None]
+    return json.loads(ran.stdout)

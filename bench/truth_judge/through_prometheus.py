@@ -53,7 +53,7 @@ def same_findings(case: Case, *, step_seconds: float, blocks: Path | None = None
                 "--to",
                 iso(case.end_seconds + step_seconds),
             )
-    found = differences([_said(p) for p in ours], [_said(p) for p in theirs])
+    found = differences([who_what_when(p) for p in ours], [who_what_when(p) for p in theirs])
     seconds = {"recording_seconds": ours_seconds, "prometheus_seconds": theirs_seconds}
     return {"case": case.name, "findings": len(ours)} | seconds | found
 
@@ -69,7 +69,7 @@ def scenario_the_same(draw: Draw, folder: Path) -> dict[str, Any]:
     return same_findings(case, step_seconds=step, blocks=blocks)
 
 
-def _said(page: Mapping[str, Any]) -> str:
+def who_what_when(page: Mapping[str, Any]) -> str:
     """Who is told what and when; a Prometheus keeps times in ms and values on a grid of its own."""
     change = page["recommendation"] or {}
     words = (

@@ -2,8 +2,10 @@
 
 For an episode the servers it concerns are run again through the fleet's hidden engine, once as they
 were, once with the advised setting and once with each setting of a ladder of one knob at a time.
-What counts is the share of the requests that arrive in the episode and meet both latency targets;
-those that a client cancelled count in neither, those that were rejected or timed out as missed.
+They get the requests, the stalls and the restarts that the recording has, from half an hour before
+the episode on. What counts is the share of the requests that arrive in the episode (its first hour)
+and meet both latency targets; those that a client cancelled count in neither, those that were
+rejected, timed out or lost with their process as missed.
 
     python -m truth_judge.whatif JOB.json
 
@@ -15,14 +17,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.requests import Requests
 from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_file import scenario_named
@@ -86,11 +91,11 @@ def gain(
     made = scenario_named(scenario)
     if made.pool.slo is None or window[0] >= made.duration:
         return None
-    runs = _Runs(made, seed, window, numbers[:SERVERS])
+    runs = Runs(made, seed, window, numbers[:SERVERS])
     today = runs.share({})
     if today is None:
         return None
-    shares = [today, *(s for knobs in _ladder(made) if (s := runs.share(knobs)) is not None)]
+    shares = [today, *(s for knobs in ladder(made) if (s := runs.share(knobs)) is not None)]
     if change is None:
         return Gain(block, today, max(shares))
     try:
@@ -100,7 +105,7 @@ def gain(
     return Gain(block, today, max([*shares, advised or 0.0]), advised)
 
 
-def _ladder(scenario: Scenario) -> Iterator[Knobs]:
+def ladder(scenario: Scenario) -> Iterator[Knobs]:
     """One knob at a time, what vLLM takes (max_num_batched_tokens not below max_num_seqs)."""
     serving = scenario.pool.serving
     for seqs in SEQS:
@@ -111,26 +116,42 @@ def _ladder(scenario: Scenario) -> Iterator[Knobs]:
             yield {"max_num_batched_tokens": tokens}
 
 
-class _Runs:
-    """The servers of an episode, again and again with other settings."""
+class Runs:
+    """The servers of an episode, again and again with other settings.
+
+    Args:
+        scenario: what the recording is of.
+        seed: of the recording.
+        window: from, to of the episode in seconds since the scenario's start.
+        numbers: the servers.
+    """
 
     def __init__(
         self, scenario: Scenario, seed: int, window: tuple[float, float], numbers: tuple[int, ...]
     ) -> None:
-        self._scenario, self._seed, self._numbers = scenario, seed, numbers
+        self._scenario, self._numbers = scenario, numbers
         self._start = window[0]
         self._end = min(window[1], window[0] + AT_MOST_SECONDS)
         self._traffic = PoolTraffic.of(scenario, seed)
         self._disturbances = {n: disturbance_of(scenario, seed, n) for n in numbers}
-        self._requests = {n: self._sent(n) for n in numbers}
+        self._requests = {n: self.sent(n) for n in numbers}
 
-    def _sent(self, number: int) -> Any:
-        """What the recording's server was sent: drawn in the same chunks, then cut."""
-        first = self._start // CHUNK_SECONDS * CHUNK_SECONDS
-        last = min(first + CHUNK_SECONDS, self._scenario.duration)
-        sent = self._traffic.requests(number, first, last)
-        at = sent.arrival_seconds
-        return sent.take((at >= self._start - WARM_SECONDS) & (at < self._end))
+    def sent(self, number: int) -> Requests:
+        """What the recording's server was sent in warm-up and episode: drawn chunk by chunk."""
+        since = max(self._start - WARM_SECONDS, 0.0)
+        first, drawn = since // CHUNK_SECONDS * CHUNK_SECONDS, []
+        while first < min(self._end, self._scenario.duration):
+            last = min(first + CHUNK_SECONDS, self._scenario.duration)
+            drawn.append(self._traffic.requests(number, first, last))
+            first = last
+        whole = Requests(
+            **{
+                field.name: np.concatenate([getattr(part, field.name) for part in drawn])
+                for field in fields(Requests)
+            }
+        )
+        at = whole.arrival_seconds
+        return whole.take((at >= since) & (at < self._end))
 
     def share(self, knobs: Knobs) -> float | None:
         """Share of the requests in target, over the servers; None where there is none to judge.
@@ -140,35 +161,41 @@ class _Runs:
         """
         met = total = 0
         for number in self._numbers:
-            life = self._life(number)
-            if life is None:
-                continue
-            serving = life.serving.model_copy(update=dict(knobs))
-            changed = Life(life.start_seconds, life.end_seconds, serving, life.factor)
-            configuration = configuration_of(self._scenario, changed)
-            configuration.check()
-            outcome = simulate(
-                self._requests[number],
-                configuration,
-                law_of(self._scenario.engine, self._scenario.pool, life.factor),
-                timeout_seconds=self._scenario.traffic.timeout,
-                disturbance=self._disturbances[number],
-                seed=number,
-                until_seconds=self._end + DRAIN_SECONDS,
-            )
-            inside, good = self._judged(outcome.requests)
-            met, total = met + good, total + inside
+            for life in self._lives(number):
+                inside, good = self._judged(self._ended(number, life, knobs))
+                met, total = met + good, total + inside
         return met / total if total else None
 
-    def _life(self, number: int) -> Life | None:
-        """The process that serves when the episode begins."""
-        lives = self._traffic.servers[number].lives
-        return next(
-            (e for e in lives if e.start_seconds <= self._start < e.end_seconds),
-            next((e for e in lives if self._start <= e.start_seconds < self._end), None),
-        )
+    def _lives(self, number: int) -> list[Life]:
+        """The processes that serve in the warm-up or the episode."""
+        return [
+            life
+            for life in self._traffic.servers[number].lives
+            if life.start_seconds < self._end and life.end_seconds > self._start - WARM_SECONDS
+        ]
 
-    def _judged(self, requests: Any) -> tuple[int, int]:
+    def _ended(self, number: int, life: Life, knobs: Knobs) -> pl.DataFrame:
+        """What became of the requests of one process, at the speed that it has."""
+        changed = replace(life, serving=life.serving.model_copy(update=dict(knobs)))
+        configuration = configuration_of(self._scenario, changed)
+        configuration.check()
+        requests = self._requests[number]
+        at = requests.arrival_seconds
+        return simulate(
+            requests.take((at >= life.start_seconds) & (at < life.end_seconds)),
+            configuration,
+            law_of(self._scenario.engine, self._scenario.pool, life.factor),
+            timeout_seconds=self._scenario.traffic.timeout,
+            disturbance=from_then_on(
+                self._disturbances[number],
+                max(self._start - WARM_SECONDS, life.start_seconds),
+                life.start_seconds,
+            ),
+            seed=number,
+            until_seconds=min(self._end + DRAIN_SECONDS, life.end_seconds),
+        ).requests
+
+    def _judged(self, requests: pl.DataFrame) -> tuple[int, int]:
         """Requests that count, and those of them in target."""
         slo = self._scenario.pool.slo
         assert slo is not None
@@ -182,6 +209,24 @@ class _Runs:
         good &= ttft <= (np.inf if slo.ttft_seconds is None else slo.ttft_seconds)
         good &= tpot <= (np.inf if slo.tpot_seconds is None else slo.tpot_seconds)
         return int(inside.sum()), int(good.sum())
+
+
+def from_then_on(disturbance: Disturbance, begin: float, started: float) -> Disturbance:
+    """A disturbance without the stalls that are over.
+
+    Args:
+        disturbance: over the whole scenario.
+        begin: from when on it is wanted; a stall that is under way then has its rest left.
+        started: when the process started; it knows nothing of stalls before.
+    """
+    at, lasting = disturbance.stall_seconds, disturbance.stall_durations_seconds
+    left = np.where(at < begin, at + lasting - begin, lasting)
+    still = (at >= started) & (left > 0)
+    return replace(
+        disturbance,
+        stall_seconds=np.maximum(at, begin)[still],
+        stall_durations_seconds=left[still],
+    )
 
 
 def gain_of(said: Mapping[str, Any]) -> Gain:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from truth_judge.disguise import disguised, same_findings
+from truth_judge.commands import pages
+from truth_judge.disguise import differences, disguised, same_findings, told
 from truth_judge.recordings import recorded_case
+from truth_judge.through_prometheus import who_what_when
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.testing.fleet.write_compact import write_compact
@@ -37,3 +39,28 @@ def test_the_disguise_hides_what_it_says(shared_data: Path, tmp_path: Path) -> N
     assert len(text.splitlines()) == len(before.splitlines())
     assert json.loads(text.splitlines()[0])["t"] < json.loads(before.splitlines()[0])["t"]
     assert str(other.recording).find("run_main") < 0
+
+
+def test_other_findings_are_not_the_same() -> None:
+    assert differences(["a", "b"], ["b", "a"])["same"]
+    for ours, theirs in ((["a"], ["a", "c"]), (["a", "c"], ["a"])):
+        found = differences(ours, theirs)
+        assert not found["same"]
+        assert found["only_first"] + found["only_second"] == ["c"]
+
+
+def test_real_pages_are_compared_by_all_that_they_tell(shared_data: Path) -> None:
+    case = recorded_case(shared_data / "vllm-0.32" / "run_cap")
+    (page, *_), _ = pages(*case.words(), str(case.recording))
+    others = [
+        page | {"event": "resolved"},
+        page | {"severity": "notice"},
+        page | {"rule": "another"},
+        page | {"target": page["target"] | {"instance": "host:8001"}},
+        page | {"times": page["times"] | {"evaluated_at": page["times"]["started_at"]}},
+        page | {"diagnosis": page["diagnosis"] | {"leaf": "kv_pressure"}},
+        page | {"recommendation": page["recommendation"] | {"to": 9}},
+    ]
+    for say in (who_what_when, lambda one: told(one, {}, 0.0)):
+        said = [say(one) for one in (page, *others)]
+        assert len(set(said)) == len(said)

@@ -5,14 +5,32 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from truth_judge.healthy import counters_of, summary, wander
+from truth_judge.healthy import (
+    GOAL_OWN_SD,
+    Wander,
+    counters_of,
+    intervals_of,
+    summary,
+    wander,
+    wander_of,
+)
 from truth_judge.recordings import recorded_case
+from truth_judge.sets import healthy_azure
+from truth_judge.undisturbed import scrapes_of, servers_again, without_disturbance
 
 from driftwatch.collect.recordings import open_recording
+from driftwatch.testing.fleet import hidden_engine
+from driftwatch.testing.fleet.scenario import Engine, Scenario
 from driftwatch.testing.fleet.write_compact import write_compact
 
 
-def scraped(ln_r: np.ndarray, *, seed: int, restart: int | None = None) -> pl.DataFrame:
+def scraped(
+    ln_r: np.ndarray,
+    *,
+    seed: int,
+    restart: int | None = None,
+    preempted: np.ndarray | None = None,
+) -> pl.DataFrame:
     """Counters of a server whose step time follows a law of its load, times exp(ln_r)."""
     draw = np.random.default_rng(seed)
     count = len(ln_r)
@@ -27,7 +45,7 @@ def scraped(ln_r: np.ndarray, *, seed: int, restart: int | None = None) -> pl.Da
         "itl_seconds_count": n * steps,
         "iteration_tokens_count": steps,
         "prompt_tokens_computed_total": prefill * steps,
-        "preemptions_total": np.zeros(count),
+        "preemptions_total": np.zeros(count) if preempted is None else preempted,
     }
     level = {name: np.concatenate(([0.0], np.cumsum(values))) for name, values in grown.items()}
     if restart is not None:
@@ -99,3 +117,48 @@ def test_of_the_real_server_the_recovered_phase_is_as_fast_as_before(
     (with_slow,) = wander(rows)
     assert 0.03 <= healthy.sd <= 0.20
     assert with_slow.sd > 1.15 * healthy.sd
+
+
+def test_an_interval_with_a_preemption_is_not_of_speed() -> None:
+    """Waiting to be admitted again lies between two tokens, and is in no step."""
+    draw = np.random.default_rng(8)
+    ln_r, preempted = draw.normal(0, 0.03, 3000), np.zeros(3000)
+    preempted[::10] = 2.0
+    ln_r[::10] += np.log(2.0)
+    (found,) = wander(scraped(ln_r, seed=9, preempted=preempted))
+    assert found.intervals == 2700
+    assert found.sd == pytest.approx(0.03, rel=0.06)
+
+
+def test_the_shipped_engine_itself_wanders_by_three_percent() -> None:
+    """A day of a real-traffic server: without disturbance, with, and under twenty more draws."""
+    said = healthy_azure(1, 1)
+    said = said | {"traffic": said["traffic"] | {"requests_per_second": 2.0}, "truth": {}}
+    scenario = Scenario.model_validate(said)
+    still = scrapes_of(without_disturbance(scenario), 3, 0)
+    (misfit,), (moved,) = wander(still), wander(scrapes_of(scenario, 3, 0))
+    told = summary([moved], [(moved, misfit.sd)])
+    assert told["own_sd_lowest"] == pytest.approx(np.sqrt(moved.sd**2 - misfit.sd**2))
+    assert told["own_sd_lowest"] >= GOAL_OWN_SD
+    at, load, itl = intervals_of(still.sort("time"))
+    grid = np.arange(at[0] - 60, at[-1] + 30, 30.0)
+    own = []
+    for seed in range(20):
+        factors = hidden_engine.wander(Engine.model_validate({}), np.random.default_rng(seed), grid)
+        drawn = wander_of("a", at, load, itl * factors[np.searchsorted(grid, at) - 1])
+        own.append(np.sqrt(max(drawn.sd**2 - misfit.sd**2, 0.0)))
+    assert sorted(own)[1] >= GOAL_OWN_SD  # 19 of 20 days
+
+
+def test_what_the_engine_adds_is_told_apart_from_the_misfit() -> None:
+    found = [Wander(name, 1000, sd, sd, None) for name, sd in (("a", 0.05), ("b", 0.13))]
+    told = summary(found, [(found[0], 0.03), (found[1], 0.05)])
+    assert told["misfit_sd_median"] == pytest.approx(0.04)
+    assert told["own_sd_lowest"] == pytest.approx(0.04)
+    assert told["own_sd_median"] == pytest.approx(0.08)
+    assert told["sd_lowest"] == 0.05
+    assert summary(found)["own_sd_median"] is None
+    # seven server-days at least one server
+    assert servers_again(2, 86_400.0) == (0, 1)
+    assert servers_again(40, 7 * 86_400.0) == (0,)
+    assert servers_again(3, 30 * 86_400.0) == (0,)

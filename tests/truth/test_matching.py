@@ -19,8 +19,10 @@ SLOW = Episode(
 QUIET = Episode("season", 0.0, DAY_SECONDS)
 
 
-def fired(at: float, rule: str = "Slower", instance: str | None = A) -> Finding:
-    return Finding("firing", rule, "page", at, at - 60.0, instance)
+def fired(
+    at: float, rule: str = "Slower", instance: str | None = A, severity: str = "page"
+) -> Finding:
+    return Finding("firing", rule, severity, at, at - 60.0, instance)
 
 
 def stretch(*findings: Finding, episodes: tuple[Episode, ...] = (SLOW,)) -> Stretch:
@@ -55,7 +57,9 @@ def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
     [
         (fired(2000.0), "found"),
         (fired(2000.0, instance=None), "found"),  # of the pool
-        (fired(2000.0, rule="Note"), "found"),
+        (fired(2000.0, rule="Note", severity="notice"), "found"),
+        (fired(2000.0, rule="Note"), "unexpected"),  # somebody was woken for it
+        (fired(2000.0, severity="notice"), "unexpected"),  # nobody was
         (fired(2000.0, rule="Other"), "unexpected"),
         (fired(2000.0, instance=B), "false"),  # the other server is healthy
         (fired(900.0), "false"),
@@ -94,11 +98,20 @@ def test_a_server_counts_only_while_it_was_there() -> None:
 
 
 def test_a_notice_does_not_find_what_must_page() -> None:
-    (found,) = detections([stretch(fired(2000.0, rule="Note"))])
+    note = fired(2000.0, rule="Note", severity="notice")
+    (found,) = detections([stretch(note, fired(1500.0, severity="notice"))])
     assert found.delay_seconds is None
     informs = replace(SLOW, pages=frozenset())
-    (found,) = detections([stretch(fired(2000.0, rule="Note"), episodes=(informs,))])
+    (found,) = detections([stretch(note, episodes=(informs,))])
     assert found.delay_seconds == 1000.0
+
+
+def test_a_ticket_does_not_find_what_must_page_of_the_same_rule() -> None:
+    both = replace(SLOW, tickets=frozenset({"Slower"}))
+    ticket, page = fired(1100.0, severity="ticket"), fired(1900.0)
+    (found,) = detections([stretch(ticket, page, episodes=(both,))])
+    assert (found.delay_seconds, found.finding) == (900.0, page)
+    assert [a.verdict for a in alarms([stretch(ticket, page, episodes=(both,))])] == ["found"] * 2
 
 
 def test_the_truth_may_say_another_grace() -> None:

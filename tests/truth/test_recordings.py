@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from truth_judge.commands import explained, leaf_of, replayed
+from truth_judge.facts import Finding
 from truth_judge.matching import alarms, detections
 from truth_judge.recordings import recorded_cases
 
@@ -40,3 +41,22 @@ def test_a_real_page_is_found_through_the_public_commands(shared_data: Path) -> 
     told = explained(case, case.instances[0], case.episodes[0].end_seconds)
     assert leaf_of(told) == "concurrency_cap_binding"
     assert leaf_of(explained(case, case.instances[0], case.start_seconds - 7200)) == "no verdict"
+
+
+def test_a_recovered_phase_is_healthy_from_its_first_second(shared_data: Path) -> None:
+    cases = {case.name: case for case in recorded_cases(shared_data / "vllm-0.32")}
+    main, slow = cases["run_main"], cases["run_slow"]
+    prompts, generations, _ = main.episodes
+    assert prompts.until_seconds < generations.start_seconds
+
+    def drift(at: float) -> Finding:
+        return Finding("firing", "LengthDrift", "notice", at, at, main.instances[0])
+
+    recovered = (prompts.end_seconds + generations.start_seconds) / 2
+    seen = main.stretch([drift(recovered), drift(generations.end_seconds - 60)])
+    assert [a.verdict for a in alarms([seen])] == ["false", "found"]
+    found = [d.finding for d in detections([seen]) if d.finding is not None]
+    assert found == [seen.findings[1]]  # one finding, one episode
+    (engine,) = slow.episodes
+    late = Finding("firing", "SlowerAtEqualLoad", "page", engine.end_seconds + 60, 0.0)
+    assert [a.verdict for a in alarms([slow.stretch([late])])] == ["false"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import truth
 from truth_judge.matching import quiet_months
 from truth_judge.sets import GRIDS, SIZES, draws, healthy_azure, healthy_servegen
 
@@ -73,6 +74,22 @@ def test_smaller_sets_are_parts_of_larger_ones() -> None:
     names = {name: {d.name for d in draws(size, 7, SHIPPED, None)} for name, size in SIZES.items()}
     assert names["smoke"] < names["standard"] < names["full"]
     assert {"wedged", "kv-pressure", "prompts-x4", "rate-drop"} <= names["smoke"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--seed", "7", "--only", "no-such-thing"], "is called no-such-thing; there are:"),
+    ],
+)
+def test_what_does_not_exist_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        truth.main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_quiet_months_of_nothing_are_nothing() -> None:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
-from truth_judge.whatif import Gain, gain, summary
+from truth_judge.whatif import Gain, Runs, gain, ladder, summary
+
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.server_run import CHUNK_SECONDS
+from driftwatch.testing.fleet.traffic import PoolTraffic
 
 BLOCK = ("seed 1", 0)
-CAPPED = {
+CAPPED: dict[str, Any] = {
     "name": "capped",
     "title": "a sequence cap far too small",
     "duration": "2m",
@@ -18,6 +24,37 @@ CAPPED = {
     "traffic": {"requests_per_second": 3.0},
     "truth": {},
 }
+
+
+SLO = {"ttft_seconds": 1.0, "tpot_seconds": 0.05}
+
+
+def in_target(
+    window: tuple[float, float] = (60.0, 90.0),
+    *faults: dict[str, Any],
+    slo: dict[str, float] = SLO,
+    **traffic: Any,
+) -> float:
+    """Share of an uncapped server's requests in target, by the what-if."""
+    scenario = Scenario.model_validate(
+        CAPPED
+        | {
+            "pool": {"replicas": 1, "slo": slo},
+            "traffic": {"requests_per_second": 3.0, "cancelled_ratio": 0.0, **traffic},
+            "faults": list(faults),
+        }
+    )
+    share = Runs(scenario, 1, window, (0,)).share({})
+    assert share is not None
+    return share
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two minutes of one server are over before they are compiled."""
+    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
+    monkeypatch.setattr("truth_judge.whatif.WARM_SECONDS", 10.0)
+    monkeypatch.setattr("truth_judge.whatif.DRAIN_SECONDS", 30.0)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +81,71 @@ def test_a_larger_cap_helps_where_the_cap_binds(
     assert worse.advised <= worse.today == found.today
     refused = gain(capped, 1, BLOCK, (30.0, 90.0), (0,), ("max_num_batched_tokens", 2.0))
     assert refused is not None and refused.refused
+
+
+@pytest.mark.usefixtures("short")
+def test_a_request_is_in_target_if_it_ended_well_and_met_both() -> None:
+    assert in_target() == 1.0
+    assert in_target(slo={"ttft_seconds": 1.0, "tpot_seconds": 0.002}) == 0.0
+    assert in_target(slo={"ttft_seconds": 0.001, "tpot_seconds": 0.05}) == 0.0
+    assert in_target(slo={"ttft_seconds": 1.0}) == 1.0
+    # clients that give up in the midst of an answer that came at full speed
+    assert in_target(timeout="1s") < 0.6
+
+
+@pytest.mark.usefixtures("short")
+def test_the_stalls_of_the_recording_are_replayed_and_the_past_ones_are_not() -> None:
+    def hang(at: str, until: str | None = None) -> dict[str, Any]:
+        return {"kind": "wedge", "at": at} | ({} if until is None else {"until": until})
+
+    assert in_target((60.0, 90.0), hang("20s", "48s")) == 1.0  # over before the warm-up
+    assert 0.3 < in_target((60.0, 90.0), hang("20s", "72s")) < 0.8  # its rest is in the hour
+    assert in_target((60.0, 90.0), hang("75s")) < 0.7
+    assert in_target((60.0, 90.0), hang("20s")) == 0.0
+
+
+@pytest.mark.usefixtures("short")
+def test_each_process_of_the_hour_runs_at_its_own_speed() -> None:
+    slower = {"kind": "rollout", "at": "60s", "down": "5s", "factor": 10.0}
+    assert in_target((60.0, 90.0), slower) == 0.0
+    assert in_target((30.0, 60.0), slower) > 0.8  # but for those that ended with the process
+    assert 0.2 < in_target((30.0, 90.0), slower) < 0.8
+    # a restart cures a hang
+    hangs = {"kind": "wedge", "at": "20s"}
+    restart = {"kind": "restart", "at": "55s", "down": "5s"}
+    assert in_target((60.0, 90.0), hangs, restart) == 1.0
+
+
+def test_the_hour_has_the_recordings_requests_beyond_a_chunks_edge() -> None:
+    scenario = Scenario.model_validate(
+        CAPPED | {"duration": "8h", "traffic": {"requests_per_second": 0.5}}
+    )
+    start = CHUNK_SECONDS - 600.0
+    sent = Runs(scenario, 1, (start, start + 7200.0), (0,)).sent(0)
+    traffic = PoolTraffic.of(scenario, 1)
+    chunks = [
+        traffic.requests(0, 0.0, CHUNK_SECONDS),
+        traffic.requests(0, CHUNK_SECONDS, scenario.duration),
+    ]
+    for name in ("arrival_seconds", "prompt_tokens", "cached_tokens"):
+        whole = np.concatenate([getattr(chunk, name) for chunk in chunks])
+        at = np.concatenate([chunk.arrival_seconds for chunk in chunks])
+        inside = (at >= start - 1800.0) & (at < start + 3600.0)
+        assert np.array_equal(getattr(sent, name), whole[inside])
+    assert sent.arrival_seconds.min() < start - 1700.0
+    assert sent.arrival_seconds.max() > CHUNK_SECONDS + 2900.0
+
+
+def test_the_ladder_moves_either_limit_and_only_to_what_vllm_takes() -> None:
+    scenario = Scenario.model_validate(CAPPED)
+    steps = list(ladder(scenario))
+    assert {"max_num_seqs": 256} in steps and {"max_num_batched_tokens": 8192} in steps
+    assert {"max_num_batched_tokens": 2048} not in steps  # it is that
+    assert all(len(step) == 1 for step in steps)
+    pool = CAPPED["pool"] | {"serving": {"max_num_seqs": 1024, "max_num_batched_tokens": 1024}}
+    tight = list(ladder(Scenario.model_validate(CAPPED | {"pool": pool})))
+    assert {"max_num_batched_tokens": 512} not in tight
+    assert {"max_num_batched_tokens": 2048} in tight and {"max_num_seqs": 512} in tight
 
 
 def test_what_is_counted_of_gains() -> None:

@@ -1,0 +1,67 @@
+"""What is asked of a stretch: when it is explained, which leaf and which advice was sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from truth_judge.commands import Case
+from truth_judge.facts import Episode, Finding
+from truth_judge.running import SETTLED_SECONDS, advice, moments_of, paged
+
+A, B = "a:8000", "b:8000"
+CAP = Episode(
+    "cap", 1000.0, 5000.0, instances=frozenset({B}), pages=frozenset({"Limit"}), leaf="cap_binding"
+)
+CASE = Case("s", "seed 1", Path("s"), 0.0, 90_000.0, (A, B), (CAP,))
+NOTICE = Finding("firing", "Drift", "notice", 1200.0, 1100.0, B, "drifted", "max_num_seqs", 8, 16)
+PAGE = Finding("firing", "Limit", "page", 1600.0, 1500.0, B, "cap_binding", "max_num_seqs", 8, 64)
+
+
+def test_an_episode_is_explained_at_its_end() -> None:
+    (moment,) = moments_of(CASE, 5, 1)
+    assert (moment.instance, moment.at_seconds, moment.leaf) == (B, 5000.0, "cap_binding")
+    assert moments_of(replace(CASE, episodes=(replace(CAP, leaf=None),)), 5, 1) == []
+
+
+def test_of_many_episodes_some_are_explained() -> None:
+    many = tuple(replace(CAP, end_seconds=5000.0 + k) for k in range(20))
+    some = moments_of(replace(CASE, episodes=many), 5, 1)
+    assert len({moment.at_seconds for moment in some}) == 5
+    assert some == moments_of(replace(CASE, episodes=many), 5, 1)
+
+
+def test_where_nothing_is_wrong_moments_are_drawn() -> None:
+    drawn = moments_of(replace(CASE, episodes=()), 5, 1)
+    assert len({moment.at_seconds for moment in drawn}) == 5
+    assert {moment.leaf for moment in drawn} == {"healthy"}
+    assert all(SETTLED_SECONDS <= moment.at_seconds <= 90_000.0 for moment in drawn)
+
+
+@pytest.mark.parametrize(
+    ("said", "leaf"),
+    [
+        ((NOTICE, PAGE), "cap_binding"),
+        ((replace(PAGE, severity="ticket", leaf=None),), "no verdict"),
+        ((NOTICE,), None),
+        ((replace(PAGE, instance=A),), None),
+        ((replace(PAGE, at_seconds=900.0),), None),
+        ((replace(PAGE, event="resolved"),), None),
+    ],
+)
+def test_the_leaf_that_was_sent_is_of_the_first_page_or_ticket(
+    said: tuple[Finding, ...], leaf: str | None
+) -> None:
+    expected = [] if leaf is None else [("cap_binding", leaf)]
+    assert paged(CASE.stretch(said)) == expected
+
+
+def test_the_advice_that_is_carried_out_is_of_a_page_or_ticket() -> None:
+    assert advice([NOTICE, PAGE], CAP) == ("max_num_seqs", 64)
+    assert advice([NOTICE], CAP) is None
+    assert advice([replace(PAGE, knob=None), replace(PAGE, at_seconds=1700.0, after=32)], CAP) == (
+        "max_num_seqs",
+        32,
+    )
+    assert advice([replace(PAGE, instance=A)], CAP) is None
