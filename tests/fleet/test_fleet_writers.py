@@ -18,6 +18,7 @@ from driftwatch.testing.fleet.naming import instance_of, seconds_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import Chunk
 from driftwatch.testing.fleet.truth import write_truth
+from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
 from driftwatch.testing.fleet.write_recording import write_recording
 
 SECONDS = 600.0
@@ -122,6 +123,16 @@ def test_a_restart_begins_at_zero_and_a_throttled_clock_is_seen(
     before, after = clocks.filter(~later), clocks.filter(later)
     assert before["sm_clock_hertz"].n_unique() == 1
     assert after["sm_clock_hertz"][0] == pytest.approx(before["sm_clock_hertz"][0] / 1.5, rel=1e-3)
+
+
+def test_openmetrics_tells_which_scrapes_failed(
+    made: Scenario, chunks: list[Chunk], tmp_path: Path
+) -> None:
+    lines = write_openmetrics(made, chunks, tmp_path).read_text().splitlines()
+    up = [line.split()[1] for line in lines if line.startswith("up{")]
+    told = [a for chunk in chunks for a in (*chunk.answers, *chunk.gpu_answers)]
+    failed = [a for a in told if a.status != 200]
+    assert 0 < len(failed) == up.count("0") and len(up) == len(told)
 
 
 def test_live_pages_follow_the_clock(made: Scenario, chunks: list[Chunk]) -> None:

@@ -101,6 +101,13 @@ def test_what_belongs_to_nothing_is_extra(late: dict[str, Any]) -> None:
     assert [word for word, _ in rest] == ["EXTRA"]
 
 
+def test_a_finding_counts_until_its_grace_is_over() -> None:
+    made = scenario(pages=["BatchLimitBinding"], replicas=[0], until="90m", grace="15m")
+    found, rest = words(made, said(made, 104))
+    assert found == [("FOUND", "page BatchLimitBinding after 44 min, 1 of 1 servers")]
+    assert rest == []
+
+
 def test_a_pool_speaks_for_all_its_servers() -> None:
     made = scenario(tickets=["CoverageLost"])
     found, rest = words(made, said(made, 65, "CoverageLost", "ticket", None))

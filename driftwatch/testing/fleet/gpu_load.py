@@ -40,6 +40,16 @@ _COOLED_CELSIUS, _LIMIT_CELSIUS = 28.0, 74.0
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
 
+# columns of Outcome.scrapes that a GPU's load follows from, beside the time
+WORK_COLUMNS = (
+    "busy_seconds",
+    "kv_tokens_read_total",
+    "prefill_tokens_total",
+    "decode_seqs_total",
+    "steps_all",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one GPU does for each unit of load.

@@ -8,6 +8,7 @@ from the seed.
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -132,11 +133,23 @@ def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
     return ratio
 
 
-def is_wedged(scenario: Scenario, number: int, times: Floats) -> npt.NDArray[np.bool_]:
-    """Whether the engine hangs at these times."""
+def since_start(whole: Disturbance, start_seconds: float) -> Disturbance:
+    """What a process that starts then meets: pauses and hangs before it were its predecessor's."""
+    kept = whole.stall_seconds >= start_seconds
+    return replace(
+        whole,
+        stall_seconds=whole.stall_seconds[kept],
+        stall_durations_seconds=whole.stall_durations_seconds[kept],
+    )
+
+
+def is_wedged(
+    scenario: Scenario, number: int, start_seconds: float, times: Floats
+) -> npt.NDArray[np.bool_]:
+    """Whether the engine of a process that started then hangs at these times."""
     found = np.zeros(len(times), dtype=bool)
     for fault in scenario.faults:
-        if fault.kind == "wedge" and concerns(fault, number):
+        if fault.kind == "wedge" and fault.at >= start_seconds and concerns(fault, number):
             found |= (times >= fault.at) & (times < (fault.until or np.inf))
     return found
 

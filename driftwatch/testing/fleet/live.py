@@ -10,6 +10,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from math import inf
 from typing import Self
 
 from driftwatch.testing.exposition_server import CONTENT_TYPE
@@ -17,6 +18,7 @@ from driftwatch.testing.fleet.metric_history import Answer as Scraped
 from driftwatch.testing.fleet.naming import exporter_of, instance_of, seconds_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import Chunk
+from driftwatch.testing.fleet.timeline import servers_of
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 _DCGM_TYPE = "text/plain; charset=utf-8"
@@ -47,10 +49,15 @@ class LivePages(LoopbackServer):
         scrapes: what a scraper got, in order; held packed.
         clock: the scenario's time in unix seconds.
         content_type: of the pages.
+        listed: stretches (unix seconds) in which there is such a server; 503 outside of them.
     """
 
     def __init__(
-        self, scrapes: Sequence[Scraped], clock: Callable[[], float], content_type: str
+        self,
+        scrapes: Sequence[Scraped],
+        clock: Callable[[], float],
+        content_type: str,
+        listed: Sequence[tuple[float, float]] = ((-inf, inf),),
     ) -> None:
         super().__init__()
         ordered = sorted(scrapes, key=lambda scrape: scrape.time)
@@ -59,7 +66,7 @@ class LivePages(LoopbackServer):
             zlib.compress(scrape.body.encode(), 1) if scrape.status == 200 else None
             for scrape in ordered
         ]
-        self._clock, self._content_type = clock, content_type
+        self._clock, self._content_type, self._listed = clock, content_type, listed
 
     @property
     def url(self) -> str:
@@ -67,14 +74,16 @@ class LivePages(LoopbackServer):
         return f"{self.address}/metrics"
 
     def judge(self, request: Request) -> Answer:
-        """The newest page, 503 while the server is down, 404 for any other path."""
+        """The newest page, 503 while the server is down or not scraped, 404 for any other path."""
         self.requests.clear()  # nobody asks for them, and a demo runs for hours
-        path = request.path.partition("?")[0]
+        path, now = request.path.partition("?")[0], self._clock()
+        if not any(first <= now < last for first, last in self._listed):
+            return Answer(503)
         if path == "/health":
             return Answer(200)  # a hung engine answers this as well
         if path != "/metrics":
             return Answer(404, '{"detail":"Not Found"}', {"Content-Type": "application/json"})
-        place = bisect_right(self._times, self._clock()) - 1
+        place = bisect_right(self._times, now) - 1
         packed = self._packed[max(0, place)] if self._times else None
         if packed is None:
             return Answer(503)
@@ -98,16 +107,20 @@ class LiveFleet:
         for chunk in chunks:
             pages.setdefault(chunk.number, []).extend(chunk.answers)
             gpus.setdefault(chunk.number, []).extend(chunk.gpu_answers)
+        begin, self._end = seconds_of(scenario)
+        listed = {
+            server.number: [(begin + first, begin + last) for first, last in server.listed]
+            for server in servers_of(scenario)
+        }
         self._servers = {
-            instance_of(scenario, number): LivePages(scrapes, clock, CONTENT_TYPE)
+            instance_of(scenario, number): LivePages(scrapes, clock, CONTENT_TYPE, listed[number])
             for number, scrapes in pages.items()
         }
         self._exporters = {
-            exporter_of(scenario, number): LivePages(scrapes, clock, _DCGM_TYPE)
+            exporter_of(scenario, number): LivePages(scrapes, clock, _DCGM_TYPE, listed[number])
             for number, scrapes in gpus.items()
             if scrapes
         }
-        self._end = seconds_of(scenario)[1]
         self._clock = clock
         self._open = ExitStack()
 

@@ -76,6 +76,15 @@ class Serving(Part):
         said = self.model_dump(exclude={"num_gpu_blocks"})
         return SchedulerConfiguration(num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **said)
 
+    def changed(self, change: ServingChange) -> Serving:
+        """These settings with those that a change names.
+
+        Raises:
+            ValidationError: they do not go together.
+        """
+        said = {name: getattr(change, name) for name in change.model_fields_set}
+        return Serving.model_validate({**self.model_dump(), **said})
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         try:
@@ -83,6 +92,14 @@ class Serving(Part):
         except ImpossibleConfiguration as error:
             raise ValueError(str(error)) from None
         return self
+
+
+class ServingChange(Serving):
+    """Settings after a restart: what is not named stays as it was."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        return self  # with the settings before it
 
 
 class Slo(Part):
@@ -183,7 +200,7 @@ class Engine(Part):
     quadratic_ratio: float = Field(1.0, ge=0, description="on the quadratic term of attention")
     cuda_graphs: bool = Field(True, description="decode batches are padded to captured sizes")
     jitter_sigma: float = Field(0.06, ge=0, description="sd of the log of each step's factor")
-    wander_sd_ratio: float = Field(0.04, ge=0, description="sd of the slow wander of speed")
+    wander_sd_ratio: float = Field(0.06, ge=0, description="sd of the slow wander of speed")
     wander_correlation: Seconds = Field(5400.0, description="time in which it forgets")
     stalls_per_day: float = Field(4.0, ge=0, description="pauses of 0.5 to 5 s")
 
@@ -257,7 +274,9 @@ class Fault(Part):
     ramp: Offset | None = Field(None, description="how long a slowdown takes to come up")
     down: Seconds | None = Field(None, description="how long nobody answers (40s)")
     every: Seconds | None = Field(None, description="rollout: from one replica to the next (3m)")
-    serving: Serving | None = Field(None, description="settings after it; without it as before")
+    serving: ServingChange | None = Field(
+        None, description="settings after it; what is not named stays"
+    )
     release: Style | None = Field(None, description="rollout: pages after it")
     to: Count | None = Field(None, description="scale: how many replicas then")
     ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
@@ -355,6 +374,9 @@ class Scenario(Part):
                 for loc, what in found
             ]
             raise ValidationError.from_exception_data("Scenario", errors)
+        serving = self.pool.serving
+        for fault in sorted(self.faults, key=lambda one: one.at):
+            serving = serving if fault.serving is None else serving.changed(fault.serving)
         return self
 
 

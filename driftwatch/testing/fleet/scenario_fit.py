@@ -10,9 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from driftwatch.durations import parse_duration
+from driftwatch.errors import DriftwatchError
+from driftwatch.simulate.hardware import gpu, model
 
 Location = tuple[str | int, ...]  # keys, and numbers of items
 Misfit = tuple[Location, str]  # where, and what
+
+MOST_SERVERS = 10_000
+MOST_REQUESTS_PER_SECOND = 1_000  # of one server: six hours of them are in memory at a time
 
 _SEVERITIES = ("pages", "tickets", "notices")
 
@@ -26,6 +31,8 @@ def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
     """
     duration = _seconds(said.get("duration"))
     servers = _servers(said)
+    yield from _sizes(said, duration, servers)
+    yield from _hardware(_mapping(said.get("pool")))
     truth = _mapping(said.get("truth"))
     timed: list[tuple[Location, list[Mapping[str, Any]]]] = [
         (("traffic", "changes"), _items(_mapping(said.get("traffic")).get("changes"))),
@@ -54,6 +61,48 @@ def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
             if isinstance(number, int) and not 0 <= number < servers:
                 wrong = f"there is no replica {number}: they are 0 to {servers - 1}"
                 yield (*where, "replicas"), wrong
+
+
+def _sizes(
+    said: Mapping[str, Any], duration: float | None, servers: int | None
+) -> Iterator[Misfit]:
+    """What there is no memory or no time for, or too little of."""
+    interval = _seconds(_mapping(said.get("scrape")).get("interval"))
+    if interval is not None and duration is not None and 2 * interval > duration:
+        yield ("scrape", "interval"), f"{duration:g} s are less than two scrapes"
+    if servers is None:
+        return
+    if servers > MOST_SERVERS:
+        where: Location = ("pool", "replicas")
+        for number, fault in enumerate(_items(said.get("faults"))):
+            if fault.get("to") == servers:
+                where = ("faults", number, "to")
+        yield where, f"at most {MOST_SERVERS:,} servers are simulated"
+    rate = _mapping(said.get("traffic")).get("requests_per_second")
+    replicas = _mapping(said.get("pool")).get("replicas", 2)
+    if not isinstance(rate, int | float) or not isinstance(replicas, int) or replicas < 1:
+        return
+    if rate / replicas > MOST_REQUESTS_PER_SECOND:
+        most = f"at most {MOST_REQUESTS_PER_SECOND:,} a server are simulated"
+        yield ("traffic", "requests_per_second"), most
+
+
+def _hardware(pool: Mapping[str, Any]) -> Iterator[Misfit]:
+    """GPUs and models that the simulator does not know, and too few KV blocks for one request."""
+    for name, known in (("gpu", gpu), ("model", model)):
+        if isinstance(pool.get(name), str):
+            try:
+                known(pool[name])
+            except DriftwatchError as error:
+                yield ("pool", name), str(error)
+    serving = _mapping(pool.get("serving"))
+    blocks = serving.get("num_gpu_blocks")
+    size, length = serving.get("block_size", 16), serving.get("max_model_len", 8192)
+    if not (isinstance(blocks, int) and isinstance(size, int) and isinstance(length, int)):
+        return
+    if blocks * size < length:
+        room = f"{blocks * size:,} tokens, less than max_model_len, {length:,}"
+        yield ("pool", "serving", "num_gpu_blocks"), f"room for {room}"
 
 
 def unknown_names(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -22,13 +22,20 @@ from driftwatch.testing.dcgm_pages import FakeGpu
 from driftwatch.testing.fleet.families_0_32 import V0_32
 from driftwatch.testing.fleet.families_old import V0_8
 from driftwatch.testing.fleet.gpu_boards import board
-from driftwatch.testing.fleet.gpu_load import dcgm_text, gpu_load, gpu_rows, work_of
+from driftwatch.testing.fleet.gpu_load import (
+    WORK_COLUMNS,
+    dcgm_text,
+    gpu_load,
+    gpu_rows,
+    work_of,
+)
 from driftwatch.testing.fleet.hidden_engine import (
     clock_ratio,
     disturbance_of,
     generator,
     is_wedged,
     law_of,
+    since_start,
 )
 from driftwatch.testing.fleet.metric_history import Answer, MetricHistory
 from driftwatch.testing.fleet.naming import (
@@ -175,14 +182,17 @@ class ServerRun:
         while start < self._scenario.duration:
             end = min(start + length, self._scenario.duration)
             requests = self._traffic.requests(self._number, start, end)
-            ended = []
+            ended, told = [], start
             for number, life in enumerate(self._server.lives):
                 first, last = max(start, life.start_seconds), min(end, life.end_seconds)
                 if first >= last:
                     continue
+                self._read_idle_gpus(told, first)
+                told = last
                 if number != self._life:
                     self._begin(number, life)
                 ended += self._run(life, first, last, requests)
+            self._read_idle_gpus(told, end)
             if end >= self._scenario.duration:
                 ended += self._end()
             self._fail(start, end)
@@ -203,7 +213,7 @@ class ServerRun:
         self._engine = Engine(
             server.configuration,
             law_of(self._scenario.engine, self._scenario.pool, life.factor),
-            disturbance=self._disturbance,
+            disturbance=since_start(self._disturbance, life.start_seconds),
             seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
             timeout_seconds=timeout,
             observe_edges=Edges(server.itl_edges, server.iteration_tokens_edges),
@@ -217,11 +227,14 @@ class ServerRun:
         assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
         at = requests.arrival_seconds
         self._engine.offer(requests.take((at >= first) & (at < last)))
-        taken = (self._times >= first) & (self._times < last) & ~self._missed
-        outcome = self._engine.advance(last, self._times[taken])
-        self._history.add(outcome)
+        inside = (self._times >= first) & (self._times < last)
+        outcome = self._engine.advance(last, self._times[inside])
         if outcome.scrapes is not None and len(outcome.scrapes):
-            self._read_gpus(outcome.scrapes)
+            # the exporter is another process: it answers where the server's answer timed out
+            self._read_gpus(outcome.scrapes, life)
+            answered = outcome.scrapes.filter(pl.Series(~self._missed[inside]))
+            outcome = replace(outcome, scrapes=answered)
+        self._history.add(outcome)
         found = [outcome.requests]
         if last == life.end_seconds:
             found += self._end()
@@ -237,24 +250,40 @@ class ServerRun:
         self._engine = None
         return [outcome.requests]
 
-    def _read_gpus(self, scrapes: pl.DataFrame) -> None:
+    def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
         """The exporter beside the server is read whenever the server is."""
+        times = scrapes["time_seconds"].to_numpy()
+        hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
+        self._tell_gpus(scrapes, hangs, loaded=True)
+        self._before = scrapes.tail(1)
+
+    def _read_idle_gpus(self, first: float, last: float) -> None:
+        """While no server runs its GPUs are idle, and their exporter answers."""
+        times = self._times[(self._times >= first) & (self._times < last)]
+        if len(times):
+            nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
+            idle = nothing.with_columns(time_seconds=times)
+            self._tell_gpus(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
+
+    def _tell_gpus(
+        self, scrapes: pl.DataFrame, hangs: npt.NDArray[np.bool_], *, loaded: bool
+    ) -> None:
         scenario, number = self._scenario, self._number
         pool = scenario.pool
         if not pool.dcgm:
             return
-        times = scrapes["time_seconds"].to_numpy()
+        work = work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica)
         load = gpu_load(
             board(pool.gpu),
-            work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica),
+            work if loaded else replace(work, memory_utilization_ratio=0.0),
             scenario.start,
             scrapes,
-            wedged=is_wedged(scenario, number, times),
-            clock_ratio=clock_ratio(scenario, number, times),
-            before=self._before,
+            wedged=hangs,
+            clock_ratio=clock_ratio(scenario, number, scrapes["time_seconds"].to_numpy()),
+            before=self._before if loaded else None,
             energy_joules=self._energy,
         )
-        self._before, self._energy = scrapes.tail(1), load.energy_joules
+        self._energy = load.energy_joules
         fakes = [
             FakeGpu(index, name, board(pool.gpu).model_name)
             for index, name in enumerate(uuids_of(scenario, number))

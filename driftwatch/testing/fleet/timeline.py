@@ -94,9 +94,10 @@ def _server(scenario: Scenario, number: int) -> Server:
         pool = scenario.pool
         life = Life(min(start + boot, end), end, pool.serving, release=pool.release)
         for at, fault in sorted(_restarts(scenario, own, number), key=lambda one: one[0]):
-            if not life.start_seconds < at < end:
+            if not start <= at < end:
                 continue
-            lives.append(replace(life, end_seconds=at))
+            if at > life.start_seconds:  # else it was down still, and stays so
+                lives.append(replace(life, end_seconds=at))
             life = _after(life, fault, min(at + (fault.down or DOWN_SECONDS), end))
         lives.append(life)
     listed = present
@@ -139,7 +140,7 @@ def _after(life: Life, fault: Fault, start: float) -> Life:
     return replace(
         life,
         start_seconds=start,
-        serving=fault.serving or life.serving,
+        serving=life.serving if fault.serving is None else life.serving.changed(fault.serving),
         factor=life.factor * (fault.factor or 1.0),
         release=fault.release or life.release,
         other_buckets=life.other_buckets or fault.kind == "bucket_layout",

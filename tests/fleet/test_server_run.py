@@ -1,0 +1,172 @@
+"""One server's run: what a restart cures, what its exporter tells, whose settings hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from fleet_cases import between, whole_run
+
+from driftwatch.testing.fleet.generate import generate
+from driftwatch.testing.fleet.live import LivePages
+from driftwatch.testing.fleet.metric_history import Answer
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.scenario_file import scenario_named
+from driftwatch.testing.fleet.server_run import scrape_times
+from driftwatch.testing.fleet.timeline import servers_of
+from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.testing.loopback import Request
+
+
+def scenario(minutes: int = 30, **more: Any) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "name": "x",
+            "title": "x",
+            "duration": f"{minutes}m",
+            "pool": {"replicas": 2},
+            "traffic": {"requests_per_second": 4.0},
+            "truth": {},
+            **more,
+        }
+    )
+
+
+WEDGE = {"kind": "wedge", "at": "8m", "replicas": [0]}
+RESTART = {"kind": "restart", "at": "15m", "replicas": [0]}
+
+
+def test_a_restart_cures_a_hang_and_a_stall_happens_once() -> None:
+    stalls = {"stalls_per_day": 2000.0}  # some 40 in half an hour
+    made = scenario(faults=[WEDGE, RESTART], engine=stalls)
+    chunk = whole_run(made)
+    after = between(made, chunk.scrapes, 16.5, 30).filter("ok")
+    assert after["generation_tokens_total"][-1] > 10_000
+    assert chunk.requests is not None
+    late = chunk.requests.filter(
+        (pl.col("arrival_seconds") > 15 * 60) & (pl.col("status") == "finished")
+    )
+    assert len(late) > 1000
+    assert late["ttft_seconds"].max() < 11  # two stalls in a row, not the twenty before the start
+    hung, cured = (between(made, chunk.gpus, *span) for span in ((9, 15), (17, 30)))
+    assert cured["power_watts"].min() > hung["power_watts"].max()
+
+
+def test_the_exporter_answers_while_its_server_does_not() -> None:
+    made = scenario(
+        faults=[{**RESTART, "down": "4m"}, {"kind": "missed_scrapes", "at": "22m", "ratio": 1.0}]
+    )
+    chunk = whole_run(made)
+    assert not between(made, chunk.scrapes, 15, 18.9)["ok"].any()
+    down = between(made, chunk.gpus, 15.1, 18.9)
+    assert len(down) >= 14
+    assert down["utilization_ratio"].max() == 0 and down["power_watts"].max() < 150
+    busy = between(made, chunk.gpus, 5, 15)
+    assert down["framebuffer_used_bytes"].max() < 0.1 * busy["framebuffer_used_bytes"].min()
+    missed = between(made, chunk.gpus, 22, 30)
+    assert not between(made, chunk.scrapes, 22, 30)["ok"].any()
+    assert len(missed) > 25 and missed["power_watts"].min() > down["power_watts"].max()
+    energy = chunk.gpus["energy_joules_total"].to_numpy()
+    assert (np.diff(energy) > 0).all()  # one counter from the first to the last
+    times = scrape_times(made, 1, 0)[0]
+    assert len(chunk.gpus) == len(times)
+
+
+def test_energy_goes_on_from_chunk_to_chunk() -> None:
+    made = scenario(24)
+    whole = pl.concat([c.gpus for c in generate(made, 1, chunk_seconds=360.0) if c.number == 0])
+    energy = whole["energy_joules_total"].to_numpy()
+    assert len(energy) > 80 and (np.diff(energy) > 0).all()
+
+
+def test_a_fault_changes_the_settings_that_it_names() -> None:
+    made = scenario(
+        pool={"serving": {"max_num_seqs": 300, "max_num_batched_tokens": 8192}},
+        faults=[
+            {**RESTART, "serving": {"max_num_seqs": 4096}},
+            {**RESTART, "at": "20m", "serving": {"max_model_len": 4096}},
+        ],
+    )
+    settings = [
+        (s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len)
+        for s in (life.serving for life in servers_of(made)[0].lives)
+    ]
+    assert settings == [(300, 8192, 8192), (4096, 8192, 8192), (4096, 8192, 4096)]
+    with pytest.raises(ValueError, match=r"max_num_batched_tokens \(2048\) is below max_num_seqs"):
+        scenario(faults=[{**RESTART, "serving": {"max_num_seqs": 4096}}])
+
+
+def test_a_restart_while_it_is_down_keeps_it_down() -> None:
+    again = {**RESTART, "at": "16m", "serving": {"max_num_seqs": 7}}
+    lives = servers_of(scenario(faults=[{**RESTART, "down": "3m"}, again]))[0].lives
+    assert [(life.start_seconds, life.end_seconds) for life in lives] == [
+        (0, 900),
+        (16 * 60 + 40, np.inf),
+    ]
+    assert lives[1].serving.max_num_seqs == 7
+
+
+def test_a_rollout_takes_one_replica_after_the_other() -> None:
+    made = scenario(faults=[{"kind": "rollout", "at": "5m", "every": "4m"}])
+    assert [server.lives[0].end_seconds for server in servers_of(made)] == [300, 540]
+
+
+def test_scrapes_are_late_by_a_little_and_a_slowdown_comes_up() -> None:
+    exact = scenario(scrape={"interval": "15s", "jitter_seconds": 0.0})
+    late = scenario(scrape={"interval": "15s", "jitter_seconds": 0.2})
+    delays = scrape_times(late, 1, 0)[0] - scrape_times(exact, 1, 0)[0]
+    assert (delays >= 0).all() and 0.1 < delays.mean() < 0.25
+
+
+def test_demand_wanders_alike_on_all_servers() -> None:
+    times = np.arange(0.0, 6 * 3600.0, 60.0)
+    sent = {"requests_per_second": 4.0, "wander_ratio": 0.2}
+    rates = PoolTraffic.of(scenario(360, traffic=sent), 1).rates(times)
+    assert 0.05 < np.std(np.log(rates)) < 0.4
+    assert np.corrcoef(np.log(rates[:-30]), np.log(rates[30:]))[0, 1] < 0.9
+    steady = PoolTraffic.of(scenario(360, traffic={**sent, "wander_ratio": 0.0}), 1).rates(times)
+    assert np.ptp(steady) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["prompts-x1.3", "prompts-x2", "prompts-x4", "generations-x4", "kv-pressure"]
+)
+def test_lengths_change_by_the_factor_that_is_said(name: str) -> None:
+    made = scenario_named(name)
+    (change,) = made.traffic.changes
+    plain = made.model_copy(update={"traffic": made.traffic.model_copy(update={"changes": ()})})
+    since, until = change.at, change.at + 1800.0
+    with_it, without = (PoolTraffic.of(m, 3).requests(0, since, until) for m in (made, plain))
+    for column, factor in (
+        ("prompt_tokens", change.prompt_factor),
+        ("generation_tokens", change.generation_factor),
+    ):
+        means = [float(np.mean(getattr(one, column))) for one in (with_it, without)]
+        assert means[0] / means[1] == pytest.approx(factor, rel=0.01), column
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kv_pressure_preempts_on_any_seed(seed: int) -> None:
+    whole = scenario_named("kv-pressure")
+    (change,) = whole.traffic.changes
+    traffic = whole.traffic.model_copy(update={"changes": (change.model_copy(update={"at": 0.0}),)})
+    made = whole.model_copy(
+        update={"duration": 1500.0, "traffic": traffic, "truth": scenario().truth}
+    )
+    found = between(made, whole_run(made, 1, seed).scrapes, 15, 25).filter("ok")
+    assert (found["waiting_capacity_requests"] > 0).mean() > 0.9
+    assert found["preemptions_total"][-1] - found["preemptions_total"][0] > 100
+
+
+def test_a_server_that_is_gone_is_not_served_live() -> None:
+    at = scenario().start
+    now = [at.timestamp()]
+    listed = [(at.timestamp(), at.timestamp() + 60)]
+    told = {}
+    with LivePages([Answer(at, 200, "a 1\n")], lambda: now[0], "text/plain", listed) as pages:
+        for second in (0, 59, 60, 600):
+            now[0] = at.timestamp() + second
+            told[second] = pages.judge(Request("GET", "/metrics", {}, b"")).status
+    assert told == {0: 200, 59: 200, 60: 503, 600: 503}
