@@ -175,7 +175,7 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
     first, other = disturbance_of(made, 7, 0), disturbance_of(made, 7, 1)
     assert np.array_equal(first.factors, disturbance_of(made, 7, 0).factors)
     logs = np.log(first.factors)
-    assert 0.03 < logs.std() < 0.05 and abs(first.factors.mean() - 1) < 0.01
+    assert 0.05 < logs.std() < 0.07 and abs(first.factors.mean() - 1) < 0.01
     hour = 120  # grid steps
     assert np.corrcoef(logs[:-hour], logs[hour:])[0, 1] > 0.4  # remembers for more than an hour
     assert len(first.stall_seconds) == pytest.approx(120, abs=45)
