@@ -101,9 +101,11 @@ def main() -> None:
         made = fleet(said.servers, said.days, said.rate, said.model, said.gpus)
         found = measure(made, said.days, said.jobs, said.seed, folder)
     whole = found["seconds_per_server_day"] * 40 * 14
+    idle = found["cpu_seconds_per_server_day"] * 40 * 14 / said.jobs
     for key, value in found.items():
         print(f"{key:24} {value:,}")
     print(f"{'40 servers x 14 days':24} {whole:,.0f} s (goal {GOAL_SECONDS:.0f} s)")
+    print(f"{'with idle cores':24} {idle:,.0f} s, from the processor time of {said.jobs} processes")
     if said.out is not None:
         said.out.write_text(json.dumps({"schema_version": 1, **found}, indent=2) + "\n")
 

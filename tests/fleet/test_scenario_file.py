@@ -122,6 +122,33 @@ truth:
     ]
 
 
+def test_what_cannot_be_simulated_is_refused_at_its_place(tmp_path: Path) -> None:
+    text = """\
+name: mine
+title: a scenario
+duration: 20m
+scrape: {interval: 2h}
+pool: {gpu: H1000, model: nope, replicas: 2, serving: {num_gpu_blocks: 10}}
+traffic: {requests_per_second: 1.0e+9}
+faults:
+  - {kind: scale, at: 10m, to: 100000000}
+  - {kind: bucket_layout, at: 5m}
+  - {kind: rollout, at: 10m, release: "0.8"}
+truth: {}
+"""
+    assert [(line, message) for line, _, message in problems(tmp_path, text)] == [
+        (4, "1200 s are less than two scrapes"),
+        (5, "no GPU 'H1000' in the tables"),
+        (5, "no model 'nope' in the tables"),
+        (5, "room for 160 tokens, less than max_model_len, 8,192"),
+        (6, "at most 1,000 a server are simulated"),
+        (8, "at most 10,000 servers are simulated"),
+        (9, "vLLM 0.8 has no --custom-histogram-buckets"),
+    ]
+    lost = GOOD.replace("{requests_per_second", "{path: nowhere.csv, requests_per_second")
+    assert problems(tmp_path, lost) == [(4, 17, f"there is no {tmp_path / 'nowhere.csv'}")]
+
+
 def test_an_unknown_name_has_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         scenario_named("wegded")

@@ -92,6 +92,9 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
             wrong += misfits(said)  # where a value is wrong the model has not come to these
         if base is not None:  # a test reads the names of the shipped ones
             wrong += _unknown_names(said)
+        if scenario is not None and scenario.traffic.path is not None:
+            path = scenario.traffic.path
+            wrong += [] if path.exists() else [(("traffic", "path"), f"there is no {path}")]
         for location, message in wrong:
             place = place_of(root, location)
             if (place.line, message) not in {(p.line, p.message) for p in file.problems}:

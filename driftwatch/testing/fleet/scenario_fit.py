@@ -33,6 +33,7 @@ def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
     servers = _servers(said)
     yield from _sizes(said, duration, servers)
     yield from _hardware(_mapping(said.get("pool")))
+    yield from _layouts(said)
     truth = _mapping(said.get("truth"))
     timed: list[tuple[Location, list[Mapping[str, Any]]]] = [
         (("traffic", "changes"), _items(_mapping(said.get("traffic")).get("changes"))),
@@ -85,6 +86,15 @@ def _sizes(
     if rate / replicas > MOST_REQUESTS_PER_SECOND:
         most = f"at most {MOST_REQUESTS_PER_SECOND:,} a server are simulated"
         yield ("traffic", "requests_per_second"), most
+
+
+def _layouts(said: Mapping[str, Any]) -> Iterator[Misfit]:
+    """Histograms of another layout on a release that has no such setting."""
+    faults = _items(said.get("faults"))
+    releases = [_mapping(said.get("pool")).get("release"), *(f.get("release") for f in faults)]
+    for number, fault in enumerate(faults):
+        if fault.get("kind") == "bucket_layout" and "0.8" in releases:
+            yield ("faults", number, "kind"), "vLLM 0.8 has no --custom-histogram-buckets"
 
 
 def _hardware(pool: Mapping[str, Any]) -> Iterator[Misfit]:
