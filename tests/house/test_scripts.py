@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,11 @@ def test_make_test_hands_its_arguments_on() -> None:
         check=True,
     )
     assert ran.stdout.splitlines()[-1].endswith(" --dist loadfile tests/house -k nothing")
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """Pytest imports them by their names alone: the second of one name cannot be collected."""
+    names = Counter(
+        path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"
+    )
+    assert [name for name, count in names.items() if count > 1] == []

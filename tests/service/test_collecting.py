@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 import pytest
-from fleet_cases import BEGIN, FleetSource, Server, one_pool
+from pool_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock, SystemClock

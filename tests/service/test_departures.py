@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
-from fleet_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import evidence_only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fleet_cases import FleetSource, Server, one_pool, retired, told, watched
+from pool_cases import FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
 from driftwatch.service.departures import MOVED

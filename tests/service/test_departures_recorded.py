@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from fleet_cases import one_pool
+from pool_cases import one_pool
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from fleet_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
+from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
 from driftwatch.collect.schema import Collected, empty_scrapes
