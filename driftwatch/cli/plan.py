@@ -161,7 +161,8 @@ def command(
     if as_json:
         _print_json({**document, "notes": notes})
     else:
-        from driftwatch.cli.plan_text import print_note, print_plan
+        from driftwatch.cli.notes import print_note
+        from driftwatch.cli.plan_text import print_plan
 
         for note in notes:
             print_note(note)
@@ -211,7 +212,10 @@ def _asked(
             f"{max_num_seqs}: vLLM refuses to start so",
             help_text="lower --max-num-seqs, or raise --max-num-batched-tokens",
         )
-    requests, dropped = _requests(file, prompt_tokens, generation_tokens, length_cv, length, seed)
+    requests, dropped, unused = _requests(
+        file, prompt_tokens, generation_tokens, length_cv, length, seed
+    )
+    taken += unused
     asked = Asked(
         gpu=card,
         model=shapes,
@@ -232,8 +236,8 @@ def _asked(
 
 def _requests(
     file: Path | None, prompt: float, generation: float, cv: float, longest: int, seed: int
-) -> tuple[Requests, int]:
-    """The mix, none longer than max_model_len, and how many were.
+) -> tuple[Requests, int, tuple[str, ...]]:
+    """The mix, none longer than max_model_len, how many were, and what of a file is not used.
 
     Raises:
         WorkloadError: the file cannot be read as requests.
@@ -244,22 +248,24 @@ def _requests(
     from driftwatch.simulate.requests import make_requests
     from driftwatch.simulate.sweeping import lognormal_lengths
 
+    notes: tuple[str, ...] = ()
     if file is None:
         rng = np.random.default_rng(seed)
         prompts = lognormal_lengths(prompt, cv, _DRAWN, rng)
         made = lognormal_lengths(generation, cv, _DRAWN, rng)
         requests = make_requests(np.zeros(_DRAWN), prompts, made)
     else:
-        from driftwatch.simulate.workload import read_requests
+        from driftwatch.simulate.workload import read_workload
 
-        requests = read_requests(file, limit=_MOST_READ)
+        found = read_workload(file, limit=_MOST_READ)
+        requests, notes = found.requests, found.notes
     fits = requests.prompt_tokens + requests.generation_tokens <= longest
     if not fits.any():
         raise UsageError(
             f"every request is longer than max_model_len {longest:,}",
             help_text="raise --max-model-len, or lower --prompt-tokens and --generation-tokens",
         )
-    return requests.take(fits), int((~fits).sum())
+    return requests.take(fits), int((~fits).sum()), notes
 
 
 def _refuse_beside_table(context: click.Context) -> None:

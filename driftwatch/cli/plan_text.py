@@ -46,17 +46,6 @@ def print_plan(document: dict[str, Any]) -> None:
         _queue(document["queue"], document["demand"])
 
 
-def print_note(note: str) -> None:
-    """An assumption on stderr: in 80 columns on a terminal, one line in a pipe."""
-    said = f"note: {note}"
-    for line in textwrap.wrap(said, _WIDTH, subsequent_indent="  ") if _to_person() else [said]:
-        click.echo(line, err=True)
-
-
-def _to_person() -> bool:
-    return sys.stderr.isatty()
-
-
 def print_table(document: dict[str, Any]) -> None:
     """What a measured table says."""
     line, target = document["line"], document["target_seconds"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.notes import print_note
 from driftwatch.cli.simulate_compare_options import Counts, compare_options
 from driftwatch.cli.simulate_options import engine_from, engine_options
 from driftwatch.errors import UsageError
@@ -52,25 +55,30 @@ def command(
     """
     own, engine = _apart(options)
     if lengths is not None and not padding:
-        raise UsageError("--lengths belongs to --padding")
+        raise UsageError("--lengths belongs to --padding", help_text="add --padding")
+    _refuse_unused(padding, causes, lengths is not None)
+    if plot is not None:
+        _check_plot(plot)
     if padding:
         from driftwatch.cli.simulate_compare_padding import print_padding
 
-        found = lengths if lengths is not None else _mix(own).prompt_tokens
+        found = lengths if lengths is not None else _mix(own)[0].prompt_tokens
         _refuse_value_errors(
             lambda: print_padding(
                 found, own["batch_size"], own["buckets"] or (), lengths is None, as_json
             )
         )
         return
-    if plot is not None and plot.suffix not in (".svg", ".png"):
-        raise UsageError(f"{plot}: --plot writes .svg or .png")
     if own["rates"] and own["concurrency"]:
-        raise UsageError("--rates and --concurrency exclude each other")
-    mix = _mix(own)
+        raise UsageError(
+            "--rates and --concurrency exclude each other",
+            help_text="--rates for arrivals that do not wait, --concurrency for clients that do",
+        )
+    mix, unused = _mix(own)
     asked = engine_from(**engine)
+    asked = replace(asked, notes=(*unused, *asked.notes))
     for note in asked.notes:
-        click.echo(f"note: {note}", err=True)
+        print_note(note)
     settings = _settings(own, asked)
     from driftwatch.cli import simulate_compare_text as text
 
@@ -101,23 +109,80 @@ def _refuse_value_errors(answer: Any) -> Any:
     try:
         return answer()
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(
+            str(error), help_text="driftwatch simulate compare --help says what each option takes"
+        ) from error
 
 
-def _mix(own: dict[str, Any]) -> Mix:
-    """The requests that are served at every load."""
+def _refuse_unused(padding: bool, causes: bool, given_lengths: bool) -> None:
+    """A flag without effect is a mistake, not a wish to be ignored."""
+    from driftwatch.cli.simulate_compare_options import OF_CAUSES, OF_LENGTHS, OF_PADDING, OWN
+
+    if padding and causes:
+        raise UsageError(
+            "--padding and --causes exclude each other", help_text="ask for one of them"
+        )
+    context = click.get_current_context()
+    used: frozenset[str] = frozenset(context.params)
+    if padding:
+        used, what = (
+            (OF_LENGTHS, "--padding --lengths") if given_lengths else (OF_PADDING, "--padding")
+        )
+    elif causes:
+        used, what = (used - OWN - {"plot"}) | OF_CAUSES, "--causes"
+    wrong = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name is not None
+        and option.name not in used
+        and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if wrong:
+        raise UsageError(
+            f"{', '.join(wrong)}: not used with {what}", help_text=f"leave out {', '.join(wrong)}"
+        )
+
+
+def _check_plot(path: Path) -> None:
+    """Refuse before the work what could not be written after it."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"{path}: --plot writes .svg or .png", help_text="--plot comparison.svg")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
+        )
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.W_OK):
+        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
+
+
+def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
+    """The requests that are served at every load, and what of their file is not used."""
+    import numpy as np
+
     from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
 
+    notes: list[str] = []
     generated = own["prompt_tokens"] is not None or own["generation_tokens"] is not None
     if own["requests_file"] is not None:
         if generated:
             raise UsageError(
-                "--requests and --prompt-tokens/--generation-tokens exclude each other"
+                "--requests and --prompt-tokens/--generation-tokens exclude each other",
+                help_text="leave out one of them",
             )
-        from driftwatch.simulate.workload import read_requests
+        from driftwatch.simulate.workload import read_workload
 
-        read = read_requests(own["requests_file"])
+        found = read_workload(own["requests_file"])
+        read, notes = found.requests, [*found.notes]
         prompts, generations = read.prompt_tokens, read.generation_tokens
+        columns = {
+            "prefixes": (read.shared_prefix_tokens > 0) | (read.cached_tokens > 0),
+            "priorities": read.priority != 0,
+            "cancellations": np.isfinite(read.cancel_seconds),
+            "adapters": read.adapter >= 0,
+        }
+        if dropped := [name for name, there in columns.items() if there.any()]:
+            notes.append(f"only lengths are compared: {', '.join(dropped)} of the file not used")
     else:
         if own["prompt_tokens"] is None or own["generation_tokens"] is None:
             raise UsageError(
@@ -129,7 +194,8 @@ def _mix(own: dict[str, Any]) -> Mix:
         generations = lognormal_lengths(
             own["generation_tokens"], own["generation_cv"], count, (seed, 4)
         )
-    return Mix(prompts, generations, own["seed"], own["cancel_ratio"], own["cancel_after_seconds"])
+    mix = Mix(prompts, generations, own["seed"], own["cancel_ratio"], own["cancel_after_seconds"])
+    return mix, tuple(notes)
 
 
 def _settings(own: dict[str, Any], asked: EngineAsked) -> Settings:
@@ -156,10 +222,10 @@ def _causes(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAske
     from driftwatch.simulate.batchers.policies import STATIC, policy_named
 
     if own["concurrency"]:
-        raise UsageError("--causes needs a rate, not --concurrency")
+        raise UsageError("--causes needs a rate, not --concurrency", help_text="--rates 10")
     rates = own["rates"]
     if rates and len(rates) > 1:
-        raise UsageError("--causes takes one rate")
+        raise UsageError("--causes takes one rate", help_text="--rates 10")
     if rates:
         rate = rates[0]
     else:
@@ -195,11 +261,17 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     most = {p.name: compare.capacity(p, mix, law) for p in policies}
     loads = own["rates"] or tuple(sorted(set(own["concurrency"] or ())))
     if closed and ROUNDS * loads[-1] > _MOST_REQUESTS:
-        raise UsageError(f"at most {_MOST_REQUESTS // ROUNDS:,} clients are simulated")
+        raise UsageError(
+            f"at most {_MOST_REQUESTS // ROUNDS:,} clients are simulated",
+            help_text="lower --concurrency",
+        )
     if not loads:
         top = most.get(CONTINUOUS) or compare.capacity(policy_named(CONTINUOUS, settings), mix, law)
         if top is None:
-            raise UsageError("all requests end at one time: no capacity to choose --rates from")
+            raise UsageError(
+                "all requests end at one time: no capacity to choose --rates from",
+                help_text="--rates 5,10,20",
+            )
         loads = compare.ladder(top)
         _check_size(max(loads), own["duration_seconds"])
     limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from driftwatch.cli.finite import Finite
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 POLICIES = ("static", "dynamic", "continuous", "hybrid", "back-pressure")
@@ -69,11 +71,11 @@ class Policies(click.ParamType[Any]):
         return found
 
 
-def _share(*, above: bool = False, below: bool = False) -> click.FloatRange:
-    return click.FloatRange(0, 1, min_open=above, max_open=below)
+def _share(*, above: bool = False, below: bool = False) -> Finite:
+    return Finite(0, 1, min_open=above, max_open=below)
 
 
-_ABOVE_0 = click.FloatRange(min=0, min_open=True, max=1e9)
+_ABOVE_0 = Finite(min=0, min_open=True, max=1e9)
 _OPTIONS = (
     click.option(
         "--requests",
@@ -84,7 +86,7 @@ _OPTIONS = (
     click.option("--prompt-tokens", type=_ABOVE_0, help="Else: mean prompt, log-normal."),
     click.option(
         "--prompt-cv",
-        type=click.FloatRange(0, 20),
+        type=Finite(0, 20),
         default=1.0,
         show_default=True,
         help="sd / mean of the prompts.",
@@ -92,7 +94,7 @@ _OPTIONS = (
     click.option("--generation-tokens", type=_ABOVE_0, help="Mean generation, log-normal."),
     click.option(
         "--generation-cv",
-        type=click.FloatRange(0, 20),
+        type=Finite(0, 20),
         default=1.0,
         show_default=True,
         help="sd / mean of the generations.",
@@ -145,7 +147,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-wait-seconds",
-        type=click.FloatRange(0, 1e9),
+        type=Finite(0, 1e9),
         default=0.05,
         show_default=True,
         help="Dynamic: a batch starts once its oldest waited so long.",
@@ -213,7 +215,7 @@ _OPTIONS = (
     ),
     click.option(
         "--knee-factor",
-        type=click.FloatRange(1, 1e6),
+        type=Finite(1, 1e6),
         default=3.0,
         show_default=True,
         help="That limit as a multiple of the p99 of requests served alone.",
@@ -246,6 +248,21 @@ OWN = frozenset(
         "slo_p99_seconds",
         "knee_factor",
     )
+)
+
+
+_DRAWN = {
+    *("requests_file", "prompt_tokens", "prompt_cv", "generation_tokens"),
+    *("generation_cv", "mix_size", "seed"),
+}
+# what the other two answers use
+OF_PADDING = frozenset({*_DRAWN, "batch_size", "buckets", "padding", "as_json"})
+OF_LENGTHS = frozenset({"lengths", "buckets", "padding", "as_json"})
+OF_CAUSES = frozenset(
+    {
+        *(*_DRAWN, "rates", "concurrency", "duration_seconds", "batch_size", "max_wait_seconds"),
+        *("buckets", "timeout_seconds", "cancel_ratio", "cancel_after_seconds", "free_given_up"),
+    }
 )
 
 

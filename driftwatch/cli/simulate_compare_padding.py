@@ -35,7 +35,7 @@ def print_padding(
         "without_buckets": waste(()),
         **({"with_buckets": waste(bucket_tokens)} if bucket_tokens else {}),
     }
-    used = used_ratios(lengths)
+    used = used_ratios(lengths, bucket_tokens)
     if as_json:
         document: dict[str, Any] = {
             "schema_version": 1,

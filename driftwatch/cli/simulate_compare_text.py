@@ -67,9 +67,18 @@ class Comparison:
         return "clients" if self.closed else "req/s"
 
 
-_HEADER = (
-    *("policy", "load", "req/s", "tok/s", "e2e p50", "p99", "p99.9", "max", "mean"),
-    *("TTFT p99", "note"),
+_HEADER = ("req/s", "tok/s", "p50", "p99", "p99.9", "max", "mean", "TTFT p99", "note")
+# piped: what the JSON calls them
+_LOADS = {True: "concurrency", False: "requests_per_second"}
+_FULL_HEADER = (
+    *("throughput_requests_per_second", "throughput_generation_tokens_per_second"),
+    *(f"e2e_seconds_{one}" for one in ("p50", "p99", "p999", "max", "mean")),
+    *("ttft_seconds_p99", "note"),
+)
+
+_CAUSES_HEADER = (
+    *("variant", "capacity_requests_per_second", "capacity_factor", "e2e_seconds_mean"),
+    *("latency_factor", "e2e_seconds_p99", "note"),
 )
 
 
@@ -81,15 +90,22 @@ def print_comparison(found: Comparison, as_json: bool) -> None:
     if sys.stdout.isatty():
         _say(
             f"{found.requests:,} lengths, mean prompt {figure(found.mean_prompt_tokens)}, mean "
-            f"generation {figure(found.mean_generation_tokens)} tokens. Seconds; {DEFINITION}"
+            f"generation {figure(found.mean_generation_tokens)} tokens. Latencies end to end, in "
+            f"seconds; {DEFINITION}"
         )
-    for policy in dict.fromkeys(p.policy for p in found.points):
-        rows = [_row(p) for p in found.points if p.policy == policy]
-        full = [_full(p) for p in found.points if p.policy == policy]
-        for line in lines(_HEADER, rows, full):
-            click.echo(line)
+    policies = tuple(dict.fromkeys(p.policy for p in found.points))
     if sys.stdout.isatty():
+        for policy in policies:
+            click.echo("")
+            _say(f"{policy}, load in {found.unit}")
+            rows = [_row(p) for p in found.points if p.policy == policy]
+            for line in lines(("load", *_HEADER), rows, rows):
+                click.echo(line)
         click.echo("")
+    else:
+        click.echo("\t".join(("policy", _LOADS[found.closed], *_FULL_HEADER)))
+        for p in found.points:
+            click.echo(encodable("\t".join(_full(p))))
     for sentence in sentences(found):
         _say(sentence)
 
@@ -107,16 +123,15 @@ def _number(value: float | None) -> str:
 def _row(p: Point) -> tuple[str, ...]:
     load = f"{p.load:g}"
     if p.steady is None:
-        return (p.policy, load, *["-"] * 8, p.reason)
+        return (load, *["-"] * 8, "no figures")
     s = p.steady
     return (
-        p.policy,
         load,
         figure(s.throughput_requests_per_second),
         figure(s.throughput_generation_tokens_per_second),
         *(_short(v) for v in (s.e2e.p50, s.e2e.p99, s.e2e.p999, s.e2e.max, s.e2e.mean)),
         _short(s.ttft.p99),
-        _note(p),
+        "" if s.keeps_up else "behind",
     )
 
 
@@ -166,6 +181,7 @@ def sentences(found: Comparison) -> list[str]:
     """Capacity, batch figures, knees, and which policy fits when: all from this run's numbers."""
     said = [_capacity_said(found)]
     said += _batches_said(found)
+    said += _others_said(found)
     said.append(
         f"knee: the largest load tried that is kept up with while p99 stays within "
         f"{figure(found.limit_seconds)} s ({found.limit_said})."
@@ -194,6 +210,20 @@ def _capacity_said(found: Comparison) -> str:
         for name, c in known.items()
     ]
     return f"capacity, always more to do: {', '.join(parts)}"
+
+
+def _others_said(found: Comparison) -> list[str]:
+    """Who did not finish, and which points have no figures; piped, the rows say it."""
+    if not sys.stdout.isatty():
+        return []
+    said = []
+    for p in found.points:
+        if p.steady is None:
+            said.append(f"{p.policy} at {p.load:g}: no figures, {p.reason}")
+        elif p.steady.ended_otherwise:
+            ended = ", ".join(f"{n:,} {s}" for s, n in p.steady.ended_otherwise.items())
+            said.append(f"{p.policy} at {p.load:g}: {ended}")
+    return said
 
 
 def _batches_said(found: Comparison) -> list[str]:
@@ -300,5 +330,7 @@ def print_causes(rate: float, found: Sequence[Variant], as_json: bool) -> None:
         ]
         short.append((one.name, *cells, note))
         full.append((one.name, *("unknown" if v is None else str(v) for v in values), note))
+    if not sys.stdout.isatty():
+        click.echo("\t".join(_CAUSES_HEADER))
     for line in lines(header, short, full):
         click.echo(line)

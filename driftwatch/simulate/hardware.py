@@ -23,7 +23,8 @@ _HERE = Path(__file__).resolve().parent
 _MOST_OFF = 0.01  # biases and norms, which the shapes below leave out, are below 0.2 %
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# TFLOPS, GB/s and GiB of one GPU: far beyond any, near enough for the arithmetic to hold
+Positive = Annotated[float, Field(ge=1e-3, le=1e7, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 

@@ -178,6 +178,14 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     assert any("longer than max_model_len" in note for note in short["notes"])
 
 
+def test_the_rate_of_a_file_is_gaps_over_time(run: Run, tmp_path: Path) -> None:
+    rows = "".join(f"{i / 2},300,40\n" for i in range(101))  # 100 gaps of half a second
+    (tmp_path / "r.csv").write_text(f"arrival_seconds,prompt_tokens,generation_tokens\n{rows}")
+    found = document(run, *H100, "--requests", "r.csv", "--objective", "throughput")
+    assert found["demand"]["source"] == "file"
+    assert found["demand"]["requests_per_second"] == pytest.approx(2.0)
+
+
 def test_presets_cost_what_they_gain(run: Run) -> None:
     found = document(run, *H100, *SHORT, "--objective", "throughput", "--ttft-seconds", "1")
     rows = {row["name"]: row for row in found["presets"]}

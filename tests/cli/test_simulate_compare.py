@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from driftwatch.cli.main import cli
-from driftwatch.errors import DriftwatchError
+from driftwatch.errors import DriftwatchError, UsageError
 
 MIX = ("--prompt-tokens", "200", "--generation-tokens", "20")
 LAW = ("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64")
@@ -91,12 +92,51 @@ def test_the_same_words_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_piped_rows_and_which_fits_when() -> None:
     found = compare(*MIX, *LAW, *SHORT, "--policies", "dynamic,hybrid")
-    rows = [line.split("\t") for line in found.stdout.splitlines() if "\t" in line]
+    head, *rows = [line.split("\t") for line in found.stdout.splitlines() if "\t" in line]
+    assert head[:3] == ["policy", "requests_per_second", "throughput_requests_per_second"]
+    assert {len(head)} == {len(row) for row in rows}
     assert [row[:2] for row in rows] == [
         [p, r] for p in ("dynamic", "hybrid") for r in ("5.0", "20.0", "60.0")
     ]
     assert {len(row) for row in rows} == {11}
     assert "which fits when" in found.stdout
+
+
+def test_on_a_terminal_nothing_is_cut_or_wider_than_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
+    monkeypatch.setenv("COLUMNS", "80")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    words = (*MIX, "--timeout-seconds", "2", "--rates", "12.345,123.45", *LAW[:2])
+    cli(["simulate", "compare", *words, "--duration-seconds", "5"], standalone_mode=False)
+    said = capsys.readouterr()
+    for line in (*said.out.splitlines(), *said.err.split("\r")[0].splitlines()):
+        assert len(line) <= 80
+        assert "…" not in line
+    assert re.search(r"static at 123.45: [\d,]+ timed_out", said.out)
+    assert "back-pressure, load in req/s" in said.out
+
+
+def test_clients_of_a_closed_loop_are_as_patient_late_as_early() -> None:
+    words = (*MIX, *LAW, "--concurrency", "4", "--cancel-ratio", "0.5", "--mix-size", "2000")
+    patient = document(*words, "--cancel-after-seconds", "500", "--policies", "static,continuous")
+    for found in patient["policies"].values():
+        (point,) = found["points"]
+        gone = point["ended_otherwise"].get("cancelled", 0)
+        # half of them would leave after 500 s on average; none is inside for a hundredth of it
+        assert gone < 0.02 * point["e2e"]["count"]
+
+
+def test_what_a_file_has_and_compare_does_not_use_is_told(tmp_path: Path) -> None:
+    rows = "".join(f"{i / 10},200,{10 + i % 7},0,64,x\n" for i in range(300))
+    names = "arrival_seconds,prompt_tokens,generation_tokens,prefix_group,shared_prefix_tokens,foo"
+    (tmp_path / "r.csv").write_text(f"{names}\n{rows}")
+    words = ("--requests", str(tmp_path / "r.csv"), *LAW, "--rates", "5", "--policies", "dynamic")
+    notes = " ".join(document(*words)["notes"])
+    assert "foo" in notes
+    assert "prefixes of the file not used" in notes
 
 
 def test_a_closed_loop_leaves_back_pressure_out_with_a_reason() -> None:
@@ -129,6 +169,8 @@ def test_padding_of_given_lengths() -> None:
     )
     assert found["without_buckets"]["waste_ratio"] == pytest.approx(0.6125)
     assert found["with_buckets"]["waste_ratio"] == pytest.approx(320 / 2304)
+    used = found["used_ratios"]  # 64 in the bucket of 128, 1,024 in its own
+    assert (used[0], used[-1]) == (0.5, 1.0)
     told = compare("--padding", "--lengths", "10,1000,50").stdout
     assert "10: 1 %, 1,000: 100 %, 50: 5 %" in told
 
@@ -157,6 +199,12 @@ def test_padding_of_a_trace(shared_data: Path) -> None:
         ((*MIX, *LAW, "--causes", "--rates", "5,6"), "one rate"),
         ((*MIX, "--step-time", "0.01,0,0,0", "--max-num-seqs", "0"), "max-num-seqs"),
         (("--requests", "x", *MIX, *LAW), "exclude"),
+        ((*MIX, *LAW, "--plot", "/nosuch/p.png"), "no folder /nosuch"),
+        ((*MIX, *LAW, "--causes", "--plot", "p.svg"), "--plot: not used with --causes"),
+        ((*MIX, "--padding", "--rates", "5"), "--rates: not used with --padding"),
+        (("--padding", "--lengths", "5", *LAW), "--step-time, --max-num-seqs: not used"),
+        ((*MIX, *LAW, "--padding", "--causes"), "exclude"),
+        ((*MIX, *LAW, "--slo-p99-seconds", "nan"), "nan is no finite number"),
     ],
 )
 def test_what_cannot_be_answered_is_said(words: tuple[str, ...], said: str) -> None:
@@ -167,3 +215,5 @@ def test_what_cannot_be_answered_is_said(words: tuple[str, ...], said: str) -> N
     )
     assert found.exit_code != 0
     assert said in text
+    if isinstance(error, UsageError):
+        assert error.help_text

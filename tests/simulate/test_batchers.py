@@ -21,6 +21,7 @@ from driftwatch.simulate.batchers.continuous import (
     run_continuous,
 )
 from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
+from driftwatch.simulate.batchers.policies import Settings, without_causes
 from driftwatch.simulate.batchers.split import SplitPolicy, run_split
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
@@ -321,3 +322,90 @@ def test_turned_away_beyond_its_patience_is_rejected_not_served() -> None:
     assert (column(found, "e2e_seconds") <= 2.0 + 1e-9).all()
     rejected = found.requests.filter(pl.col("status") == "rejected")
     assert rejected["first_scheduled_seconds"].null_count() == rejected.height
+
+
+def test_back_pressure_works_on_for_who_gave_up_unnoticed() -> None:
+    mix = Mix(lognormal_lengths(200, 1, 300, 1), lognormal_lengths(60, 1, 300, 2), 0, 0.4, 1.0)
+    requests = mix.at_rate(30.0, 300)
+    pressure = BackPressure(1000)  # admits all, so that only what is freed differs
+    freed, kept = (
+        run_back_pressure(requests, LAW, SEATS, pressure, free_given_up=free)
+        for free in (True, False)
+    )
+    assert freed.busy_seconds < kept.busy_seconds
+    alike = run_continuous(requests, LAW, SEATS, free_given_up=False)
+    assert kept.busy_seconds == alike.busy_seconds
+    for name in ("status", "end_seconds", "first_token_seconds"):
+        assert kept.requests[name].to_list() == alike.requests[name].to_list()
+    first, end = (column(kept, name) for name in ("first_token_seconds", "end_seconds"))
+    gone = (kept.requests["status"] == "cancelled").to_numpy()
+    assert gone.sum() > 20
+    assert not (first[gone] > end[gone]).any()  # nobody sees a token after giving up
+
+
+def test_whoever_leaves_a_closed_loop_is_followed_by_the_next() -> None:
+    flat = StepTime(1.0, 0.0, 0.0, 0.0)
+    impatient = make_requests(
+        np.zeros(6), [10] * 6, [5] * 6, cancel_seconds=[np.inf, 2.0] + [np.inf] * 4
+    )
+    # the second waits behind the first, leaves at 2 s, and the third comes then
+    static = run_cohorts(impatient, flat, CohortPolicy(1, 0.0), concurrency=2)
+    split = run_split(impatient, flat, SplitPolicy(0.5, 1, 100), concurrency=2)
+    for found in (static, split):
+        assert sorted(column(found, "arrival_seconds"))[:4] == [0.0, 0.0, 2.0, 5.0]
+        assert found.requests["status"].to_list()[1] == "cancelled"
+
+
+def test_a_closed_loop_counts_patience_from_the_arrival() -> None:
+    flat = StepTime(1.0, 0.0, 0.0, 0.0)
+    # each would wait 6 s and needs 5: only one that counted from its log's time 0 would leave
+    requests = make_requests(np.zeros(5), [10] * 5, [5] * 5, cancel_seconds=[6.0] * 5)
+    for found in (
+        run_cohorts(requests, flat, CohortPolicy(1, 0.0), concurrency=1),
+        run_split(requests, flat, SplitPolicy(0.5, 1, 100), concurrency=1),
+    ):
+        assert set(found.requests["status"]) == {"finished"}
+        assert column(found, "end_seconds").tolist() == [5.0, 10.0, 15.0, 20.0, 25.0]
+
+
+def test_pairs_of_later_chunks_count_what_came_before() -> None:
+    law = StepTime(1.0, 0.0, 0.0, 0.0, 0, 1e-3)
+    one = make_requests([0.0], [250], [1])
+    found = run_split(one, law, SplitPolicy(0.5, 4, 100))
+    assert column(found, "end_seconds")[0] == pytest.approx(3 + 1e-3 * 250 * 251 / 2)
+
+
+def test_the_rung_of_all_seats_keeps_the_cap_and_the_one_before_has_none() -> None:
+    capped = SchedulerConfiguration(64, 2048, max_num_active_seqs=8)
+    ladder = without_causes(Settings(configuration=capped, batch_size=32))
+    few, all_seats = ladder[4].settings.configuration, ladder[5].settings.configuration
+    assert (few.max_num_seqs, few.max_num_active_seqs) == (32, None)
+    assert (all_seats.max_num_seqs, all_seats.max_num_active_seqs) == (64, 8)
+
+
+def test_the_shares_of_the_split_begin_anew_once_only_one_has_work() -> None:
+    # prompts alone for 10 s, then both: what prompts took alone is no debt to decoding
+    law = StepTime(1.0, 0.0, 0.0, 0.0)
+    requests = make_requests([0.0, 20.0], [1000, 300], [30, 1])
+    found = run_split(requests, law, SplitPolicy(0.5, 4, 100))
+    started, first = (column(found, n) for n in ("first_scheduled_seconds", "first_token_seconds"))
+    assert first[0] == 10.0
+    assert started[1] == 20.0
+    # three steps of prompts and decoding in turn, the first of them the prompts'
+    assert first[1] == pytest.approx(25.0)
+
+
+def test_a_request_that_ends_after_its_client_left_shows_no_token_too_late() -> None:
+    law = StepTime(1.0, 0.0, 0.0, 0.0)
+    early, late = (
+        run_continuous(
+            make_requests([0.0], [10], [5], cancel_seconds=[gone]),
+            law,
+            SEATS,
+            free_given_up=False,
+        ).requests
+        for gone in (0.5, 3.5)
+    )
+    assert early["first_token_seconds"].to_list() == [None]
+    assert late["first_token_seconds"].to_list() == [1.0]
+    assert late["end_seconds"].to_list() == [3.5]

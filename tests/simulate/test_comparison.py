@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from driftwatch.simulate.batchers.clock import Batched, Fates
-from driftwatch.simulate.batchers.comparison import Point, fits, knee, ladder
+from driftwatch.simulate.batchers.comparison import Point, capacity, fits, knee, ladder
 from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
+from driftwatch.simulate.batchers.policies import Settings, policy_named
 from driftwatch.simulate.batchers.steady import (
     Latency,
     Steady,
@@ -16,6 +17,7 @@ from driftwatch.simulate.batchers.steady import (
     saturated_rate,
     steady,
 )
+from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -66,6 +68,20 @@ def test_all_at_once_is_never_steady() -> None:
     assert steady(together) is None
     assert saturated_rate(together) == pytest.approx(1.0)
     assert saturated_rate(run(np.zeros(50), np.ones(50))) is None
+
+
+def test_the_saturated_rate_leaves_out_both_ends() -> None:
+    # ten that end slowly, eighty at two a second, ten slowly
+    gaps = np.concatenate([np.full(10, 7.0), np.full(81, 0.5), np.full(9, 7.0)])
+    assert saturated_rate(run(np.zeros(100), np.cumsum(gaps))) == pytest.approx(2.0)
+
+
+def test_the_capacity_is_of_patient_clients_and_enough_of_them() -> None:
+    mix = Mix(np.full(50, 10), np.full(50, 20), 0, 0.9, 1e-3)
+    settings = Settings(SchedulerConfiguration(4, 512), batch_size=400, timeout_seconds=0.01)
+    # 4,000 requests in ten batches of 400: 20 steps of 10 ms each
+    found = capacity(policy_named("static", settings), mix, StepTime(0.01, 0.0, 0.0, 0.0))
+    assert found == pytest.approx(400 / 0.2)
 
 
 @pytest.mark.parametrize(("count", "known"), [(0, 0), (99, 1), (100, 2), (999, 2), (1000, 3)])

@@ -60,3 +60,14 @@ def test_experts_raise_the_batch_and_gpus_do_not_change_it() -> None:
         four = decode(H100, EIGHT, batch, context=700, tensor_parallel=4)
         assert four.intensity == pytest.approx(one.intensity)
         assert four.flops == pytest.approx(one.flops / 4)
+
+
+def test_bytes_of_a_step_by_hand() -> None:
+    # every weight but the input table once, 2 bytes; the context is read, the new token written
+    weights = 2 * (EIGHT.shapes.total - 128_256 * 4096)
+    one = decode(H100, EIGHT, 1, context=0)
+    assert one.bytes_moved == weights + 131_072
+    more = decode(H100, EIGHT, 1, context=999)
+    assert more.bytes_moved - one.bytes_moved == pytest.approx(999 * 131_072)
+    whole, four = (prefill(H100, EIGHT, 512, tensor_parallel=n) for n in (1, 4))
+    assert whole.bytes_moved == pytest.approx(4 * four.bytes_moved)

@@ -14,6 +14,7 @@ from driftwatch.simulate.kv_cache import (
     bytes_per_token,
     capture_sizes,
     held_tokens,
+    largest_capture_size,
     memory_plan,
     num_gpu_blocks,
 )
@@ -111,6 +112,25 @@ def test_more_tokens_a_step_or_more_rows_leave_less_for_the_cache() -> None:
 
     assert blocks(64, 512) > blocks(64, 8192) > blocks(64, 32768)
     assert blocks(64, 2048) > blocks(256, 2048) > blocks(1024, 2048)
+
+
+def test_the_null_block_holds_no_token_and_gpus_that_talk_keep_buffers() -> None:
+    one, two = (
+        memory_plan(
+            gpu("B200"),
+            model("llama-3.1-8b"),
+            max_num_seqs=1024,
+            max_num_batched_tokens=8192,
+            tensor_parallel=n,
+        )
+        for n in (1, 2)
+    )
+    assert one.kv_tokens == (one.num_gpu_blocks - 1) * one.block_size
+    assert two.other - one.other == 700 * 2**20
+    # 1, 2, 4, 8 to 248, 256 to 1024 on this Blackwell, where others stop at 512
+    assert largest_capture_size(gpu("B200")) == 1024
+    assert largest_capture_size(gpu("RTX-PRO-6000-SERVER")) == 512
+    assert one.graphs == (3 + 31 + 49) * 10 * 2**20
 
 
 def test_what_does_not_fit_is_refused_with_the_sizes() -> None:

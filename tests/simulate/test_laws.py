@@ -16,6 +16,7 @@ from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.laws import (
     Efficiency,
     active_parameters,
+    decode_row_bytes,
     describe,
     parse_step_time,
     read_weights,
@@ -46,6 +47,24 @@ def test_more_gpus_share_the_work_and_talk() -> None:
     assert talking.c0_seconds > roofline(gpu("H100"), big).c0_seconds / 4
     with pytest.raises(ImpossibleConfiguration, match="by 7 GPUs"):
         roofline(gpu("H100"), big, tensor_parallel=7)
+
+
+def test_two_all_reduces_a_layer() -> None:
+    big = model("llama-3.1-70b")
+    silent = Efficiency(0.85, 0.6, 0.001, 0.0)
+    loud = Efficiency(0.85, 0.6, 0.001, 1e-5)
+    quiet, talking = (
+        roofline(gpu("H100"), big, tensor_parallel=4, efficiency=e) for e in (silent, loud)
+    )
+    assert talking.c0_seconds - quiet.c0_seconds == pytest.approx(2 * 80 * 1e-5)
+
+
+def test_bytes_of_a_decoding_row() -> None:
+    # ten rows of the width written and read a layer, 16 bit; 16 and 32 bit of each logit, twice
+    rows = 2 * 2 * 10 * 4096 * 32 + 2 * (2 + 4) * 128_256
+    assert decode_row_bytes(model("llama-3.1-8b")) == rows
+    law = roofline(gpu("H100"), model("llama-3.1-8b"), efficiency=WHOLE, decode_batch=64)
+    assert law.c2_seconds_per_decode_seq == pytest.approx(rows / 3.35e12)
 
 
 def test_grouped_latents_are_read_by_every_gpu() -> None:
@@ -101,6 +120,10 @@ def test_three_structures_of_one_prior() -> None:
     more = quadratic.seconds(8000, 0, 0, pairs) / hinge.seconds(8000, 0, 0, pairs)
     # 4 · 32 layers · 4,096 wide · 4,000 earlier tokens against 2 · 6.98 G a token
     assert more == pytest.approx(1 + 4 * 32 * 4096 * 4000 / (2 * 6.98e9), abs=0.01)
+    *_, split = variants(prior, machine, eight, tensor_parallel=4).values()
+    assert 4 * split.c4_seconds_per_prefill_pair == pytest.approx(
+        quadratic.c4_seconds_per_prefill_pair
+    )
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,27 @@ def test_a_replay_of_one_request_by_hand() -> None:
     assert late.in_target_ratio == 0.0
 
 
+def test_what_a_replay_counts_by_hand() -> None:
+    law = StepTime(1.0, 0.0, 0.0, 0.0)
+    arrival = np.arange(20) * 100.0
+    # the first two, of 50 tokens, are the warm-up; then one token, then five
+    made = np.array([50, 50, *[1] * 9, *[5] * 9])
+    configuration = SchedulerConfiguration(8, 512, async_scheduling=False)
+    requests = make_requests(arrival, np.full(20, 10), made)
+    found = replay(requests, configuration, law, tpot_seconds=1.5)
+    assert (found.requests, found.finished) == (18, 18)
+    assert found.in_target_ratio == 1.0  # one token has no time per further token to miss
+    assert found.e2e_seconds_mean == pytest.approx((9 * 1 + 9 * 5) / 18)
+    # over the whole replay, the warm-up's tokens among them
+    assert found.generation_tokens_per_second == pytest.approx(made.sum() / 1905)
+    missed = replay(requests, configuration, law, tpot_seconds=0.5)
+    assert missed.in_target_ratio == pytest.approx(9 / 18)
+    left = replace(requests, cancel_seconds=np.where(made == 5, arrival + 2.5, np.inf))
+    gone = replay(left, configuration, law, tpot_seconds=1.5)
+    assert (gone.requests, gone.finished) == (18, 9)
+    assert gone.in_target_ratio == pytest.approx(9 / 18)  # who is not served is not in target
+
+
 def test_the_capacity_of_a_constant_step_by_hand() -> None:
     law = StepTime(0.01, 0.0, 0.0, 0.0)
     requests = make_requests(np.zeros(40), np.full(40, 10), np.full(40, 20))

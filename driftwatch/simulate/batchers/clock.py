@@ -98,15 +98,21 @@ class Fates:
         self.generated: Integers = np.zeros(count, dtype=np.int64)
         self.status: list[str] = [FINISHED] * count
 
+    def cancels(self, index: int) -> float:
+        """When the client cancels: in a closed loop so long after it came as in its log."""
+        cancel, came = float(self.requests.cancel_seconds[index]), float(self.arrival[index])
+        logged = float(self.requests.arrival_seconds[index])
+        return cancel if came == logged else came + (cancel - logged)
+
     def gives_up(self, index: int) -> float:
         """When the client leaves, if it is not answered before."""
         late = float(self.arrival[index]) + self.timeout_seconds
-        return min(float(self.requests.cancel_seconds[index]), late)
+        return min(self.cancels(index), late)
 
     def leave(self, index: int, seconds: float) -> None:
         """The client gave up."""
         late = float(self.arrival[index]) + self.timeout_seconds
-        cancelled = float(self.requests.cancel_seconds[index]) <= late
+        cancelled = self.cancels(index) <= late
         self.status[index] = CANCELLED if cancelled else TIMED_OUT
         self.end[index] = seconds
 

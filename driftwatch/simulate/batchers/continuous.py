@@ -116,12 +116,14 @@ def run_back_pressure(
     pressure: BackPressure,
     *,
     timeout_seconds: float | None = None,
+    free_given_up: bool = True,
 ) -> Batched:
     """Continuous batching that turns requests away while the queue is long.
 
     A client that is turned away comes back every ``retry_seconds`` until it is admitted or has
     given up (cancellation or time-out, counted from its first try, as is its latency). One whose
-    patience ends before its next try would come ends as rejected.
+    patience ends before its next try would come ends as rejected. Without ``free_given_up`` who was
+    admitted and gave up is served to the end, for nobody, and counts as inside until then.
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings.
@@ -146,7 +148,8 @@ def run_back_pressure(
             which = np.array([index for _, index in coming], dtype=np.int64)
             times = np.array([seconds for seconds, _ in coming])
             chosen = requests.take(which)
-            engine.offer(replace(chosen, arrival_seconds=times, cancel_seconds=patience[which]))
+            noticed = patience[which] if free_given_up else np.full(len(which), NEVER)
+            engine.offer(replace(chosen, arrival_seconds=times, cancel_seconds=noticed))
             offered.extend(which.tolist())
         outcome = engine.advance(now)
         summary = outcome.summary
@@ -160,14 +163,16 @@ def run_back_pressure(
                 else:
                     fates.status[index], fates.end[index] = REJECTED, row["end_seconds"]
                 continue
-            _book(fates, index, row)
+            _book(fates, index, row, float(patience[index]))
         if now == np.inf and not tries:
             break
     return _batched(fates.table(), summary)
 
 
-def _book(fates: Fates, index: int, row: dict[str, float | int | str | None]) -> None:
-    """What the engine says of a request that it admitted."""
+def _book(
+    fates: Fates, index: int, row: dict[str, float | int | str | None], patience: float
+) -> None:
+    """What the engine says of a request that it admitted; the client may have gone before."""
     for name, column in (
         ("first_scheduled_seconds", fates.first_scheduled),
         ("first_token_seconds", fates.first_token),
@@ -176,7 +181,11 @@ def _book(fates: Fates, index: int, row: dict[str, float | int | str | None]) ->
         value = row[name]
         column[index] = np.nan if value is None else float(value)
     fates.generated[index] = int(row["generated_tokens"] or 0)
-    if row["status"] == FINISHED:
+    if row["status"] == FINISHED and fates.end[index] > patience:  # unnoticed by the server
+        if fates.first_token[index] > patience:
+            fates.first_token[index] = np.nan
+        fates.leave(index, patience)
+    elif row["status"] == FINISHED:
         fates.status[index] = FINISHED
     else:
         fates.leave(index, float(fates.end[index]))

@@ -117,6 +117,7 @@ class Policy:
                 asked.configuration,
                 pressure,
                 timeout_seconds=asked.timeout_seconds,
+                free_given_up=asked.free_given_up,
             )
         return run_continuous(
             requests,
