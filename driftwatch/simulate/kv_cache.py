@@ -105,12 +105,14 @@ def bytes_per_token(
     if kv_cache_dtype in LATENT_BYTES:
         if model.latent is None:
             raise ImpossibleConfiguration(
-                (f"kv_cache_dtype {kv_cache_dtype} is for latent attention; {model.name} has none",)
+                (f"kv_cache_dtype {kv_cache_dtype}: {model.name} has no latent attention",),
+                help_text=f"one of {', '.join(CACHE_BYTES)}",
             )
         return float(model.num_hidden_layers * LATENT_BYTES[kv_cache_dtype])
     if kv_cache_dtype not in CACHE_BYTES:
         raise ImpossibleConfiguration(
-            (f"kv_cache_dtype is one of {', '.join(CACHE_DTYPES)}, not {kv_cache_dtype!r}",)
+            (f"kv_cache_dtype is one of {', '.join(CACHE_DTYPES)}, not {kv_cache_dtype!r}",),
+            help_text="auto is the type of the activations",
         )
     number = dtype_bytes if kv_cache_dtype == "auto" else CACHE_BYTES[kv_cache_dtype]
     if model.latent is not None:
@@ -141,7 +143,9 @@ def check_split(model: Model, tensor_parallel: int) -> None:
                 f"{kv} KV heads of {model.name} cannot be shared by {tensor_parallel} GPUs"
             )
     if found:
-        raise ImpossibleConfiguration(tuple(found))
+        raise ImpossibleConfiguration(
+            tuple(found), help_text="a tensor parallel size that divides the heads: 1, 2, 4, 8"
+        )
 
 
 def held_tokens(model: Model, tokens: float) -> float:
@@ -243,7 +247,9 @@ def memory_plan(
             f"gpu_memory_utilization must be above 0 and at most 1, not {gpu_memory_utilization}"
         )
     if problems:
-        raise ImpossibleConfiguration(tuple(problems))
+        raise ImpossibleConfiguration(
+            tuple(problems), help_text="give vLLM's own values, as its start-up log shows them"
+        )
     check_split(model, tensor_parallel)
     sizes = capture_sizes(max_num_seqs, max_num_batched_tokens, largest=largest_capture_size(gpu))
     return MemoryPlan(

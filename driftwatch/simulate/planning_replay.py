@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
 _WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
 _DEPTH = 4  # a saturated replay: requests for each that can run
+_MOST_SEATS = 50_000  # of more the memory would go before the figure changes
 _FEWEST = 10
 _FEWEST_FOR_P95 = 20
 
@@ -124,7 +125,8 @@ def capacity_per_second(
     """
     from driftwatch.simulate.engine import simulate
 
-    repeats = -(-_DEPTH * configuration.max_num_seqs // len(requests))
+    seats = min(configuration.max_num_seqs, _MOST_SEATS)
+    repeats = -(-_DEPTH * seats // len(requests))
     which = np.tile(np.arange(len(requests)), max(1, repeats))
     at_once = replace(
         requests.take(which),

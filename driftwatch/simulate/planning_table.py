@@ -19,6 +19,7 @@ from driftwatch.errors import NoVerdict, WorkloadError
 Floats = npt.NDArray[np.float64]
 
 _COLUMNS = ("batch", "seconds", "tokens")
+_FORM = "a CSV whose first line names the columns: batch,seconds[,tokens]"
 _MOST = 1e9  # seconds, tokens or requests
 _MOST_ROWS = 10_000
 _MOST_PROBLEMS = 20
@@ -79,7 +80,7 @@ def read_table(path: Path) -> LatencyTable:
             if wrong := _header_problems(columns):
                 raise WorkloadError(
                     tuple(f"{path}:1: {problem}" for problem in wrong),
-                    help_text="the first line names the columns: batch,seconds[,tokens]",
+                    help_text=_FORM,
                 )
             for row in reader:
                 if len(rows) >= _MOST_ROWS or len(problems) >= _MOST_PROBLEMS:
@@ -87,13 +88,15 @@ def read_table(path: Path) -> LatencyTable:
                     break
                 _add(row, f"{path}:{reader.line_num}", rows, problems)
     except OSError as error:
-        raise WorkloadError((f"{path}: {(error.strerror or 'cannot be read').lower()}",)) from error
+        raise WorkloadError(
+            (f"{path}: {(error.strerror or 'cannot be read').lower()}",), help_text=_FORM
+        ) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError((f"{path}: no CSV text ({error})",)) from error
+        raise WorkloadError((f"{path}: no CSV text ({error})",), help_text=_FORM) from error
     if not rows and not problems:
         problems.append(f"{path}: no rows")
     if problems:
-        raise WorkloadError(tuple(problems), help_text="columns: batch,seconds[,tokens]")
+        raise WorkloadError(tuple(problems), help_text=_FORM)
     found = np.array(sorted(rows))
     return LatencyTable(found[:, 0], found[:, 1])
 
