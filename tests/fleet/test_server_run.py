@@ -10,6 +10,7 @@ import pytest
 from fleet_cases import between, whole_run
 
 from driftwatch.testing.fleet.generate import generate
+from driftwatch.testing.fleet.hidden_engine import fault_factor
 from driftwatch.testing.fleet.live import LivePages
 from driftwatch.testing.fleet.metric_history import Answer
 from driftwatch.testing.fleet.scenario import Scenario
@@ -118,6 +119,10 @@ def test_scrapes_are_late_by_a_little_and_a_slowdown_comes_up() -> None:
     late = scenario(scrape={"interval": "15s", "jitter_seconds": 0.2})
     delays = scrape_times(late, 1, 0)[0] - scrape_times(exact, 1, 0)[0]
     assert (delays >= 0).all() and 0.1 < delays.mean() < 0.25
+    slow = {"kind": "slowdown", "at": "10m", "factor": 2.0, "ramp": "10m", "until": "25m"}
+    (fault,) = scenario(faults=[slow]).faults
+    times = np.array([599.0, 600.0, 900.0, 1200.0, 1499.0, 1500.0])
+    assert fault_factor(fault, times) == pytest.approx([1, 1, np.sqrt(2), 2, 2, 1])
 
 
 def test_demand_wanders_alike_on_all_servers() -> None:
