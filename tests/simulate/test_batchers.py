@@ -21,7 +21,7 @@ from driftwatch.simulate.batchers.continuous import (
     run_continuous,
 )
 from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
-from driftwatch.simulate.batchers.policies import Settings, without_causes
+from driftwatch.simulate.batchers.policies import NAMES, Settings, policy_named, without_causes
 from driftwatch.simulate.batchers.split import SplitPolicy, run_split
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
@@ -384,15 +384,22 @@ def test_the_rung_of_all_seats_keeps_the_cap_and_the_one_before_has_none() -> No
 
 
 def test_the_shares_of_the_split_begin_anew_once_only_one_has_work() -> None:
-    # prompts alone for 10 s, then both: what prompts took alone is no debt to decoding
     law = StepTime(1.0, 0.0, 0.0, 0.0)
-    requests = make_requests([0.0, 20.0], [1000, 300], [30, 1])
+    requests = make_requests([0.0, 10.0, 20.0], [100, 100, 100], [60, 60, 60])
     found = run_split(requests, law, SplitPolicy(0.5, 4, 100))
-    started, first = (column(found, n) for n in ("first_scheduled_seconds", "first_token_seconds"))
-    assert first[0] == 10.0
-    assert started[1] == 20.0
-    # three steps of prompts and decoding in turn, the first of them the prompts'
-    assert first[1] == pytest.approx(25.0)
+    # the second's prompt was a step more than decoding had: that is forgotten when the third comes
+    assert column(found, "first_token_seconds").tolist() == [1.0, 11.0, 21.0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_policy_works_on_for_who_gave_up_where_asked(name: str) -> None:
+    mix = Mix(lognormal_lengths(200, 1, 200, 1), lognormal_lengths(60, 1, 200, 2), 0, 0.5, 1.0)
+    requests = mix.at_rate(20.0, 200)
+    freed, kept = (
+        policy_named(name, Settings(SEATS, batch_size=8, free_given_up=free)).serve(requests, LAW)
+        for free in (True, False)
+    )
+    assert freed.busy_seconds < kept.busy_seconds
 
 
 def test_a_request_that_ends_after_its_client_left_shows_no_token_too_late() -> None:
