@@ -147,6 +147,7 @@ def variants(
     )
 
 
+_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, the clock of a replay loses its tokens
 _NAMES = (
     "c0 (seconds of every step)",
     "c1 (seconds a prefill token)",
@@ -182,6 +183,8 @@ def parse_step_time(text: str) -> StepTime:
             continue
         if not math.isfinite(number) or number < 0:
             problems.append(f"{name}: {word.strip()} must be finite and not negative")
+        elif number > _MOST:
+            problems.append(f"{name}: {word.strip()} is beyond what a step can be")
         elif name == "hinge_tokens" and number != int(number):
             problems.append(f"{name}: {word.strip()} must be a whole number")
         numbers.append(number)

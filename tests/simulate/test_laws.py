@@ -180,6 +180,8 @@ def test_a_law_as_text() -> None:
         ("1,-2,nan,inf", "c1 .*not negative; c2 .*finite.*; c3 .*finite"),
         ("0,0,1,1", "would take no time"),
         ("1,1,1,1,1.5", "whole number"),
+        ("1,1,1,1,1e300", "hinge_tokens: 1e300 is beyond"),
+        ("1e300,0,0,0", "c0 .* 1e300 is beyond"),
     ],
 )
 def test_a_text_that_is_no_law(text: str, says: str) -> None:
