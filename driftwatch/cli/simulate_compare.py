@@ -91,7 +91,12 @@ def command(
     if plot is not None:
         from driftwatch.cli.simulate_compare_plot import draw
 
-        draw(plot, compared, text.title(compared))
+        try:
+            draw(plot, compared, text.title(compared))
+        except OSError as error:
+            raise UsageError(
+                f"--plot {plot}: {error.strerror}", help_text="choose another folder"
+            ) from error
     if not any(fit.best for fit in compared.fits):
         click.get_current_context().exit(_EXIT_NO_VERDICT)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from driftwatch.cli.finite import Finite
+from driftwatch.cli.finite import TOKENS, Finite
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -76,6 +76,7 @@ def _share(*, above: bool = False, below: bool = False) -> Finite:
 
 
 _ABOVE_0 = Finite(min=0, min_open=True, max=1e9)
+_GENERATION = Finite(min=1, max=1e9)
 _OPTIONS = (
     click.option(
         "--requests",
@@ -83,7 +84,7 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         help="Take the lengths of a request log or trace, in its order; its times are not used.",
     ),
-    click.option("--prompt-tokens", type=_ABOVE_0, help="Else: mean prompt, log-normal."),
+    click.option("--prompt-tokens", type=TOKENS, help="Else: mean prompt, log-normal."),
     click.option(
         "--prompt-cv",
         type=Finite(0, 20),
@@ -91,7 +92,7 @@ _OPTIONS = (
         show_default=True,
         help="sd / mean of the prompts.",
     ),
-    click.option("--generation-tokens", type=_ABOVE_0, help="Mean generation, log-normal."),
+    click.option("--generation-tokens", type=_GENERATION, help="Mean generation, log-normal."),
     click.option(
         "--generation-cv",
         type=Finite(0, 20),

@@ -200,6 +200,8 @@ def test_padding_of_a_trace(shared_data: Path) -> None:
         ((*MIX, "--step-time", "0.01,0,0,0", "--max-num-seqs", "0"), "max-num-seqs"),
         (("--requests", "x", *MIX, *LAW), "exclude"),
         ((*MIX, *LAW, "--plot", "/nosuch/p.png"), "no folder /nosuch"),
+        (("--prompt-tokens", "0.5", "--generation-tokens", "9", *LAW), "--prompt-tokens"),
+        ((*MIX, *LAW, "--rates", "5", "--plot", "/proc/p.svg"), "/proc/p.svg: No such file"),
         ((*MIX, *LAW, "--causes", "--plot", "p.svg"), "--plot: not used with --causes"),
         ((*MIX, "--padding", "--rates", "5"), "--rates: not used with --padding"),
         (("--padding", "--lengths", "5", *LAW), "--step-time, --max-num-seqs: not used"),
