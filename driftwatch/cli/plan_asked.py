@@ -72,10 +72,7 @@ class Asked:
 
     @property
     def step_time(self) -> StepTime:
-        """One law for all that is said: the given one, or the roofline at max_num_seqs.
-
-        The same that ``simulate run``, ``compare`` and ``sweep`` take for these flags.
-        """
+        """One law for all that is said: the given one, or the roofline at max_num_seqs."""
         if self.law is not None:
             return self.law
         return roofline(
