@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -84,12 +84,17 @@ class Level:
     reasons: Mapping[str, str] | None = None
 
 
+_COUNTS = ("concurrency", "sent_requests", "steady_requests", "steady_seconds", "failed_requests")
+_NOT_MEASURED = (*_COUNTS, "gain_ratio", "client_busy_ratio", "reasons")
+_FIGURES = tuple(one.name for one in fields(Level) if one.name not in _NOT_MEASURED)
+
+
 @dataclass(frozen=True, slots=True)
 class Degradation:
     """Where latency starts to degrade.
 
     Attributes:
-        holds_to: the last concurrency before it (None: already the first step is over it).
+        holds_to: the last concurrency before it; None = no verdict.
         degrades_at: the first concurrency at which it does; None = not reached, or not known.
         confirmed: the step after it says the same.
         reason: why ``degrades_at`` is None.
@@ -140,7 +145,7 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
             if done.any()
             else "no request was served"
         )
-        return replace(level, reasons={"requests_per_second": why})
+        return replace(level, reasons=dict.fromkeys(_FIGURES, why))
     reasons: dict[str, str] = {}
     start = sent.start_seconds[inside]
     ttft = sent.first_token_seconds[inside] - start
@@ -165,6 +170,9 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
     later = tokens[decoded] - 1
     tpot = (e2e - ttft)[decoded] / later
     generated = per_second("generation_tokens_per_second", tokens)
+    if generated is None:
+        of_all = reasons["generation_tokens_per_second"]
+        reasons["generation_tokens_per_second_per_user"] = of_all
     if not decoded.any():
         reasons["itl_seconds_mean"] = reasons["tpot_seconds_p99"] = (
             "no request with two tokens or more"
@@ -195,30 +203,38 @@ def with_gains(levels: Sequence[Level]) -> list[Level]:
     found: list[Level] = []
     for level in sorted(levels, key=lambda one: one.concurrency):
         before = found[-1] if found else None
-        gain = None
         if before is not None and before.requests_per_second and level.requests_per_second:
             gain = math.log(level.requests_per_second / before.requests_per_second) / math.log(
                 level.concurrency / before.concurrency
             )
-        found.append(replace(level, gain_ratio=gain))
+            found.append(replace(level, gain_ratio=gain))
+            continue
+        why = "the first level" if before is None else "needs this level's requests/s and the last"
+        reasons = {**(level.reasons or {}), "gain_ratio": why}
+        found.append(replace(level, gain_ratio=None, reasons=reasons))
     return found
 
 
 def find_degradation(levels: Sequence[Level]) -> Degradation:
     """Where latency starts to degrade, by :data:`DEFINITION`.
 
-    A level that was not served (no throughput) ends the search: what comes after is not judged.
+    A level without figures ends the search: what comes after is not judged, and where nothing
+    degrades before it there is no verdict.
 
     Args:
         levels: of :func:`with_gains`.
     """
     judged: list[Level] = []
+    unknown = ""
     for level in levels:
         if level.requests_per_second is None:
+            why = (level.reasons or {}).get("requests_per_second", "not served")
+            unknown = f"{level.concurrency} users: {why}"
             break
         judged.append(level)
     if len(judged) < 2:
-        return Degradation(None, None, reason="two levels that were served are needed")
+        said = f" ({unknown})" if unknown else ""
+        return Degradation(None, None, reason=f"two levels that were served are needed{said}")
     gains = [level.gain_ratio for level in judged]
     for at in range(1, len(judged)):
         here, after = gains[at], gains[at + 1] if at + 1 < len(judged) else None
@@ -226,6 +242,8 @@ def find_degradation(levels: Sequence[Level]) -> Degradation:
             continue
         return Degradation(judged[at - 1].concurrency, judged[at].concurrency, after is not None)
     top = judged[-1].concurrency
+    if unknown:
+        return Degradation(None, None, reason=f"throughput still rises at {top}; {unknown}")
     return Degradation(top, None, reason=f"not reached: throughput still rises at {top}")
 
 

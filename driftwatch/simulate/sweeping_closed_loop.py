@@ -62,4 +62,6 @@ def simulated_level(
         generation_tokens=table["generated_tokens"].cast(float).to_numpy(),
         failures=tuple("" if status == FINISHED else status for status in statuses),
     )
-    return measure(concurrency, sent, warm_up=warm_up)
+    level = measure(concurrency, sent, warm_up=warm_up)
+    busy = {"client_busy_ratio": "simulated: no client is at work"}
+    return replace(level, reasons={**(level.reasons or {}), **busy})

@@ -154,7 +154,7 @@ def test_a_server_that_refuses_most_is_left_alone(run: Run) -> None:
     found = json.loads(out)
     assert "stopped at concurrency 4: most requests failed" in found["notes"]
     assert [level["concurrency"] for level in found["levels"]] == [4]
-    assert found["levels"][0]["reasons"] == {"requests_per_second": "no request was served"}
+    assert found["levels"][0]["reasons"]["requests_per_second"] == "no request was served"
     assert sent < 40
 
 
@@ -378,3 +378,34 @@ def test_simulated_refusals_are_told(run: Run) -> None:
     assert high["failed_requests"]["rejected"] > 250
     assert high["requests_per_second"] is None
     assert any("ask again at once" in note for note in found["notes"])
+
+
+def test_simulated_levels_too_short_for_a_figure_are_no_verdict(run: Run) -> None:
+    """64 requests cannot hold three rounds of 32 users: what 32 users get is not known."""
+    code, out, _ = run(
+        "sweep", *FLAT, "--concurrency", "1,8,32", "--requests-per-level", "64", "--json"
+    )
+    assert code == 4
+    found = json.loads(out)
+    assert found["latency_degrades"]["holds_to"] is None
+    assert (
+        "throughput still rises at 8; 32 users: no request finished in the steady part"
+        in (found["latency_degrades"]["reason"])
+    )
+    for level in found["levels"]:
+        assert {name for name, value in level.items() if value is None} == set(level["reasons"])
+
+
+def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
+    """A log's cancellations are moments of its own clock: a closed loop has another."""
+    import numpy as np
+
+    from driftwatch.simulate.configuration import SchedulerConfiguration
+    from driftwatch.simulate.requests import make_requests
+    from driftwatch.simulate.sweeping_closed_loop import simulated_level
+
+    tokens = np.full(40, 10)
+    requests = make_requests(np.zeros(40), tokens, tokens, cancel_seconds=np.full(40, 0.02))
+    server = SchedulerConfiguration(8, 2048)
+    level = simulated_level(requests, server, STEP, 2, count=40, warm_up=4)
+    assert level.failed_requests == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -112,14 +113,27 @@ def test_a_server_that_counts_no_tokens_leaves_them_unknown() -> None:
     assert level.requests_per_second == 2.0
     assert level.generation_tokens_per_second is None
     assert level.itl_seconds_mean is None
-    assert {"generation_tokens_per_second", "itl_seconds_mean"} <= set(level.reasons or {})
+    unknown = {name for name, value in asdict(level).items() if value is None}
+    assert set(level.reasons or {}) == unknown - {"gain_ratio", "client_busy_ratio"}
+
+
+def test_the_mean_itl_is_of_tokens_not_of_requests() -> None:
+    """Ten gaps of 0.1 s and one of 1 s: 2 s over 11 gaps, not the mean of the two means."""
+    start, first = np.zeros(3), np.array([1.0, 1.0, 2.5])
+    sent = Sent(
+        *(np.append(start[:2], 2.0), first, np.array([2.0, 2.0, 3.0])),
+        *(np.ones(3), np.array([11.0, 2.0, 1.0]), ("",) * 3),
+    )
+    assert measure(2, sent, warm_up=0).itl_seconds_mean == pytest.approx(2 / 11)
 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_too_little_is_no_figure(count: int) -> None:
     level = measure(4, closed_loop(4, 4, 1.0, count), warm_up=8)
     assert level.requests_per_second is None
-    assert level.reasons is not None and "requests_per_second" in level.reasons
+    (ranked,) = with_gains([level])
+    unknown = {name for name, value in asdict(ranked).items() if value is None}
+    assert unknown - {"client_busy_ratio"} == set(ranked.reasons or {})
 
 
 def _levels(rates: dict[int, float | None]) -> list[Level]:
@@ -143,8 +157,9 @@ def _levels(rates: dict[int, float | None]) -> list[Level]:
         ({1: 1, 2: 2, 4: 2.1}, (2, 4, False)),
         # overload that costs throughput
         ({1: 10, 2: 9, 4: 5}, (1, 2, True)),
-        # what was not served ends the search
-        ({1: 1, 2: 2, 4: None, 8: 1}, (2, None, False)),
+        # what was not served ends the search: it may degrade there
+        ({1: 1, 2: 2, 4: None, 8: 1}, (None, None, False)),
+        ({1: 1, 2: 1.1, 4: 1.1, 8: None}, (1, 2, True)),
         ({4: 1}, (None, None, False)),
     ],
 )
