@@ -60,7 +60,7 @@ class Written:
         self._writers = {
             option: TableWriter(path) for option, path in self._outputs.items() if path is not None
         }
-        self._tally = RunTally(len(requests), configuration)
+        self._tally = RunTally(requests, configuration)
         self._in_order = InOrder()
         self._ended = 0
         longest = int((requests.prompt_tokens + requests.generation_tokens).max(initial=1))

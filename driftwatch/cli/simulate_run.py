@@ -15,6 +15,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.simulate.configuration import SchedulerConfiguration
+    from driftwatch.simulate.requests import Requests
     from driftwatch.simulate.workload import Workload
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -170,7 +171,7 @@ def command(
     for note in (*asked.notes, *workload.notes):
         click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
     run = LongRun(
-        workload.requests,
+        workload.requests if concurrency is None else _at_once(workload.requests),
         asked.configuration,
         asked.step_time,
         concurrency,
@@ -224,6 +225,15 @@ def _stretched(workload: Workload, factor: float) -> Workload:
         workload,
         requests=replace(requests, arrival_seconds=arrival, cancel_seconds=arrival + patience),
     )
+
+
+def _at_once(requests: Requests) -> Requests:
+    """All ready at 0, as a closed loop sends them: its clients have no other clock."""
+    import numpy as np
+
+    patience = requests.cancel_seconds - requests.arrival_seconds
+    arrival = np.zeros(len(requests))
+    return replace(requests, arrival_seconds=arrival, cancel_seconds=patience)
 
 
 def _used(workload: Workload, configuration: SchedulerConfiguration) -> Workload:

@@ -35,6 +35,7 @@ _LIMITS = {
     "max_num_seqs": "the cap on running requests",
     "max_num_batched_tokens": "the token budget",
     "kv_cache": "KV blocks",
+    "max_loras": "the cap on adapters",
     "other": "something else",
 }
 

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import Floats
+from driftwatch.simulate.requests import NO_ADAPTER, Floats, Requests
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
 STATUSES = ("finished", "rejected", "cancelled", "timed_out", "unfinished")
-LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "other")
+LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,18 @@ class RunTally:
     """Adds up a run piece by piece; 32 bytes a request are kept, nothing else.
 
     Args:
-        count: requests of the run.
+        requests: all of the run.
         configuration: what runs, to tell which limit binds.
     """
 
-    def __init__(self, count: int, configuration: SchedulerConfiguration) -> None:
-        self._times = {name: np.full(count, np.nan) for name in TIMES}
+    def __init__(self, requests: Requests, configuration: SchedulerConfiguration) -> None:
+        self._times = {name: np.full(len(requests), np.nan) for name in TIMES}
         self._configuration = configuration
+        # only where what waits for blocks must be told apart from what waits for another limit
+        adapters = configuration.max_loras is not None and (requests.adapter != NO_ADAPTER).any()
+        self._adapters = bool(adapters)
+        whole = not configuration.enable_chunked_prefill
+        self._prompts = np.sort(requests.prompt_tokens) if adapters or whole else None
         self._statuses = dict.fromkeys(STATUSES, 0)
         self._tokens = dict.fromkeys(("prompt_tokens", "generated_tokens"), 0)
         self._first = np.inf
@@ -99,8 +104,54 @@ class RunTally:
             self._first = min(self._first, float(requests["arrival_seconds"].min()))  # type: ignore[arg-type]
         for name in self._steps:
             self._steps[name] += int(steps[name].sum())
-        for limit, seconds in _held_back(steps, self._configuration).items():
+        for limit, seconds in self._waited(steps).items():
             self._held_back[limit] = self._held_back.get(limit, 0.0) + seconds
+
+    def _waited(self, steps: pl.DataFrame) -> dict[str, float]:
+        """Seconds in steps by what held requests back meanwhile, ``none`` among it.
+
+        In the scheduler's own order: the cap on running requests ends admission first, then a
+        preemption, then the spent token budget. Who waits in spite of a free place and budget waits
+        for KV blocks, or for a free adapter, or, unchunked, for budget for a whole prompt. A step
+        does not say which prompt was the next: named is what bars more of the run's prompts, and an
+        adapter where the blocks bar less than half of them.
+        """
+        settings = self._configuration
+        cap = settings.max_num_active_seqs or settings.max_num_seqs
+        tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
+        held_back = (
+            pl.when(pl.col("waiting") == 0)
+            .then(pl.lit("none"))
+            .when(pl.col("preempted") > 0)
+            .then(pl.lit("kv_cache"))
+            .when(pl.col("running") >= cap)
+            .then(pl.lit("max_num_seqs"))
+            .when(tokens >= settings.max_num_batched_tokens)
+            .then(pl.lit("max_num_batched_tokens"))
+            .otherwise(pl.Series(self._rest(steps), dtype=pl.String))
+            .alias("held_back")
+        )
+        seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
+        return dict(steps.group_by(held_back).agg(seconds).iter_rows())
+
+    def _rest(self, steps: pl.DataFrame) -> list[str]:
+        """For each step, who would hold back a request that finds a place and some budget."""
+        settings, prompts = self._configuration, self._prompts
+        if prompts is None:
+            return ["other" if settings.num_gpu_blocks is None else "kv_cache"] * steps.height
+        no_blocks = no_budget = np.zeros(steps.height)
+        if settings.num_gpu_blocks is not None:
+            kept = int(settings.watermark * settings.num_gpu_blocks)
+            free = (steps["free_blocks"].to_numpy() - kept) * settings.block_size
+            no_blocks = 1.0 - np.searchsorted(prompts, free, side="right") / len(prompts)
+        if not settings.enable_chunked_prefill:
+            spent = (steps["prefill_tokens"] + steps["decode_seqs"]).to_numpy()
+            left = settings.max_num_batched_tokens - spent
+            no_budget = 1.0 - np.searchsorted(prompts, left, side="right") / len(prompts)
+        names = np.where(no_blocks > no_budget, "kv_cache", "max_num_batched_tokens")
+        if self._adapters:
+            names = np.where(np.maximum(no_blocks, no_budget) < 0.5, "max_loras", names)
+        return [str(name) for name in names]
 
     def summary(self, totals: dict[str, float | int]) -> RunSummary:
         """Figures of the run; ``totals``: ``Outcome.summary`` of its end."""
@@ -145,31 +196,3 @@ def _distribution(values: Floats) -> dict[str, float] | None:
         "max": float(found.max()),
         "n": len(found),
     }
-
-
-def _held_back(steps: pl.DataFrame, configuration: SchedulerConfiguration) -> dict[str, float]:
-    """Seconds in steps by what held requests back meanwhile, ``none`` among it.
-
-    In the scheduler's own order: the cap on running requests ends admission first, then a
-    preemption, then the spent token budget; who waits in spite of a free place and budget waits
-    for KV blocks (or, where these cannot bind, for something else: an adapter, a whole prompt).
-    """
-    cap = configuration.max_num_active_seqs or configuration.max_num_seqs
-    waits = pl.col("waiting") > 0
-    tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
-    rest = "other" if configuration.num_gpu_blocks is None else "kv_cache"
-    whole = "max_num_batched_tokens" if not configuration.enable_chunked_prefill else rest
-    held_back = (
-        pl.when(~waits)
-        .then(pl.lit("none"))
-        .when(pl.col("preempted") > 0)
-        .then(pl.lit("kv_cache"))
-        .when(pl.col("running") >= cap)
-        .then(pl.lit("max_num_seqs"))
-        .when(tokens >= configuration.max_num_batched_tokens)
-        .then(pl.lit("max_num_batched_tokens"))
-        .otherwise(pl.lit(whole))
-        .alias("held_back")
-    )
-    seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
-    return dict(steps.group_by(held_back).agg(seconds).iter_rows())

@@ -252,6 +252,22 @@ def test_a_closed_loop_a_limit_and_a_slower_clock(run: Run, small: Path, tmp_pat
     assert pl.read_ndjson(out)["status"].to_list() == ["timed_out", "finished", "finished"]
 
 
+def test_a_closed_loop_begins_with_all_its_clients(run: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "log.csv", tmp_path / "out.jsonl"
+    path.write_text(
+        "arrival_seconds,prompt_tokens,generation_tokens,cancel_seconds\n"
+        "1700000000,10,3,\n1700000100,10,50,1700000100.25\n1700000200,10,2,\n"
+    )
+    law = ("--step-time", "0.1,0,0,0", "--no-async-scheduling", "--per-request", out)
+    code, *_ = run("--requests", path, *law, "--concurrency", 2)
+    assert code == 0
+    found = pl.read_ndjson(out)
+    assert found["arrival_seconds"][:2].to_list() == [0, 0]
+    assert found["status"].to_list() == ["finished", "cancelled", "finished"]
+    assert found["end_seconds"][1] == pytest.approx(0.25, abs=0.1)
+    assert found["arrival_seconds"][2] < 0.31
+
+
 def test_patience_is_not_stretched(run: Run, tmp_path: Path) -> None:
     log_file, out = tmp_path / "log.csv", tmp_path / "out.jsonl"
     log_file.write_text(

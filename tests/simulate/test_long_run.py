@@ -76,7 +76,7 @@ def test_pieces_change_nothing(
     # and so do the figures
     said = []
     for parts in (pieces, [Piece(whole.requests, None, whole.steps, None)]):
-        tally = RunTally(len(requests), settings)
+        tally = RunTally(requests, settings)
         for part in parts:
             tally.take(with_itl(part.requests), part.steps)
         said.append(tally.summary(summary))
