@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.finite import COUNT, RATE, SECONDS, SEED, TOKENS, Finite
+from driftwatch.cli.simulate_options import DTYPE_BYTES
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from driftwatch.simulate.hardware import Hardware
     from driftwatch.simulate.requests import Requests
 
-_DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 _DRAWN = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
 _EXIT_PROBLEM = 1
@@ -39,7 +39,7 @@ _EXIT_PROBLEM = 1
 )
 @click.option(
     "--dtype",
-    type=click.Choice(["auto", *_DTYPE_BYTES]),
+    type=click.Choice(["auto", *DTYPE_BYTES]),
     default="auto",
     show_default=True,
     help="Type of the weights; auto is the checkpoint's.",
@@ -220,7 +220,7 @@ def _asked(
         gpu=card,
         model=shapes,
         tensor_parallel=tensor_parallel_size,
-        dtype_bytes=_DTYPE_BYTES[shapes.checkpoint_dtype if dtype == "auto" else dtype],
+        dtype_bytes=DTYPE_BYTES[shapes.checkpoint_dtype if dtype == "auto" else dtype],
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=length,

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from driftwatch.cli.finite import COUNT, Finite
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.simulate.configuration import SchedulerConfiguration
+    from driftwatch.simulate.hardware import Gpu, Model
     from driftwatch.simulate.step_time import StepTime
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _GIB = 2**30
-_POSITIVE = click.IntRange(min=1)
+DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
+_UTILIZATION = 0.92  # vLLM's gpu_memory_utilization
+_MOST_BLOCKS = 1_000_000_000
 # vLLM 0.32, engine/arg_utils.py get_batch_defaults, API server: B, S
 _LARGE, _MIDDLE, _OTHER = (16384, 1024), (8192, 1024), (2048, 256)
 
@@ -51,47 +56,65 @@ def engine_options(command: Command) -> Command:
             "C3·KV tokens read.",
         ),
         click.option("--gpu", metavar="NAME", help="GPU whose roofline gives the step time."),
-        click.option("--model", metavar="NAME", help="Model that runs on it."),
+        click.option(
+            "--model",
+            metavar="NAME",
+            help="Model that runs on it; its longest context is --max-model-len.",
+        ),
+        click.option(
+            "--hardware",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="YAML file with GPUs and models of your own.",
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(["auto", *DTYPE_BYTES]),
+            default="auto",
+            show_default=True,
+            help="Type of the weights, with --gpu; auto is the checkpoint's.",
+        ),
         click.option(
             "--tensor-parallel-size",
-            type=_POSITIVE,
+            type=COUNT,
             default=1,
             show_default=True,
             help="GPUs that share each layer, with --gpu.",
         ),
-        click.option("--max-num-seqs", type=_POSITIVE, help="Most requests that run at once."),
-        click.option("--max-num-batched-tokens", type=_POSITIVE, help="Token budget of a step."),
+        click.option("--max-num-seqs", type=COUNT, help="Most requests that run at once."),
+        click.option("--max-num-batched-tokens", type=COUNT, help="Token budget of a step."),
         click.option(
             "--max-num-active-seqs",
-            type=_POSITIVE,
+            type=COUNT,
             help="Admit only while fewer run (default: --max-num-seqs).",
         ),
         click.option(
             "--num-gpu-blocks",
-            type=click.IntRange(min=0),
+            type=click.IntRange(0, _MOST_BLOCKS),
             help="KV blocks, vLLM's null block included (default: from --gpu and --model, else "
             "they never bind).",
         ),
         click.option(
             "--block-size",
-            type=_POSITIVE,
+            type=COUNT,
             default=16,
             show_default=True,
             help="Tokens of a KV block.",
         ),
         click.option(
-            "--max-model-len", type=_POSITIVE, help="Most tokens of a request, prompt and answer."
+            "--max-model-len",
+            type=COUNT,
+            help="Most tokens of a request, prompt and answer (default: the model's).",
         ),
         click.option(
             "--long-prefill-token-threshold",
-            type=click.IntRange(min=0),
+            type=click.IntRange(0, 10_000_000),
             default=0,
             show_default=True,
             help="Most prompt tokens of one request in a step; 0 = no threshold.",
         ),
         click.option(
             "--watermark",
-            type=float,
+            type=Finite(0, 1),
             default=0.0,
             show_default=True,
             help="Share of the blocks kept free when a request is admitted.",
@@ -128,12 +151,12 @@ def engine_options(command: Command) -> Command:
             help="Compute a prompt over several steps.",
         ),
         click.option(
-            "--max-num-queued-reqs", type=_POSITIVE, help="Answer 503 while as many wait."
+            "--max-num-queued-reqs", type=COUNT, help="Answer 503 while as many wait or run."
         ),
         click.option(
             "--max-num-queued-tokens",
-            type=_POSITIVE,
-            help="Answer 503 while as many prompt tokens wait.",
+            type=COUNT,
+            help="Answer 503 while prompts without a first token sum to as many tokens.",
         ),
     )
     for option in reversed(options):
@@ -162,13 +185,18 @@ def engine_from(
     step_time: str | None,
     gpu: str | None,
     model: str | None,
+    hardware: Path | None,
+    dtype: str,
     tensor_parallel_size: int,
     max_num_seqs: int | None,
     max_num_batched_tokens: int | None,
+    max_model_len: int | None,
     num_gpu_blocks: int | None,
     **scheduler: Any,
 ) -> EngineAsked:
     """The server that the flags describe, with vLLM's defaults for what they leave out.
+
+    Memory and roofline are those of ``driftwatch plan`` for the same flags.
 
     Raises:
         UsageError: no step-time law, half of one, or a law that is none.
@@ -177,40 +205,28 @@ def engine_from(
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.laws import parse_step_time, roofline
 
-    unknown = UsageError(
-        "how long a step takes is not known",
-        help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
-    )
-    if (gpu is None) != (model is None):
-        raise unknown
+    card, machine = _named(gpu, model, hardware, dtype)
     notes: list[str] = []
-    card = machine = None
-    if gpu is not None and model is not None:
-        from driftwatch.simulate.hardware import gpu as gpu_named
-        from driftwatch.simulate.hardware import model as model_named
-
-        card, machine = gpu_named(gpu), model_named(model)
+    where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
     budget, seqs = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
+    if max_model_len is None and machine is not None:
+        max_model_len = machine.max_position_embeddings
+        notes.append(f"max_model_len {max_model_len}: the longest context of {machine.name}")
     if max_num_batched_tokens is None:
-        length = scheduler.get("max_model_len")
         max_num_batched_tokens = budget
-        if length is not None:
+        if max_model_len is not None:
             max_num_batched_tokens = (
-                min(budget, (max_num_seqs or seqs) * length)
+                min(budget, (max_num_seqs or seqs) * max_model_len)
                 if scheduler.get("enable_chunked_prefill", True)
-                else max(budget, length)
+                else max(budget, max_model_len)
             )
-        notes.append(
-            f"max_num_batched_tokens {max_num_batched_tokens}: vLLM's default"
-            f"{f' on {card.name}' if card else ' on a GPU that is not named'}"
-        )
+        notes.append(f"max_num_batched_tokens {max_num_batched_tokens}: {where}")
     if max_num_seqs is None:
         max_num_seqs = min(seqs, max_num_batched_tokens)
-        notes.append(
-            f"max_num_seqs {max_num_seqs}: vLLM's default"
-            f"{f' on {card.name}' if card else ' on a GPU that is not named'}"
-        )
+        notes.append(f"max_num_seqs {max_num_seqs}: {where}")
+    law = parse_step_time(step_time) if step_time is not None else None
     if card is not None and machine is not None:
+        of_weight = DTYPE_BYTES[machine.checkpoint_dtype if dtype == "auto" else dtype]
         if num_gpu_blocks is None:
             from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of
 
@@ -219,25 +235,69 @@ def engine_from(
                 machine,
                 block_size=scheduler.get("block_size", 16),
                 tensor_parallel=tensor_parallel_size,
-                gpu_memory_utilization=0.92,
+                gpu_memory_utilization=_UTILIZATION,
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
+                dtype_bytes=of_weight,
             )
             notes.append(f"num_gpu_blocks {num_gpu_blocks}: from the memory of {card.name}")
+        if law is None:
+            law = roofline(
+                card,
+                machine,
+                dtype_bytes=of_weight,
+                tensor_parallel=tensor_parallel_size,
+                decode_batch=max_num_seqs,
+            )
+            notes.append(
+                f"step time: the roofline of {gpu} and {model}, a prior, not a measurement"
+            )
     elif num_gpu_blocks is None:
         notes.append("num_gpu_blocks unknown: the KV cache never binds")
-    if step_time is not None:
-        law = parse_step_time(step_time)
-    elif card is not None and machine is not None:
-        law = roofline(card, machine, tensor_parallel=tensor_parallel_size)
-        notes.append(f"step time: the roofline of {gpu} and {model}, a prior, not a measurement")
-    else:
-        raise unknown
+    if law is None:
+        raise UsageError(
+            "how long a step takes is not known",
+            help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
+        )
     configuration = SchedulerConfiguration(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
         num_gpu_blocks=num_gpu_blocks,
         **scheduler,
     )
     configuration.check()
-    return EngineAsked(configuration, law, tuple(notes))
+    return EngineAsked(configuration, law, (*notes, *configuration.warnings()))
+
+
+def _named(
+    gpu: str | None, model: str | None, hardware: Path | None, dtype: str
+) -> tuple[Gpu | None, Model | None]:
+    """The table's rows, both or neither.
+
+    Raises:
+        UsageError: one without the other, or flags that say something of neither.
+        ConfigError: the user's own table is wrong.
+    """
+    if gpu is None and model is None:
+        unused = [
+            flag
+            for flag, given in (("--hardware", hardware is not None), ("--dtype", dtype != "auto"))
+            if given
+        ]
+        if unused:
+            raise UsageError(
+                f"{' and '.join(unused)}: only with --gpu and --model",
+                help_text="add --gpu and --model",
+            )
+        return None, None
+    if gpu is None or model is None:
+        given, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
+        raise UsageError(
+            f"{given} is given without {missing}: memory and step time need both",
+            help_text=f"add {missing} NAME, or leave out {given} and give --step-time",
+        )
+    from driftwatch.simulate.hardware import with_hardware
+
+    tables = with_hardware(hardware)
+    return tables.gpu(gpu), tables.model(model)

@@ -1,0 +1,184 @@
+"""The server that the flags of run, sweep and compare describe, and plan's beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.cli.simulate_options import (
+    EngineAsked,
+    batch_defaults,
+    engine_from,
+    engine_options,
+)
+from driftwatch.errors import ImpossibleConfiguration, UsageError
+from driftwatch.simulate.step_time import StepTime
+
+LAW = ("--step-time", "0.01,0,0,0")
+GIB = 2**30
+
+
+def asked(*flags: str) -> EngineAsked:
+    """What a command of the group takes from its flags."""
+    command = click.command()(engine_options(lambda **engine: engine_from(**engine)))
+    found = command.main(list(flags), standalone_mode=False)
+    assert isinstance(found, EngineAsked)
+    return found
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *flags: str
+) -> dict[str, object]:
+    monkeypatch.setattr(sys, "argv", ["driftwatch", *flags, "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "split"),
+    [
+        ("B200", "deepseek-v3", "8"),
+        ("H100", "qwen3-30b-a3b", "1"),
+        ("H100", "llama-3.1-8b", "1"),
+        ("A100-80GB", "llama-2-7b", "2"),
+    ],
+)
+@pytest.mark.parametrize("seqs", ["8", "200", "1024"])
+def test_plan_and_the_others_have_one_server(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpu: str,
+    model: str,
+    split: str,
+    seqs: str,
+) -> None:
+    budget = "8192"
+    flags = (
+        *("--gpu", gpu, "--model", model, "--tensor-parallel-size", split),
+        *("--max-num-seqs", seqs, "--max-num-batched-tokens", budget),
+    )
+    plan = printed(monkeypatch, capsys, "plan", *flags)
+    server = asked(*flags)
+    memory = plan["memory"]
+    assert isinstance(memory, dict)
+    assert server.configuration.num_gpu_blocks == memory["num_gpu_blocks"]
+    law = [float(word) for word in str(plan["step_time"]).split(",")[:4]]
+    mine = server.step_time
+    assert mine.seconds(0, int(seqs), 10**5) == pytest.approx(
+        StepTime(*law).seconds(0, int(seqs), 10**5), rel=1e-4
+    )
+
+
+def test_the_three_commands_take_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("arrival_seconds,prompt_tokens,generation_tokens\n0,100,2\n0,90,3\n")
+    flags = ("--gpu", "B200", "--model", "deepseek-v3", "--tensor-parallel-size", "8")
+    server = asked(*flags, "--max-num-seqs", "16").step_time
+    for command in (
+        ("simulate", "run", "--requests", str(log)),
+        ("sweep", "--requests", str(log), "--concurrency", "1", "--requests-per-level", "4"),
+        ("simulate", "compare", "--requests", str(log), "--concurrency", "1", "--policies",
+         "continuous"),
+    ):  # fmt: skip
+        found = printed(monkeypatch, capsys, *command, *flags, "--max-num-seqs", "16")
+        law = found["step_time"]
+        assert isinstance(law, dict)
+        assert law["c0_seconds"] == server.c0_seconds
+        assert law["c2_seconds_per_decode_seq"] == server.c2_seconds_per_decode_seq
+
+
+def test_narrow_weights_leave_more_memory_and_are_read_sooner() -> None:
+    flags = ("--gpu", "H100", "--model", "llama-3.1-8b")
+    wide, narrow = asked(*flags), asked(*flags, "--dtype", "fp8")
+    assert (narrow.configuration.num_gpu_blocks or 0) > (wide.configuration.num_gpu_blocks or 0)
+    assert narrow.step_time.c0_seconds < 0.7 * wide.step_time.c0_seconds
+
+
+def test_the_models_context_is_the_longest_request() -> None:
+    flags = ("--gpu", "A100-80GB", "--model", "llama-2-7b")
+    assert asked(*flags).configuration.max_model_len == 4096
+    assert asked(*flags, "--max-model-len", "2048").configuration.max_model_len == 2048
+    assert asked(*LAW).configuration.max_model_len is None
+
+
+def test_what_a_real_server_would_not_start_with_is_a_note() -> None:
+    small = (*LAW, "--num-gpu-blocks", "11", "--max-model-len")
+    assert "a real server refuses to start" in asked(*small, "161").notes[-1]
+    assert not any("refuses" in note for note in asked(*small, "160").notes)
+
+
+def test_a_users_own_gpu(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "gpus:\n  Mine:\n    dense_tflops: {bf16: 100}\n    memory_gib: 30\n"
+        "    memory_bandwidth_gb_per_second: 1000\n"
+        "    sources: {dense_tflops: a, memory_bandwidth_gb_per_second: b, memory_gib: c}\n"
+    )
+    flags = ("--gpu", "Mine", "--model", "llama-3.1-8b", "--max-model-len", "8192")
+    assert any("on Mine" in note for note in asked(*flags, "--hardware", str(own)).notes)
+    with pytest.raises(UsageError, match="--hardware: only with --gpu"):
+        asked(*LAW, "--hardware", str(own))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "how long a step takes"),
+        (("--gpu", "H100", *LAW), "--gpu is given without --model"),
+        (("--model", "llama-3.1-8b", *LAW), "--model is given without --gpu"),
+        (("--dtype", "fp8", *LAW), "--dtype: only with --gpu"),
+    ],
+)
+def test_half_a_server_is_named(flags: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        asked(*flags)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "9223372036854775807"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--max-num-seqs",
+        "--max-num-batched-tokens",
+        "--num-gpu-blocks",
+        "--block-size",
+        "--max-model-len",
+        "--long-prefill-token-threshold",
+        "--watermark",
+        "--max-num-queued-reqs",
+    ],
+)
+def test_numbers_are_finite_and_bounded(flag: str, value: str) -> None:
+    with pytest.raises(click.BadParameter):
+        asked(*LAW, flag, value)
+
+
+def test_vllms_defaults_by_gpu() -> None:
+    """engine/arg_utils.py get_batch_defaults: by memory, but small on an A100."""
+    assert batch_defaults(80 * GIB, "H100-80GB") == (8192, 1024)
+    assert batch_defaults(80 * GIB, "A100-80GB") == (2048, 256)
+    assert batch_defaults(180 * GIB, "B200") == (16384, 1024)
+    assert batch_defaults(24 * GIB, "L4") == batch_defaults(None) == (2048, 256)
+
+
+def test_defaults_bound_each_other() -> None:
+    def knobs(*flags: str) -> tuple[int, int]:
+        found = asked(*LAW, *flags).configuration
+        return found.max_num_seqs, found.max_num_batched_tokens
+
+    assert knobs() == (256, 2048)
+    assert knobs("--max-num-batched-tokens", "100") == (100, 100)
+    assert knobs("--max-num-seqs", "4", "--max-model-len", "128") == (4, 512)
+    unchunked = ("--max-model-len", "5000", "--no-enable-chunked-prefill")
+    assert knobs(*unchunked) == (256, 5000)
+    with pytest.raises(ImpossibleConfiguration, match="chunked prefill is off"):
+        knobs(*unchunked, "--max-num-batched-tokens", "4999")
