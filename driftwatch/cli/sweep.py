@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.finite import SECONDS, SEED, TOKENS, Finite
 from driftwatch.cli.simulate_options import engine_options
 from driftwatch.errors import UsageError
 
@@ -82,21 +84,21 @@ class Asked:
 )
 @click.option(
     "--prompt-tokens",
-    type=click.FloatRange(min=1),
+    type=TOKENS,
     default=512,
     show_default=True,
     help="Mean length of a prompt.",
 )
 @click.option(
     "--generation-tokens",
-    type=click.FloatRange(min=1),
+    type=TOKENS,
     default=128,
     show_default=True,
     help="Mean length of an answer.",
 )
 @click.option(
     "--length-cv",
-    type=click.FloatRange(min=0, max=10),
+    type=Finite(min=0, max=10),
     default=0.5,
     show_default=True,
     help="Standard deviation of the lengths over their mean; 0 = all alike.",
@@ -109,26 +111,26 @@ class Asked:
 )
 @click.option(
     "--requests-per-level",
-    type=click.IntRange(min=2),
+    type=click.IntRange(2, 10_000_000),
     help=f"Requests sent at a level (default: {_ROUNDS} a user, at least "
     f"{_FEWEST_SIMULATED} simulated, {_FEWEST_LIVE} live).",
 )
 @click.option(
     "--warm-up-rounds",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 10_000),
     default=2,
     show_default=True,
     help="Requests of each user that are left out at the start.",
 )
 @click.option(
     "--timeout-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     help=f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws lengths and words.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws lengths and words.")
 @click.option(
     "--level-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=60,
     show_default=True,
     help="With --url: send nothing more at a level after so long.",
@@ -172,6 +174,7 @@ def command(
     Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
     the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
     """
+    from driftwatch.cli.simulate_summary import fitted
     from driftwatch.cli.sweep_table import document, print_levels, verdict
     from driftwatch.simulate.sweeping import find_degradation, with_gains
 
@@ -220,7 +223,7 @@ def command(
         )
     else:
         for note in dict.fromkeys(notes):
-            click.echo(f"note: {note}", err=True)
+            click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
         print_levels(ranked, where)
         click.echo(verdict(ranked, where))
     if plot is not None and any(level.requests_per_second for level in ranked):

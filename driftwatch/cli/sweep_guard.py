@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from driftwatch.cli.simulate_summary import fitted
 from driftwatch.cli.sweep_client import is_loopback
 from driftwatch.errors import UsageError
 
@@ -35,13 +36,13 @@ def announce(
         UsageError: nobody can confirm it.
         click.Abort: the answer was no.
     """
-    click.echo(
+    said = (
         f"sends to {base}: up to {requests:,} requests ({tokens[0]:,} prompt and "
-        f"{tokens[1]:,} generated tokens),\n{levels[0]} to {levels[-1]} at once, "
+        f"{tokens[1]:,} generated tokens), {levels[0]} to {levels[-1]} at once, "
         f"{level_seconds:g} s a level, up to {level_seconds * len(levels):g} s and what is "
-        "still under way",
-        err=True,
+        "still under way"
     )
+    click.echo("\n".join(fitted(said, sys.stderr)), err=True)
     if yes or is_loopback(base):
         return
     if not sys.stdin.isatty():

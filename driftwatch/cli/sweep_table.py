@@ -30,24 +30,27 @@ _COLUMNS = (
     "e2e_seconds_p999",
     "e2e_seconds_max",
 )
+# on a terminal without the p50 end to end, which the mean stands beside: 80 columns
+_SHOWN = tuple(name for name in _COLUMNS if name != "e2e_seconds_p50")
 _HEADS = (
-    ("", "req/s", "tokens/s", "", "TTFT s", "", "ITL ms", "e2e s", "", "", "", ""),
-    ("users", "", "in all", "a user", "p50", "p99", "mean", "mean", "p50", "p99", "p99.9", "max"),
+    ("", "req/s", "tokens/s", "", "TTFT s", "", "ITL ms", "e2e s", "", "", ""),
+    ("users", "", "in all", "a user", "p50", "p99", "mean", "mean", "p99", "p99.9", "max"),
 )
-_WIDTHS = (5, 6, 8, 6, 6, 6, 6, 6, 6, 6, 6, 6)
+_WIDTHS = (5, 6, 8, 6, 7, 7, 6, 6, 6, 6, 6)
 
 
 def print_levels(levels: Sequence[Level], where: Degradation) -> None:
-    """A row a level, failures under it; piped with every digit between tabs.
+    """A row a level, failures under it; piped rows between tabs below a header of JSON's names.
 
-    The level at which latency starts to degrade is marked with ``>``.
+    The level at which latency starts to degrade is marked with ``>``, piped with ``degrades``.
     """
     if not sys.stdout.isatty():
+        click.echo("\t".join((*_COLUMNS, "latency", "failed_requests")))
         for level in levels:
-            cells = [_raw(getattr(level, name)) for name in _COLUMNS]
+            cells = [_raw(getattr(level, name)) for name in _COLUMNS[1:]]
             failed = ", ".join(f"{n} {why}" for why, n in level.failed_requests.items())
             mark = "degrades" if level.concurrency == where.degrades_at else ""
-            click.echo(encodable("\t".join((*cells, mark, failed))))
+            click.echo(encodable("\t".join((str(level.concurrency), *cells, mark, failed))))
         return
     for head in _HEADS:
         click.echo(" " + " ".join(f"{w:>{n}}" for w, n in zip(head, _WIDTHS, strict=True)).rstrip())
@@ -56,11 +59,12 @@ def print_levels(levels: Sequence[Level], where: Degradation) -> None:
         cells = [str(level.concurrency), *_cells(level)]
         click.echo(mark + " ".join(f"{c:>{n}}" for c, n in zip(cells, _WIDTHS, strict=True)))
         for why, count in level.failed_requests.items():
-            click.echo(f"        {count:,} of {level.sent_requests:,} failed: {why}")
+            _say(f"        {count:,} of {level.sent_requests:,} failed: {why}")
         if level.requests_per_second is None and level.reasons:
-            click.echo(f"        {level.reasons['requests_per_second']}")
-    reasons = {name: why for level in levels for name, why in (level.reasons or {}).items()}
-    if any("_p" in name for name in reasons):
+            _say(f"        {level.reasons['requests_per_second']}")
+    served = [level for level in levels if level.requests_per_second is not None]
+    reasons = {name: why for level in served for name, why in (level.reasons or {}).items()}
+    if any("_seconds_p" in name and why.startswith("needs") for name, why in reasons.items()):
         _say(
             "-: too few requests for this quantile, p99 needs 100, p99.9 needs 1,000 "
             "(--requests-per-level)"
@@ -104,19 +108,24 @@ def document(levels: Sequence[Level], where: Degradation, about: Mapping[str, An
 
 def _cells(level: Level) -> list[str]:
     found = []
-    for name in _COLUMNS[1:]:
+    for name, width in zip(_SHOWN[1:], _WIDTHS[1:], strict=True):
         value = getattr(level, name)
         if value is None:
             found.append("-")
-        elif name.startswith("itl"):
-            found.append(figure(value * 1000))
         else:
-            found.append(figure(value))
+            found.append(_fitting(value * 1000 if name.startswith("itl") else value, width))
     return found
 
 
+def _fitting(value: float, width: int) -> str:
+    """Three digits, fewer only where a column has no room for them."""
+    plain = figure(value).replace(",", "")
+    said = (figure(value), plain, figure(value, 2), figure(value, 1), f"{value:.0e}")
+    return next((one for one in said if len(one) <= width), said[-1])
+
+
 def _raw(value: float | None) -> str:
-    return "unknown" if value is None else str(value)
+    return "unknown" if value is None else figure(value).replace(",", "")
 
 
 def _say(text: str) -> None:

@@ -91,8 +91,13 @@ def test_the_table_is_rows_between_tabs_when_piped(run: Run) -> None:
             "--requests-per-level", "12",
         )  # fmt: skip
     assert code == 0
-    *rows, said = out.splitlines()
+    head, *rows, said = out.splitlines()
+    names = head.split("\t")
+    assert (names[0], names[6], names[12]) == ("concurrency", "itl_seconds_mean", "latency")
+    assert len(names) == 14
     cells = [row.split("\t") for row in rows]
+    figures = [row[at] for row in cells[:2] for at in (1, 2, 6, 7)]
+    assert all(len(value.replace(".", "").strip("0")) <= 3 for value in figures)
     assert [row[0] for row in cells] == ["1", "2", "4"]
     assert {len(row) for row in cells} == {14}
     assert [row[12] for row in cells] == ["", "degrades", ""]
@@ -409,3 +414,20 @@ def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
     server = SchedulerConfiguration(8, 2048)
     level = simulated_level(requests, server, STEP, 2, count=40, warm_up=4)
     assert level.failed_requests == {}
+
+
+def test_on_a_terminal_everything_is_in_80_columns(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    code, out, err = run(
+        "sweep", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests-per-level", "300",
+        "--concurrency", "1,16,256",
+    )  # fmt: skip
+    assert code == 4
+    shown = [line.split("\r")[-1] for line in (out + err).splitlines()]
+    assert max(map(len, shown)) <= 80
+    # the decode step of 8 billion parameters takes about 16 GB / 3.35 TB/s = 5 ms, in ms
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["1"])
+    assert 4 < float(row.split()[6]) < 12
