@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,9 +41,14 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
                 help_text=f"end the name in {', '.join(SUFFIXES)}",
             )
         if path.is_dir() or not path.parent.is_dir():
-            raise UsageError(f"{option} {path}: no such folder, or a folder itself")
+            raise UsageError(
+                f"{option} {path}: no such folder, or a folder itself",
+                help_text="name a file in a folder that is there",
+            )
         if (other := taken.get(path.resolve())) is not None:
-            raise UsageError(f"{option} {path}: the same file as {other}")
+            raise UsageError(
+                f"{option} {path}: the same file as {other}", help_text="name another file"
+            )
         taken[path.resolve()] = option
 
 
@@ -115,10 +122,39 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
+        import polars as pl
+
         try:
             yield
         except OSError as error:
-            raise UsageError(f"{self._path}: {error.strerror or error}") from error
+            raise _unwritable(self._path, error.strerror or str(error)) from error
+        except pl.exceptions.ComputeError as error:
+            # what polars makes of a full disk, with its plan in further lines
+            raise _unwritable(self._path, str(error).splitlines()[0]) from error
+
+
+def _unwritable(path: Path | str, why: str) -> UsageError:
+    return UsageError(f"{path}: {why}", help_text="a folder with more room that may be written to")
+
+
+def say(text: str) -> None:
+    """To standard output, at once.
+
+    Raises:
+        UsageError: it does not take it: a full disk.
+        BrokenPipeError: nobody reads on.
+    """
+    import click
+
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # what is buffered would fail once more when Python ends
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise _unwritable("standard output", error.strerror or str(error)) from error
 
 
 class InOrder:

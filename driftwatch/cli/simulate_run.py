@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.finite import COUNT, SECONDS, SEED, Finite
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.simulate_options import engine_from, engine_options
-from driftwatch.errors import UsageError
+from driftwatch.cli.simulate_options import EngineAsked, engine_from, engine_options
+from driftwatch.errors import ImpossibleConfiguration, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from driftwatch.simulate.workload import Workload
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
 
 
 @click.command("run")
@@ -42,45 +44,45 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--server", metavar="HOST:PORT", help="With --recording: which of its servers.")
 @click.option(
     "--window-seconds",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1, max=1e9),
     default=60.0,
     show_default=True,
     help="With --recording: lengths and arrivals are those of windows so long.",
 )
 @click.option(
-    "--from-seconds", type=float, help="With ServeGen: begin here (default: its beginning)."
+    "--from-seconds", type=_WHEN, help="With ServeGen: begin here (default: its beginning)."
 )
-@click.option("--to-seconds", type=float, help="With ServeGen: end here (default: an hour later).")
+@click.option("--to-seconds", type=_WHEN, help="With ServeGen: end here (default: an hour later).")
 @click.option(
     "--rate-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True, max=1e3),
     default=1.0,
     show_default=True,
     help="With ServeGen: factor on every client's rate.",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     show_default=True,
     help="Of what is drawn, with ServeGen and --recording.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Only so many requests.")
+@click.option("--limit", type=click.IntRange(1, 10**9), help="Only so many requests.")
 @click.option(
     "--arrival-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True, max=1e6),
     default=1.0,
     show_default=True,
     help="Factor on the times of arrival; patience (cancel_seconds) stays as long.",
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Closed loop: so many clients, each sends its next request when one is answered.",
 )
 @click.option(
     "--timeout-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     help="Clients give up so long after arrival.",
 )
 @engine_options
@@ -90,7 +92,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Raise that threshold to an equal share of the budget.",
 )
-@click.option("--max-loras", type=click.IntRange(min=1), help="Most adapters that run at once.")
+@click.option("--max-loras", type=COUNT, help="Most adapters that run at once.")
 @click.option(
     "--per-request", type=_FILE, metavar="FILE", help="Write a row a request, in their order."
 )
@@ -103,7 +105,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--scrape-interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=1e-6, max=1e9),
     default=15.0,
     show_default=True,
     metavar="SECONDS",
@@ -137,7 +139,7 @@ def command(
     Exit: 0 answered, 2 the requests, the settings or the usage are wrong, 4 no request finished.
     """
     from driftwatch.cli.options import Progress
-    from driftwatch.cli.simulate_files import check_outputs
+    from driftwatch.cli.simulate_files import check_outputs, say
     from driftwatch.cli.simulate_pieces import Written
     from driftwatch.cli.simulate_summary import as_json as summary_json
     from driftwatch.cli.simulate_summary import as_lines, fitted
@@ -147,11 +149,15 @@ def command(
     given = [path for path in (requests_file, recording, servegen_lengths) if path is not None]
     if (requests_file is None) == (recording is None):
         raise UsageError("which requests?", help_text="give --requests FILE, or --recording FILE")
+    _check_companions(recording, engine["gpu"])
     check_outputs(outputs, given)
-    asked = engine_from(**engine)
+    asked = _engine(engine)
     span = (from_seconds, to_seconds)
     if servegen_lengths is None and (span != (None, None) or rate_scale != 1.0):
-        raise UsageError("--from-seconds, --to-seconds and --rate-scale need --servegen-lengths")
+        raise UsageError(
+            "--from-seconds, --to-seconds and --rate-scale need --servegen-lengths",
+            help_text="give ServeGen's two files, or leave these flags out",
+        )
     if recording is not None and servegen_lengths is not None:
         raise UsageError("--servegen-lengths goes with --requests, not with --recording")
     if recording is not None:
@@ -180,11 +186,53 @@ def command(
     )
     summary = Written(run, outputs, Progress("simulating")).answer()
     if as_json:
-        click.echo(summary_json(given[0], workload, asked, summary))
+        say(summary_json(given[0], workload, asked, summary))
     else:
         for line in as_lines(given[0], workload, asked, summary):
-            click.echo("\n".join(fitted(line, sys.stdout)))
+            say("\n".join(fitted(line, sys.stdout)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
+
+
+def _check_companions(recording: Path | None, gpu: str | None) -> None:
+    """Refuse flags that nothing would look at."""
+    from click.core import ParameterSource
+
+    context = click.get_current_context()
+    for flag, companion, there in (
+        ("--server", "--recording", recording is not None),
+        ("--window-seconds", "--recording", recording is not None),
+        ("--tensor-parallel-size", "--gpu", gpu is not None),
+    ):
+        name = flag[2:].replace("-", "_")
+        if not there and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise UsageError(
+                f"{flag} is not used without {companion}",
+                help_text=f"give {companion} as well, or leave {flag} out",
+            )
+
+
+def _engine(engine: dict[str, Any]) -> EngineAsked:
+    """The server asked for, with what the scheduler here does not do of its model."""
+    try:
+        asked = engine_from(**engine)
+    except ImpossibleConfiguration as error:
+        raise ImpossibleConfiguration(
+            error.problems,
+            help_text=error.help_text
+            or "a flag of these settings has vLLM's own name: driftwatch simulate run --help",
+        ) from error
+    if engine["model"] is None:
+        return asked
+    from driftwatch.simulate.hardware import model
+
+    machine = model(engine["model"])
+    if machine.sliding is None:
+        return asked
+    note = (
+        f"{machine.name} has sliding windows, the scheduler here does not: its KV cache fills "
+        "earlier and is read for longer than it would"
+    )
+    return replace(asked, notes=(*asked.notes, note))
 
 
 def _of_servegen(

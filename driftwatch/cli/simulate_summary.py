@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -24,6 +25,7 @@ _NAMES = {
     "e2e_seconds": "end to end",
     "queue_seconds": "queue",
 }
+_CELLS = ("p50", "p90", "p99", "mean", "max")
 _ENDED = {
     "finished": "finished",
     "rejected": "rejected (503)",
@@ -46,15 +48,21 @@ def as_lines(
     """Lines of at most 80 columns, the verdict last."""
     ended = [f"{count:,} {_ENDED[name]}" for name, count in summary.statuses.items() if count]
     yield f"{path.name} ({workload.source}): {', '.join(ended)}"
-    rows = []
+    rows, few = [], False
     for name, said in _NAMES.items():
         found = summary.latency[name]
-        cells = ("p50", "p90", "p99", "mean", "max")
         if found is None:
-            rows.append([said, *("no request" for _ in cells)])
+            rows.append([said, *("no request" for _ in _CELLS)])
         else:
-            rows.append([said, *(_seconds(found[cell]) for cell in cells)])
-    yield from lines(["latency, s", "p50", "p90", "p99", "mean", "max"], rows, rows)
+            rows.append([said, *(_seconds(found[cell]) for cell in _CELLS)])
+            few = few or None in found.values()
+    if sys.stdout.isatty():
+        yield from lines(["latency, s", *_CELLS], rows, rows)
+    else:
+        yield "\t".join(("latency", "unit", *_CELLS))
+        yield from lines([], [], [[row[0], "s", *row[1:]] for row in rows])
+    if few:
+        yield "unknown: too few requests for this quantile, p50 needs 2, p90 10, p99 100"
     yield from _throughput(summary)
     yield _verdict(asked, summary)
 
@@ -100,8 +108,11 @@ def _verdict(asked: EngineAsked, summary: RunSummary) -> str:
     return f"requests waited, of the time in steps, for: {', '.join(said)}"
 
 
-def _seconds(value: float) -> str:
-    return figure(value) if value >= 0.0005 else ("0" if value == 0 else f"{value:.1e}")
+def _seconds(value: float | None) -> str:
+    """Three digits, never an exponent where it is a time that somebody waited."""
+    if value is None:
+        return "unknown"
+    return figure(value) if value >= 1e-9 else "0"  # less is the rounding of the clock
 
 
 def as_json(path: Path, workload: Workload, asked: EngineAsked, summary: RunSummary) -> str:

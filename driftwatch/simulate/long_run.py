@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict, UsageError
 from driftwatch.simulate import vllm_buckets
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Edges, Engine, check_fit, only_itself_to_hit
@@ -88,7 +88,13 @@ class LongRun:
         """
         requests, configuration = self.requests, self.configuration
         configuration.check()
-        check_fit(requests, configuration)  # before anything runs, not when their piece comes
+        try:
+            check_fit(requests, configuration)  # before anything runs, not when their piece comes
+        except ImpossibleConfiguration as error:
+            raise ImpossibleConfiguration(
+                error.problems,
+                help_text="raise the limit that is named, or leave these requests out",
+            ) from error
         if self.concurrency is not None and len(requests) > MOST_INSIDE:
             raise UsageError(
                 f"a closed loop of {len(requests):,} requests: more than {MOST_INSIDE:,} do not "

@@ -24,7 +24,8 @@ class RunSummary:
     Attributes:
         statuses: requests by how they ended.
         latency: for each of ``TIMES`` p50, p90, p99, mean, max in seconds and n; None where no
-            request has it. Quantiles interpolate linearly between requests.
+            request has it. Quantiles interpolate linearly between requests; one behind which fewer
+            than 1 / (1 - q) requests stand is None.
         throughput: requests, prompt tokens and generated tokens a second, from the first arrival
             to the last end; None where that is no time.
         batch: decode requests and tokens a step, steps, and the share of the span in steps.
@@ -33,7 +34,7 @@ class RunSummary:
     """
 
     statuses: dict[str, int]
-    latency: dict[str, dict[str, float] | None]
+    latency: dict[str, dict[str, float | None] | None]
     throughput: dict[str, float | None]
     batch: dict[str, float | None]
     preemptions: int
@@ -185,13 +186,16 @@ class RunTally:
         )
 
 
-def _distribution(values: Floats) -> dict[str, float] | None:
+def _distribution(values: Floats) -> dict[str, float | None] | None:
     found = values[~np.isnan(values)]
     if not len(found):
         return None
     shares = np.quantile(found, list(QUANTILES.values()))
     return {
-        **dict(zip(QUANTILES, map(float, shares), strict=True)),
+        **{
+            name: float(value) if len(found) >= round(1 / (1 - share)) else None
+            for (name, share), value in zip(QUANTILES.items(), shares, strict=True)
+        },
         "mean": float(found.mean()),
         "max": float(found.max()),
         "n": len(found),

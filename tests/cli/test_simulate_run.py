@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,10 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.cli.simulate_files import TableWriter
 from driftwatch.cli.simulate_recording import Asked, rebuilt
+from driftwatch.errors import UsageError
+from driftwatch.simulate.hardware import shipped_hardware
 
 Run = Callable[..., tuple[int, str, str]]
 LAW = "0.009,6e-05,6.5e-05,4e-07"
@@ -217,9 +221,11 @@ def test_the_table(run: Run, small: Path) -> None:
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "small.csv (driftwatch): 3 finished"
-    rows = dict(line.split("\t", 1) for line in lines[1:5])
-    assert rows["TTFT"] == "0.0100\t0.0100\t0.0100\t0.0100\t0.0100"
-    assert rows["queue"] == "0\t0\t0\t0\t0"
+    rows = dict(line.split("\t", 1) for line in lines[1:6])
+    assert rows["latency"] == "unit\tp50\tp90\tp99\tmean\tmax"
+    assert rows["TTFT"] == "s\t0.0100\tunknown\tunknown\t0.0100\t0.0100"
+    assert rows["queue"] == "s\t0\tunknown\tunknown\t0\t0"
+    assert lines[6].endswith("p50 needs 2, p90 10, p99 100")
     assert lines[-1] == "nothing bound: no request waited after a step was filled"
     assert all(len(line) <= 80 for line in lines)
 
@@ -353,7 +359,11 @@ def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
         (["--step-time", LAW, "--per-request", "o.jsonl", "--per-step", "o.jsonl"], "the same"),
         (["--step-time", LAW, "--from-seconds", "5"], "need --servegen-lengths"),
         (["--step-time", LAW, "--num-gpu-blocks", "0"], "num_gpu_blocks must be at least 2"),
-        (["--step-time", LAW, "--num-gpu-blocks", "5"], "error: "),
+        (["--step-time", LAW, "--num-gpu-blocks", "5"], "never fit in the KV cache"),
+        (["--step-time", LAW, "--server", "a:1"], "--server is not used without --recording"),
+        (["--step-time", LAW, "--window-seconds", "60"], "not used without --recording"),
+        (["--step-time", LAW, "--tensor-parallel-size", "2"], "not used without --gpu"),
+        (["--step-time", LAW, "--requests", "no.csv"], "no.csv: No such file"),
     ],
 )
 def test_what_cannot_be_run_is_refused(
@@ -363,6 +373,33 @@ def test_what_cannot_be_run_is_refused(
     assert (code, out) == (2, "")
     assert "error: " in err
     assert said in err
+    assert "\nhelp: " in err
+
+
+def test_a_full_disk_is_told(run: Run, small: Path, tmp_path: Path) -> None:
+    writer = TableWriter(tmp_path / "rows.parquet")
+    for folder in tmp_path.glob(".rows.parquet.*"):
+        (folder / "000000.parquet").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match=r"rows\.parquet: .*No space left on device"):
+        writer.append(pl.DataFrame({"row": np.arange(100_000)}))
+    writer.discard()
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "driftwatch", "simulate", "run", "--requests", small,
+             "--step-time", "0.01,0,0,0", "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    assert "error: standard output: No space left on device\n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_sliding_windows_are_noted(run: Run, small: Path) -> None:
+    name = next(one for one, of in shipped_hardware().models.items() if of.sliding)
+    assert "has sliding windows" in run("--requests", small, "--gpu", "H200", "--model", name)[2]
+    plain = run("--requests", small, "--gpu", "H100-80GB", "--model", "llama-3.1-8b")[2]
+    assert "sliding" not in plain
 
 
 def test_every_impossible_setting_at_once(run: Run, small: Path) -> None:

@@ -65,7 +65,10 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
             help_text="make or copy the file again; gzip -t FILE tells whether it is whole",
         ) from error
     except OSError as error:
-        raise WorkloadError((f"{path}: {error.strerror or error}",)) from error
+        raise WorkloadError(
+            (f"{path}: {error.strerror or error}",),
+            help_text="name a file that is there and can be read: JSONL, CSV or Parquet",
+        ) from error
 
 
 def chunks(

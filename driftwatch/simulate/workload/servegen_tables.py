@@ -130,7 +130,10 @@ def _table(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
             )
         return scan.select(columns).collect()
     except OSError as error:
-        raise WorkloadError((f"{path}: {error.strerror or error}",)) from error
+        raise WorkloadError(
+            (f"{path}: {error.strerror or error}",),
+            help_text="name a file that is there and can be read: ServeGen's Parquet tables",
+        ) from error
     except pl.exceptions.PolarsError as error:
         raise WorkloadError((f"{path}: no Parquet file ({error})".splitlines()[0],)) from error
 
