@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from driftwatch.cli.finite import TOKENS, Finite
+from driftwatch.cli.finite import SEED, TOKENS, Finite
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -109,7 +109,7 @@ _OPTIONS = (
     ),
     click.option(
         "--seed",
-        type=click.IntRange(min=0),
+        type=SEED,
         default=0,
         show_default=True,
         help="Of lengths, arrivals and cancellations.",

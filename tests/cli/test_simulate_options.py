@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from driftwatch.cli.main import main
+from driftwatch.cli.main import cli, main
 from driftwatch.cli.simulate_options import (
     EngineAsked,
     batch_defaults,
@@ -182,3 +182,31 @@ def test_defaults_bound_each_other() -> None:
     assert knobs(*unchunked) == (256, 5000)
     with pytest.raises(ImpossibleConfiguration, match="chunked prefill is off"):
         knobs(*unchunked, "--max-num-batched-tokens", "4999")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e300", "9223372036854775808"])
+@pytest.mark.parametrize(
+    "verb", [("simulate", "run"), ("sweep",), ("simulate", "compare"), ("plan",)]
+)
+def test_no_option_of_these_verbs_takes_what_is_no_quantity(
+    verb: tuple[str, ...], value: str
+) -> None:
+    """Every option with a number, whoever adds one."""
+    found: click.Command = cli
+    context = click.Context(found)
+    for name in verb:
+        assert isinstance(found, click.Group)
+        sub = found.get_command(context, name)
+        assert sub is not None
+        found = sub
+    numbers = [
+        option
+        for option in found.params
+        if isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+    ]
+    assert len(numbers) > 8
+    for option in numbers:
+        if value == "-1" and option.name in ("from_seconds", "to_seconds"):
+            continue  # a recording may begin anywhere
+        with pytest.raises(click.BadParameter):
+            option.type.convert(value, option, context)
