@@ -175,13 +175,14 @@ def command(
     the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
     """
     from driftwatch.cli.simulate_summary import fitted
+    from driftwatch.cli.sweep_guard import check_plot
     from driftwatch.cli.sweep_table import document, print_levels, verdict
     from driftwatch.simulate.sweeping import find_degradation, with_gains
 
-    if plot is not None and plot.suffix not in (".svg", ".png"):
-        raise UsageError(f"--plot {plot}: the name ends in .svg or .png")
+    if plot is not None:
+        check_plot(plot)
     _refuse_mixed(context, url, set(engine) - {"model"})
-    drawn = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
+    drawn, notes = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
     fewest = _FEWEST_SIMULATED if url is None else _FEWEST_LIVE
     counts = tuple(
         requests_per_level
@@ -190,7 +191,6 @@ def command(
     )
     asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
     found: list[Level] = []
-    notes: list[str] = []
     about: dict[str, Any]
     interrupted = False
     try:
@@ -247,14 +247,15 @@ def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> 
     if wrong:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise UsageError(
-            f"{names}: {'only with --url' if url is None else 'not with --url: it is the server'}"
+            f"{names}: {'only with --url' if url is None else 'not with --url: it is the server'}",
+            help_text=f"leave out {names}" + (", or give --url" if url is None else ""),
         )
 
 
 def _requests(
     file: Path | None, prompt: float, generation: float, cv: float, seed: int
-) -> Requests:
-    """The lengths that are sent.
+) -> tuple[Requests, list[str]]:
+    """The lengths that are sent, and what of their file is not used.
 
     Raises:
         WorkloadError: the file cannot be read as requests, or has none.
@@ -265,16 +266,16 @@ def _requests(
     from driftwatch.simulate.sweeping import lognormal_lengths
 
     if file is not None:
-        from driftwatch.simulate.workload import read_requests
+        from driftwatch.simulate.workload import read_workload
 
-        return read_requests(file)
+        read = read_workload(file)
+        return read.requests, list(read.notes)
     rng = np.random.default_rng(seed)
     count = _ROUNDS * _MOST_USERS
+    prompts = lognormal_lengths(prompt, cv, count, rng)
     return make_requests(
-        np.zeros(count),
-        lognormal_lengths(prompt, cv, count, rng),
-        lognormal_lengths(generation, cv, count, rng),
-    )
+        np.zeros(count), prompts, lognormal_lengths(generation, cv, count, rng)
+    ), []
 
 
 def _simulated(

@@ -129,13 +129,19 @@ class Connection:
             ) as response:
                 body = response.raw.read(_LONGEST_LINE)
                 if response.status_code != 200:
-                    raise UsageError(f"{where} {_refused(response)}")
+                    raise UsageError(
+                        f"{where} {_refused(response)}", help_text=help_on(response.status_code)
+                    )
             listed = json.loads(body)["data"]
             return {str(model["id"]): model.get("max_model_len") for model in listed}
         except (requests.RequestException, HTTPError, OSError) as error:
-            raise UsageError(f"{where}: {_reason(error)}") from None
+            raise UsageError(
+                f"{where}: {_reason(error)}", help_text="is the server up, and --url its address?"
+            ) from None
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise UsageError(f"{where} is no list of models") from None
+            raise UsageError(
+                f"{where} is no list of models", help_text="give the served model's name: --model"
+            ) from None
         finally:
             self._keep(None)
 
@@ -249,6 +255,15 @@ def _events(response: requests.Response) -> Iterator[Mapping[str, Any] | None]:
             yield event
         if len(rest) > _LONGEST_LINE:
             raise ValueError("a line without an end")
+
+
+def help_on(status: int | None) -> str:
+    """What to try where the server refuses everything with this status; None = no status."""
+    if status in (401, 403):
+        return "give its key with --api-key-file or in VLLM_API_KEY"
+    if status == 404:
+        return "GET /v1/models lists the names that --model takes"
+    return "is an OpenAI-compatible server up at --url? --timeout-seconds gives it longer"
 
 
 def _refused(response: requests.Response) -> str:

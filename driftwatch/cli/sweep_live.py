@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from driftwatch.cli.options import Progress
-from driftwatch.cli.sweep_client import STOPPED, Answer, Connection
+from driftwatch.cli.sweep_client import STOPPED, Answer, Connection, help_on
 from driftwatch.errors import UsageError
 from driftwatch.simulate.sweeping import Integers, Level, Sent, measure
 
@@ -91,7 +91,10 @@ def learn(
             break
         if answer.status not in (400, 422) or not optional:
             said = f": {' '.join(answer.said.split())}" if answer.said else ""
-            raise UsageError(f"{connection.base}/v1/completions {answer.failure}{said}")
+            raise UsageError(
+                f"{connection.base}/v1/completions {answer.failure}{said}",
+                help_text=help_on(answer.status),
+            )
         dropped = next(iter(optional))
         del optional[dropped]
         notes.append(

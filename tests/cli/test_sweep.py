@@ -250,7 +250,9 @@ def test_wrong_answers_have_a_reason(run: Run) -> None:
         assert code == 2 and "answers with application/json, not with an event stream" in err
         gone = server.address
     code, _, err = run("sweep", "--url", gone, *few)
-    assert code == 2 and "connection refused" in err
+    assert code == 2 and "connection refused" in err and "help: is the server up" in err
+    code, _, err = run("sweep", "--url", gone, *few, "--model", "m")
+    assert code == 2 and "help: is an OpenAI-compatible server up" in err
 
 
 def test_interrupted_it_ends_what_is_under_way_and_keeps_what_it_has(run: Run) -> None:
@@ -301,7 +303,8 @@ def test_a_connection_that_was_ended_late_serves_the_next_request() -> None:
         (("--concurrency", "1",), "how long a step takes is not known"),
         (("--step-time", "0.01,0,0,0", "--yes"), "--yes: only with --url"),
         (("--url", "http://127.0.0.1:9", "--max-num-seqs", "8"), "--max-num-seqs: not with --url"),
-        (("--step-time", "0.01,0,0,0", "--plot", "x.pdf"), "ends in .svg or .png"),
+        (("--step-time", "0.01,0,0,0", "--plot", "x.pdf"), "help: --plot sweep.svg"),
+        (("--step-time", "0.01,0,0,0", "--plot", "gone/p.png"), "help: mkdir -p gone"),
         (("--step-time", "0.01,0,0,0", "--max-num-seqs", "64", "--max-num-batched-tokens", "32"),
          "vLLM refuses to start"),
     ],
@@ -354,7 +357,8 @@ def test_simulated_it_says_where_nothing_degrades(run: Run) -> None:
 def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     rows = "".join(f"{i},{50 + 7 * i},{20 + i % 5}\n" for i in range(40))
-    log.write_text(f"arrival_seconds,prompt_tokens,generation_tokens\n{rows}")
+    rows = rows.replace("\n", ",x\n")
+    log.write_text(f"arrival_seconds,prompt_tokens,generation_tokens,foo\n{rows}")
     asked = (
         "sweep", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests", str(log),
         "--concurrency", "4,8", "--requests-per-level", "400", "--json",
@@ -365,6 +369,7 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
     found = json.loads(first[1])
     assert found["workload"]["prompt_tokens_mean"] == 50 + 7 * 19.5
     assert any("the roofline of H100-80GB" in note for note in found["notes"])
+    assert "columns not used: foo" in found["notes"]
     # the log is sent over again from its first line: as many of each length
     tokens = [x["generation_tokens_per_second"] / x["requests_per_second"] for x in found["levels"]]
     assert tokens == pytest.approx([22.0, 22.0], rel=0.01)
