@@ -78,7 +78,8 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
 @click.option(
     "--concurrency",
     type=COUNT,
-    help="Closed loop: so many clients, each sends its next request when one is answered.",
+    help="Closed loop from time 0: so many clients, each sends its next request when one is "
+    "answered; times of arrival are not used.",
 )
 @click.option(
     "--timeout-seconds",
