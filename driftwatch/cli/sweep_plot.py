@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from driftwatch.notify.numbers import figure
@@ -15,12 +16,12 @@ _BLUE, _VERMILLION, _BLACK = "#0072B2", "#D55E00", "#000000"
 
 
 def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
-    """Two panels over concurrency; the same bytes for the same levels.
+    """Two panels over concurrency and the numbers below; the same bytes for the same levels.
 
     Args:
         path: ends in .svg or .png.
         levels: those that were not served are left out.
-        where: is drawn as a dashed line.
+        where: is drawn as a dashed line with its name.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,15 +30,18 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
     served = [level for level in levels if level.requests_per_second is not None]
     users = [level.concurrency for level in served]
     if where.degrades_at is not None:
-        title = f"Latency starts to degrade at {where.degrades_at} users"
+        title = f"Latency starts to degrade at {_users(where.degrades_at)}"
     elif where.holds_to is not None:
-        title = f"Latency does not degrade up to {where.holds_to} users"
+        title = f"Latency does not degrade up to {_users(where.holds_to)}"
     else:
-        title = "One level only: no verdict on latency"
+        title = "No verdict on where latency degrades"
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
-        page = Figure(figsize=(7.0, 6.0), layout="constrained")
+        page = Figure(figsize=(7.0, 6.4 + 0.2 * len(served)), layout="constrained")
         FigureCanvasAgg(page)
-        rate, late = page.subplots(2, 1, sharex=True)
+        share = 0.4 + 0.2 * len(served)
+        rate, late, table = page.subplots(3, 1, height_ratios=(2.8, 2.8, share))
+        rate.sharex(late)
+        rate.tick_params(labelbottom=False)
         page.suptitle(title)
         rate.plot(
             users,
@@ -64,12 +68,24 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
         late.set_xticks(users, [str(n) for n in users])
         late.minorticks_off()
         late.set_xlabel("users at once (closed loop)")
-        late.legend(frameon=False)
+        # above its panel, where the line of the finding does not reach
+        late.legend(frameon=False, ncols=3, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
         if where.degrades_at is not None:
             for panel in (rate, late):
                 panel.axvline(where.degrades_at, color=_BLACK, linestyle="--", linewidth=0.8)
+            early = users.index(where.degrades_at) < len(users) / 2  # room on its right
+            rate.annotate(
+                f"degrades at {_users(where.degrades_at)}",
+                (where.degrades_at, 0.04),
+                xycoords=("data", "axes fraction"),
+                xytext=(4 if early else -4, 0),
+                textcoords="offset points",
+                ha="left" if early else "right",
+                fontsize=8,
+            )
+        _numbers(table, served)
         numbers = "; ".join(
-            f"{level.concurrency} users: {figure(level.requests_per_second or 0)} requests/s, "
+            f"{_users(level.concurrency)}: {figure(level.requests_per_second or 0)} requests/s, "
             f"mean {figure(level.e2e_seconds_mean or 0)} s"
             for level in served
         )
@@ -87,3 +103,26 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
         said = f"<title>{escape(title)}</title>\n <desc>{escape(numbers)}</desc>\n "
         drawn = head + said.encode() + mark + rest
     path.write_bytes(drawn)
+
+
+def _users(count: int) -> str:
+    return "1 user" if count == 1 else f"{count} users"
+
+
+def _numbers(panel: Any, served: Sequence[Level]) -> None:
+    """What is drawn, as a table below the panels."""
+    panel.axis("off")
+    names = ("e2e_seconds_mean", "e2e_seconds_p99", "ttft_seconds_p99")
+    cells = []
+    for level in served:
+        values = (level.requests_per_second, *(getattr(level, name) for name in names))
+        shown = ("?" if value is None else figure(value) for value in values)
+        cells.append([str(level.concurrency), *shown])
+    drawn = panel.table(
+        cellText=cells,
+        colLabels=("users", "requests/s", "mean, s", "p99, s", "first token p99, s"),
+        loc="upper center",
+        cellLoc="center",
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import json
+import re
 import sys
 import threading
 import time
@@ -344,6 +345,27 @@ def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
     assert found["latency_degrades"]["confirmed"] is True
     assert found["configuration"]["max_num_seqs"] == 8
     assert "num_gpu_blocks unknown: the KV cache never binds" in found["notes"]
+
+
+def test_the_picture_names_its_line_and_has_the_numbers_below(run: Run) -> None:
+    code, _, err = run(
+        "sweep", *FLAT, "--length-cv", "0", "--max-num-seqs", "2", "--concurrency", "1,2,4,8",
+        "--max-num-batched-tokens", "2048", "--requests-per-level", "200", "--plot", "p.svg",
+    )  # fmt: skip
+    assert code == 0, err
+    drawing = Path("p.svg").read_text()
+    assert "<desc>1 user: 9.09 requests/s, mean 0.110 s; 2 users: " in drawing
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawing)
+    assert "degrades at 4 users" in texts
+    assert {"requests/s", "mean, s", "first token p99, s", "9.09", "0.110"} <= set(texts)
+    # no upright line passes at the height of the legend's words
+    found = re.search(r'y="([\d.]+)"[^>]*>end to end, p99<', drawing)
+    assert found is not None
+    words = float(found[1])
+    lines = re.findall(r'd="M ([\d.]+) ([\d.]+) \nL ([\d.]+) ([\d.]+) \n"', drawing)
+    upright = [(float(y1), float(y2)) for x1, y1, x2, y2 in lines if x1 == x2]
+    assert len(upright) >= 2
+    assert not any(min(ends) <= words <= max(ends) for ends in upright)
 
 
 def test_simulated_it_says_where_nothing_degrades(run: Run) -> None:
