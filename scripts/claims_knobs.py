@@ -10,8 +10,12 @@ import numpy as np
 from claims_book import FOLDER, LONGEST, ROOT, TRACE, Claim, Ran, RequestFile, azure
 
 from driftwatch.notify.numbers import figure, percent, times
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.laws import describe, roofline
 
 H100 = "--gpu H100-80GB --model llama-3.1-8b"
+# two caps are compared on one law, so that what differs is the scheduling alone
+ONE_LAW = describe(roofline(gpu("H100-80GB"), model("llama-3.1-8b"), decode_batch=256))
 
 
 def saturated(requests: str, settings: str, users: str = "128,256") -> str:
@@ -254,13 +258,17 @@ CLAIMS = (
         "When answers get longer, raise max_num_seqs.",
         (
             *(
-                saturated(ANSWERS, f"--max-num-seqs {seqs} --max-num-batched-tokens 2048")
+                saturated(
+                    ANSWERS,
+                    f"--max-num-seqs {seqs} --max-num-batched-tokens 2048 --step-time {ONE_LAW}",
+                )
                 for seqs in (64, 256)
             ),
             *(
                 saturated(
                     ANSWERS,
-                    f"--max-num-seqs {seqs} --max-num-batched-tokens 2048 --num-gpu-blocks 4000",
+                    f"--max-num-seqs {seqs} --max-num-batched-tokens 2048 --num-gpu-blocks 4000 "
+                    f"--step-time {ONE_LAW}",
                 )
                 for seqs in (64, 256)
             ),
@@ -274,9 +282,9 @@ CLAIMS = (
         "max_num_seqs is 256 by default",
         "The default of max_num_seqs is 256.",
         tuple(
-            f"driftwatch sweep --gpu {gpu} --model llama-3.2-1b --concurrency 1,2 "
+            f"driftwatch sweep --gpu {card} --model llama-3.2-1b --concurrency 1,2 "
             "--requests-per-level 8 --json"
-            for gpu in ("L4", "A100-80GB", "H100-80GB", "B200")
+            for card in ("L4", "A100-80GB", "H100-80GB", "B200")
         ),
         defaults,
         "it is read from the server or its start-up log, or inferred where it shows, and is never "
