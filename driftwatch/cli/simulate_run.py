@@ -220,13 +220,13 @@ def _engine(engine: dict[str, Any]) -> EngineAsked:
         raise ImpossibleConfiguration(
             error.problems,
             help_text=error.help_text
-            or "a flag of these settings has vLLM's own name: driftwatch simulate run --help",
+            or "each is a flag of that name, what vLLM takes: driftwatch simulate run --help",
         ) from error
     if engine["model"] is None:
         return asked
-    from driftwatch.simulate.hardware import model
+    from driftwatch.simulate.hardware import with_hardware
 
-    machine = model(engine["model"])
+    machine = with_hardware(engine["hardware"]).model(engine["model"])
     if machine.sliding is None:
         return asked
     note = (

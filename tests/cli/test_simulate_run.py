@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from driftwatch.cli.main import main
 from driftwatch.cli.simulate_files import TableWriter
 from driftwatch.cli.simulate_recording import Asked, rebuilt
 from driftwatch.errors import UsageError
-from driftwatch.simulate.hardware import shipped_hardware
+from driftwatch.simulate import hardware
 
 Run = Callable[..., tuple[int, str, str]]
 LAW = "0.009,6e-05,6.5e-05,4e-07"
@@ -395,11 +396,19 @@ def test_a_full_disk_is_told(run: Run, small: Path, tmp_path: Path) -> None:
     assert "Exception ignored" not in ended.stderr
 
 
-def test_sliding_windows_are_noted(run: Run, small: Path) -> None:
-    name = next(one for one, of in shipped_hardware().models.items() if of.sliding)
-    assert "has sliding windows" in run("--requests", small, "--gpu", "H200", "--model", name)[2]
-    plain = run("--requests", small, "--gpu", "H100-80GB", "--model", "llama-3.1-8b")[2]
-    assert "sliding" not in plain
+def test_sliding_windows_are_noted(run: Run, small: Path, tmp_path: Path) -> None:
+    tables = Path(hardware.__file__).with_name("models.yaml").read_text()
+    own = tmp_path / "own.yaml"  # gemma's row under a name that is in no shipped table
+    row = tables[tables.index("  gemma-2-9b:\n") :].split("\n  gemma-2-27b:")[0]
+    own.write_text(
+        "models:\n" + re.sub(r" +aliases:.*\n", "", row.replace("gemma-2-9b", "mine", 1))
+    )
+    flags = ("--requests", small, "--gpu", "H100-80GB", "--model")
+    for model in (("gemma-2-9b",), ("mine", "--hardware", own)):
+        code, _, err = run(*flags, *model)
+        assert code == 0
+        assert f"note: {model[0]} has sliding windows, the scheduler here does not: " in err
+    assert "sliding" not in run(*flags, "llama-3.1-8b")[2]
 
 
 def test_every_impossible_setting_at_once(run: Run, small: Path) -> None:
