@@ -26,6 +26,7 @@ _NAMES = {
     "queue_seconds": "queue",
 }
 _CELLS = ("p50", "p90", "p99", "mean", "max")
+_FEW = "too few requests for this quantile, p50 needs 2, p90 10, p99 100"
 _ENDED = {
     "finished": "finished",
     "rejected": "rejected (503)",
@@ -62,7 +63,7 @@ def as_lines(
         yield "\t".join(("latency", "unit", *_CELLS))
         yield from lines([], [], [[row[0], "s", *row[1:]] for row in rows])
     if few:
-        yield "unknown: too few requests for this quantile, p50 needs 2, p90 10, p99 100"
+        yield f"unknown: {_FEW}"
     yield from _throughput(summary)
     yield _verdict(asked, summary)
 
@@ -129,6 +130,8 @@ def as_json(path: Path, workload: Workload, asked: EngineAsked, summary: RunSumm
     }
     if not summary.statuses["finished"]:
         found["latency_reason"] = "no request finished"
+    elif any(None in one.values() for one in summary.latency.values() if one is not None):
+        found["latency_reason"] = f"null: {_FEW}"
     return orjson.dumps(_finite(found), option=orjson.OPT_INDENT_2).decode()
 
 

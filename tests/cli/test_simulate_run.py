@@ -182,6 +182,8 @@ def test_what_was_taken_is_said(run: Run, small: Path) -> None:
     assert said["notes"] == [line.removeprefix("note: ") for line in err.splitlines()]
     assert said["configuration"]["async_scheduling"] is True
     assert said["latency"]["itl_seconds"]["n"] == 2
+    assert said["latency"]["itl_seconds"]["p90"] is None
+    assert said["latency_reason"].startswith("null: too few requests for this quantile")
 
 
 def test_columns_that_the_settings_do_not_look_at_are_named(run: Run, tmp_path: Path) -> None:
