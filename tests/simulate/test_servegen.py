@@ -223,3 +223,10 @@ def test_no_file(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no Parquet")
     with pytest.raises(WorkloadError, match="no Parquet file"):
         ServeGen(tmp_path / "text.parquet", tmp_path / "either.parquet")
+
+
+def test_a_small_scale_keeps_the_rate(recording: ServeGen) -> None:
+    """Most of these windows expect less than half a request; rounded, they would all send none."""
+    whole = len(recording.requests(DAY, 2 * DAY, np.random.default_rng(4), scale=0.02))
+    small = len(recording.requests(DAY, 2 * DAY, np.random.default_rng(4), scale=2e-5))
+    assert small == pytest.approx(whole / 1000, rel=0.15)
