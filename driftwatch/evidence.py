@@ -24,6 +24,9 @@ Need = Literal[
     "max_num_seqs",  # said, else inferred once it binds
     "max_num_batched_tokens",
     "pool_of_several",
+    "pool_of_three",
+    "speed_pin",  # an armed pin of its own or of its pool
+    "own_past",  # hours to days of its own minutes
     "later_release",
 ]
 
@@ -59,6 +62,8 @@ _LATER = "not collected by this release"
 _NO_GPU = "no DCGM or NVML reading of the target's GPUs"
 _REF = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
 _STEPS = ("itl_seconds", "ttft_seconds", "iteration_tokens")
+_PIN = "no armed pin (driftwatch baseline list says what is missing)"
+_LOAD = (*_STEPS, "generation_tokens_total", "prompt_tokens_total", "kv_cache_usage_ratio")
 
 
 def _c(
@@ -103,6 +108,89 @@ def _latency(stem: str, what: str, *alias: str) -> tuple[Column, ...]:
     )
 
 
+_REF_BUCKETS = (
+    "no reference with a distribution (a pin or --baseline; tuned_for declares means only), "
+    "other bucket edges, or fewer than 100 finished requests"
+)
+_DISTANCES = (
+    ("js_distance", "1", "Jensen-Shannon distance"),
+    ("w1_ratio", "1", "exp of the Wasserstein-1 distance in ln tokens"),
+    ("w1_upper_ratio", "1", "the largest w1_ratio that the buckets allow"),
+    ("psi", "1", "population stability index"),
+    ("ks_distance", "1", "Kolmogorov-Smirnov distance at the bucket edges"),
+    ("chi2_p_value", "1", "p of the chi-square test of equal shares; bursts make it small"),
+    ("cramers_v", "1", "Cramer's V of the same table"),
+)
+_PAST = "too little of its own past, its pool's or a shipped table for this layout of buckets"
+
+
+def _drift(stem: str, what: str) -> tuple[Column, ...]:
+    """Scores against contexts and twins: a distance over what is usual for it (1 = the 99 %)."""
+    return (
+        _c(
+            f"{stem}_drift_score",
+            "1",
+            f"how far the pool's {what}s are from the nearest of its contexts (previous hour, "
+            "trailing 24 h, same hour of earlier days and weeks), over what is usual",
+            stem,
+            off=_PAST,
+            alias=("length drift", "traffic shift"),
+            needs=("own_past",),
+        ),
+        _c(
+            f"{stem}_drift_ratio",
+            "1",
+            f"the pool's mean {what} over that of the nearest context",
+            stem,
+            off=_PAST,
+            alias=("length drift", "traffic shift"),
+            needs=("own_past",),
+        ),
+        _c(
+            f"{stem}_peer_score",
+            "1",
+            f"how far the target's {what}s are from its twins' of the same minutes, over what is "
+            "usual",
+            stem,
+            off="a pool of fewer than three, or too few finished requests within 60 min",
+            alias=("sticky client",),
+            needs=("pool_of_three",),
+        ),
+        _c(
+            f"{stem}_peer_ratio",
+            "1",
+            f"mean {what} over that of the twins, same minutes",
+            stem,
+            off="a pool of fewer than three, or too few finished requests within 60 min",
+            alias=("sticky client",),
+            needs=("pool_of_three",),
+        ),
+        _c(
+            f"{stem}_pin_score",
+            "1",
+            f"{what}s of the last 24 h against the pin, over what is usual",
+            stem,
+            off="no pin with a distribution, or less than 24 h of minutes",
+            needs=("baseline", "own_past"),
+        ),
+        _c(
+            f"{stem}_smallest_detectable_ratio",
+            "1",
+            f"the smallest factor of the {what}s that the scores would show here",
+            stem,
+            off=_PAST,
+            needs=("own_past",),
+        ),
+        _c(
+            f"{stem}_calibration",
+            "1",
+            "whose past the scores are measured in: own, pool or shipped (uncalibrated)",
+            stem,
+            dtype="string",
+        ),
+    )
+
+
 def _length(stem: str, what: str, reference: tuple[Need, ...], *alias: str) -> tuple[Column, ...]:
     rows = [_c(f"{stem}_mean", "tokens", f"mean {what} of finished requests", stem, alias=alias)]
     for q in ("p50", "p95"):
@@ -130,20 +218,28 @@ def _length(stem: str, what: str, reference: tuple[Need, ...], *alias: str) -> t
             alias=("length drift", *alias),
             needs=reference,
         ),
-        _c(
-            f"{stem}_js_distance",
-            "1",
-            f"Jensen-Shannon distance of {what} to the reference",
-            stem,
-            off=_LATER,
+        *(
+            _c(
+                f"{stem}_{name}",
+                unit,
+                f"{meaning} of {what}, against the reference's distribution",
+                stem,
+                off=_REF_BUCKETS,
+                alias=("distribution shift", "length drift"),
+                needs=("baseline",),
+            )
+            for name, unit, meaning in _DISTANCES
         ),
         _c(
-            f"{stem}_w1_ratio",
+            f"{stem}_moved",
             "1",
-            "exp of the Wasserstein-1 distance in ln tokens",
+            f"which {what}s gained and lost most of the share, against the reference",
             stem,
-            off=_LATER,
+            off=_REF_BUCKETS,
+            dtype="string",
+            needs=("baseline",),
         ),
+        *_drift(stem, what),
     ]
     return tuple(rows)
 
@@ -210,6 +306,279 @@ _GPU = (
         alias=("XID 79", "GPU_IS_LOST"),
         needs=("gpu_reading",),
     ),
+)
+
+_SPEED = (
+    _c(
+        "speed_at_equal_load_ratio",
+        "1",
+        "speed of the engine over that of the pinned load model at this load: median of the last "
+        "10 min",
+        *_LOAD,
+        off=_PIN,
+        alias=("equal load", "slower"),
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_at_equal_load_upper_ratio",
+        "1",
+        "90 % quantile of the same minutes: nearly every one is at most so fast",
+        *_LOAD,
+        off=_PIN,
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_at_equal_demand_ratio",
+        "1",
+        "speed over that at which the pinned load model would serve the demand that is offered, "
+        "where the batch lies outside the tuned range; a bound",
+        *_LOAD,
+        off=f"{_PIN}; or the load lies inside the tuned range",
+        alias=("equal demand",),
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_threshold_ratio",
+        "1",
+        "at or below it the upper ratio counts as slower: 0.89, or what its own past knows",
+        off=_PIN,
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_change_ratio",
+        "1",
+        "speed at equal load of the last minutes over what the hour before lets expect",
+        *_LOAD,
+        off=_PIN,
+        alias=("sudden", "abrupt"),
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_change_threshold_ratio",
+        "1",
+        "at or below it a change counts as sudden loss, given what its own past knows",
+        off=_PIN,
+        needs=("speed_pin",),
+    ),
+    _c(
+        "slower_at_equal_load",
+        "1",
+        "the engine is slower than its pin: at equal load, or at equal demand",
+        *_LOAD,
+        off=_PIN,
+        dtype="bool",
+        alias=("slower",),
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_recovered",
+        "1",
+        "the speed has been back within its usual range for 15 min",
+        *_LOAD,
+        off=_PIN,
+        dtype="bool",
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_smallest_detectable_loss_ratio",
+        "1",
+        "the smallest share of speed whose loss would be found here in 95 of 100 cases",
+        off=_PIN,
+        needs=("speed_pin",),
+    ),
+    _c(
+        "speed_reference",
+        "1",
+        "which reference answered: own pin, pool pin, provisional; equal load or equal demand",
+        dtype="string",
+    ),
+    _c(
+        "speed_calibration",
+        "1",
+        "whose past set the thresholds: own, pool or shipped (uncalibrated)",
+        off=_PIN,
+        dtype="string",
+    ),
+    _c(
+        "speed_unknown_reason",
+        "1",
+        "why there is no speed at equal load: arming and what is missing, idle, saturated, outside "
+        "the tuned range",
+        off="the speed is known",
+        dtype="string",
+        alias=("arming",),
+    ),
+    _c(
+        "pool_speed_at_equal_load_ratio",
+        "1",
+        "speed at equal load of the pool's other targets: their median",
+        *_LOAD,
+        off="a pool of fewer than three, or no load model",
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "speed_against_pool_ratio",
+        "1",
+        "speed at equal load over that of the pool's other targets in the same minutes",
+        *_LOAD,
+        off="a pool of fewer than three, or no load model",
+        alias=("twins", "peers", "replica"),
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "speed_against_pool_threshold_ratio",
+        "1",
+        "at or below it the target counts as slower than its twins",
+        off="a pool of fewer than three, or no load model",
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "slower_than_pool",
+        "1",
+        "the engine is slower than its twins at equal load",
+        *_LOAD,
+        off="a pool of fewer than three, or no load model",
+        dtype="bool",
+        alias=("twins", "peers", "replica"),
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "traffic_shifted",
+        "1",
+        "the pool's lengths changed against every context",
+        "prompt_tokens",
+        "generation_tokens",
+        off=_PAST,
+        dtype="bool",
+        alias=("traffic shift",),
+        needs=("own_past",),
+    ),
+    _c(
+        "traffic_shift_over",
+        "1",
+        "the pool's lengths have been usual for 15 min",
+        "prompt_tokens",
+        "generation_tokens",
+        off=_PAST,
+        dtype="bool",
+        needs=("own_past",),
+    ),
+    _c(
+        "traffic_uneven",
+        "1",
+        "the target's lengths differ from its twins' while it is not slower than they are",
+        "prompt_tokens",
+        "generation_tokens",
+        off="a pool of fewer than three, or too few finished requests within 60 min",
+        dtype="bool",
+        alias=("sticky client", "routing"),
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "traffic_uneven_over",
+        "1",
+        "the target's lengths have been those of its twins for 15 min",
+        "prompt_tokens",
+        "generation_tokens",
+        off="a pool of fewer than three, or too few finished requests within 60 min",
+        dtype="bool",
+        needs=("pool_of_three",),
+    ),
+    _c(
+        "pin_lengths_moved",
+        "1",
+        "lengths of the last 24 h differ from the pin's beyond what is usual: the tune is stale",
+        "prompt_tokens",
+        "generation_tokens",
+        off="no pin with a distribution, or less than 24 h of minutes",
+        dtype="bool",
+        alias=("stale tune",),
+        needs=("baseline", "own_past"),
+    ),
+    _c(
+        "pin_age_seconds",
+        "seconds",
+        "time since the end of the pinned window",
+        off="no pin",
+        needs=("baseline",),
+    ),
+)
+
+
+def _trend(name: str, what: str, *sources: str) -> tuple[Column, ...]:
+    off = "fewer than 7 days with enough minutes"
+    return (
+        _c(
+            f"{name}_slope_14d_ratio",
+            "1",
+            f"Theil-Sen slope of {what} over days, times 14 days",
+            *sources,
+            off=off,
+            alias=("slow drift", "creep"),
+            needs=("own_past",),
+        ),
+        _c(
+            f"{name}_slope_14d_lower_ratio",
+            "1",
+            "lower end of its 95 % interval",
+            *sources,
+            off=off,
+            needs=("own_past",),
+        ),
+        _c(
+            f"{name}_slope_14d_upper_ratio",
+            "1",
+            "upper end of its 95 % interval",
+            *sources,
+            off=off,
+            needs=("own_past",),
+        ),
+        _c(
+            f"{name}_trend_p_value",
+            "1",
+            f"Mann-Kendall p of no trend in {what}",
+            *sources,
+            off=off,
+            needs=("own_past",),
+        ),
+    )
+
+
+_TRENDS = (
+    *_trend("speed", "daily ln speed at equal load", *_LOAD),
+    *_trend("e2e_p50", "daily ln p50 end-to-end time at equal lengths", "e2e_seconds"),
+    *_trend("e2e_p99", "daily ln p99 end-to-end time at equal lengths", "e2e_seconds"),
+    _c(
+        "latency_creeps",
+        "1",
+        "a slow drift of the speed at equal load, or of p50 or p99 end-to-end time at equal "
+        "lengths: the 95 % interval excludes 0 and 14 days make 3 % or more",
+        "e2e_seconds",
+        off="fewer than 7 days with enough minutes",
+        dtype="bool",
+        alias=("slow drift", "creep"),
+        needs=("own_past",),
+    ),
+)
+
+_FACTORS: tuple[tuple[str, str, tuple[Need, ...]], ...] = (
+    ("batch", "the effective batch size", ("baseline",)),
+    ("load", "what a step has to do: the load model's inter-token latency", ("speed_pin",)),
+    ("speed", "the speed at equal load", ("speed_pin",)),
+    ("first_tokens", "first tokens per later token", ("baseline",)),
+    ("gpus", "the number of GPUs", ("baseline",)),
+)
+_ATTRIBUTION = tuple(
+    _c(
+        f"throughput_factor_{name}_ratio",
+        "1",
+        f"factor of tokens/s/GPU against the reference that comes from {meaning}",
+        *_LOAD,
+        off=_REF,
+        alias=("attribution",),
+        needs=needs,
+    )
+    for name, meaning, needs in _FACTORS
 )
 
 COLUMNS: tuple[Column, ...] = (
@@ -486,22 +855,9 @@ COLUMNS: tuple[Column, ...] = (
         "aborted_requests_total",
     ),
     *_GPU,
-    _c(
-        "speed_at_equal_load_ratio",
-        "1",
-        "observed speed over that of the load model at this load",
-        "itl_seconds",
-        off=_LATER,
-        alias=("equal load",),
-    ),
-    _c(
-        "pool_speed_at_equal_load_ratio",
-        "1",
-        "the same for the other targets of the pool",
-        "itl_seconds",
-        off=_LATER,
-    ),
-    _c("speed_reference", "1", "which reference answered", off=_LATER, dtype="string"),
+    *_SPEED,
+    *_TRENDS,
+    *_ATTRIBUTION,
     _c(
         "pool_idle_ratio",
         "1",
@@ -701,6 +1057,18 @@ COLUMNS: tuple[Column, ...] = (
         dtype="bool",
         optional=("process_start_time_seconds", "generation_tokens_total"),
     ),
+)
+
+# Columns that detectors with a past add to the minutes; a window has those of its last minute.
+DETECTED: tuple[str, ...] = tuple(
+    c.name
+    for c in (
+        *_SPEED,
+        *_TRENDS,
+        *_ATTRIBUTION,
+        *_drift("prompt_tokens", "prompt length"),
+        *_drift("generation_tokens", "generation length"),
+    )
 )
 
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}

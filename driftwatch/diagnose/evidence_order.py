@@ -7,6 +7,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.reference import REMEMBERED
 from driftwatch.evidence import COLUMNS
+from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
 _KEY = list(KEY_COLUMNS)
 
@@ -60,8 +61,5 @@ _EXTRA = (
     "reference_since",
     "reference_until",
     *(f"reference_{c}" for c in REMEMBERED),
-    "prompt_tokens_buckets",
-    "prompt_tokens_edges",
-    "generation_tokens_buckets",
-    "generation_tokens_edges",
+    *CARRIED_BY_ROWS,
 )

@@ -97,6 +97,10 @@ class Known:
                 return self.serving.max_num_batched_tokens is not None
             case "pool_of_several":
                 return self.members > 1
+            case "pool_of_three":
+                return self.members > 2
+            case "speed_pin" | "own_past":  # comes with time
+                return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True
             case "later_release":

@@ -12,7 +12,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.walk import walk
-from driftwatch.evidence import BY_NAME
+from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.recommend.closed_form import recommend
 from driftwatch.service.plan import Plan
@@ -29,11 +29,13 @@ def findings_at(
     serving: pl.DataFrame,
     reference: pl.DataFrame,
     plan: Plan,
+    minute_rows: pl.DataFrame,
 ) -> dict[str, Finding]:
     """Incident id → finding, for every incident that fires.
 
     A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
-    minute that tipped the rule.
+    minute that tipped the rule. What detectors with a past say is that minute's
+    (``minute_rows``).
     """
     if not firing:
         return {}
@@ -66,6 +68,7 @@ def findings_at(
         gpus=state.gpus,
         gpu_targets=plan.gpu_targets(state.targets.values()),
     ).rows
+    rows = as_detected(rows, minute_rows)
     diagnosed = {
         name: walk(plan.trees[name], rows)
         for name in {rules[t.incident.rule].tree for t in ordered} - {None}
@@ -80,6 +83,23 @@ def findings_at(
             transition.incident.rule, state.targets[key], row, diagnosis, plan
         )
     return found
+
+
+def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
+    """Windows with what the detectors with a past said of their last minute.
+
+    Args:
+        rows: evidence rows of any windows.
+        minute_rows: evidence rows of the minute grid; a window whose end is none of theirs keeps
+            those columns unknown.
+    """
+    told = minute_rows.select(*_KEY, "end", *DETECTED)
+    names = rows.columns
+    return (
+        rows.drop(DETECTED)
+        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
+        .select(names)
+    )
 
 
 def finding(

@@ -12,6 +12,7 @@ from driftwatch.collect.dcgm import pod_of
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.serving import merge
 from driftwatch.detect.reference import declared, no_reference
+from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
@@ -90,6 +91,7 @@ class Plan:
         own_hosts: names and addresses of the machine that driftwatch runs on, where it reads
             NVML; empty elsewhere.
         external_url: where links of pages point to, None = command lines only.
+        detection: what a person set about detection.
     """
 
     rules: tuple[Rule, ...]
@@ -100,6 +102,7 @@ class Plan:
     served: Mapping[str, Serving] = field(default_factory=dict)
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
+    detection: DetectSettings = field(default_factory=DetectSettings)
     _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )

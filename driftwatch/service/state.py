@@ -10,7 +10,9 @@ import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import SourceProblem, empty_scrapes
+from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference
+from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
@@ -38,6 +40,8 @@ class State:
         targets: targets known now, those that are missing included, with their pools.
         departures: who came from where, and what is remembered of those that are silent.
         reference: measured reference rows; declared ones are added from the plan.
+        pins: in force.
+        detection: what the detectors remember.
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
@@ -49,6 +53,8 @@ class State:
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     departures: Departures = field(default_factory=Departures)
     reference: pl.DataFrame = field(default_factory=no_reference)
+    pins: Pins = field(default_factory=Pins)
+    detection: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True, slots=True)

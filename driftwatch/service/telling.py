@@ -30,7 +30,7 @@ def findings_of(
     firing = [t for t in transitions if t.event == "firing" and t.incident.rule in verdicts.columns]
     of_targets = [t for t in firing if t.incident.target.get("instance")]
     of_pools = [t for t in firing if not t.incident.target.get("instance")]
-    found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan)
+    found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan, rows)
     return found | pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
 
 

@@ -24,6 +24,8 @@ from driftwatch.collect.schema import (
     told_once,
 )
 from driftwatch.detect.reference import combined
+from driftwatch.detect.stage import detect
+from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.service.departures import (
@@ -40,6 +42,7 @@ from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.telling import findings_of, with_pages
 from driftwatch.service.unseen import late, listing, said
+from driftwatch.signals.minutes import minutes
 
 _KEY = list(KEY_COLUMNS)
 # After a long stop only this much is caught up; older minutes stay without a verdict.
@@ -221,14 +224,16 @@ def _piece(
             return _piece(state, first, decided, plan, sources, left)
         retired = {TargetKey(i, e): why for i, e, _, why in going.iter_rows()}
 
-    verdicts = table.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    judged = table.rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
+    detected, detection = detect(minutes(table.rows), state.detection, state.pins, plan.detection)
+    rows = with_detected(table.rows, detected)
+    verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
+    judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
     incidents, transitions = live_through(
         plan.enabled, state.incidents, state.targets, judged, verdicts
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    found = findings_of(transitions, state, scrapes, frames, reference, plan, table.rows, verdicts)
+    found = findings_of(transitions, state, scrapes, frames, reference, plan, rows, verdicts)
     told = with_pages([*transitions, *closed], found, state, plan)
     pages = {t.incident.id: t.incident.page for t in told}
     traffic, silent = kept(traffic, silent, last)
@@ -239,6 +244,7 @@ def _piece(
         gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
         evaluated_until=last,
         carried=table.carried,
+        detection=detection,
         incidents={key: _with_page(incident, pages) for key, incident in incidents.items()},
         targets=staying if retired else state.targets,
         departures=replace(
@@ -251,7 +257,12 @@ def _piece(
         ),
     )
     after = _without(after, retired, before=last)
-    return _Piece(after, last, table.rows, verdicts, told, unseen, retired)
+    return _Piece(after, last, rows, verdicts, told, unseen, retired)
+
+
+def with_detected(rows: pl.DataFrame, detected: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows with the detectors' columns in their places."""
+    return in_schema_order(rows.with_columns(detected)) if detected.width else rows
 
 
 def _with_returned(
@@ -327,6 +338,7 @@ def _without(state: State, keys: Iterable[TargetKey], before: datetime | None = 
             seen=others(carried.seen),
         ),
         departures=replace(state.departures, last=others(state.departures.last)),
+        detection=state.detection.without(frame),
     )
 
 

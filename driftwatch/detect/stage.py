@@ -1,0 +1,95 @@
+"""Detection with a past: minutes in, evidence columns out, and what must be remembered.
+
+A pure fold over minutes: the columns of a minute depend on the minutes up to it and on the pins,
+never on how minutes were split over calls. What is remembered can be given to the store and back;
+minutes after that are folded in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from driftwatch.detect.lengths import columns as lengths
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.speed import columns as speed
+from driftwatch.detect.trend import columns as trend
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of all detectors.
+
+    Attributes:
+        speed: of :mod:`driftwatch.detect.speed`.
+        lengths: of :mod:`driftwatch.detect.lengths`.
+        trend: of :mod:`driftwatch.detect.trend`.
+    """
+
+    speed: speed.Memory = field(default_factory=speed.Memory)
+    lengths: lengths.Memory = field(default_factory=lengths.Memory)
+    trend: trend.Memory = field(default_factory=trend.Memory)
+
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Name → frame, to be kept in the store."""
+        parts = {
+            "speed": self.speed.frames(),
+            "lengths": self.lengths.frames(),
+            "trend": self.trend.frames(),
+        }
+        return {
+            f"{part}.{name}": frame
+            for part, frames in parts.items()
+            for name, frame in frames.items()
+        }
+
+    def without(self, targets: pl.DataFrame) -> Memory:
+        """Less what is known of some targets.
+
+        Args:
+            targets: instance, engine.
+        """
+        return Memory(
+            self.speed.without(targets), self.lengths.without(targets), self.trend.without(targets)
+        )
+
+
+def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
+    """The memory that :meth:`Memory.frames` gave."""
+
+    def of(part: str) -> dict[str, pl.DataFrame]:
+        return {
+            name.removeprefix(f"{part}."): frame
+            for name, frame in frames.items()
+            if name.startswith(f"{part}.")
+        }
+
+    return Memory(
+        speed.memory_from(of("speed")),
+        lengths.memory_from(of("lengths")),
+        trend.memory_from(of("trend")),
+    )
+
+
+def detect(
+    minutes: pl.DataFrame, memory: Memory, pins: Pins, settings: DetectSettings
+) -> tuple[pl.DataFrame, Memory]:
+    """Every detector's evidence columns, row for row beside the minutes.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end.
+        memory: from the minutes before.
+        pins: in force for all of these minutes.
+        settings: what a person set.
+    """
+    fast, of_speed = speed.columns(minutes, memory.speed, pins, settings)
+    seen = minutes.hstack(fast)
+    shifted, of_lengths = lengths.columns(seen, memory.lengths, pins, settings)
+    seen = seen.hstack(shifted)
+    slow, of_trend = trend.columns(seen, memory.trend, pins, settings)
+    return pl.concat([fast, shifted, slow], how="horizontal"), Memory(
+        of_speed, of_lengths, of_trend
+    )

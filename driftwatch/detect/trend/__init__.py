@@ -1,0 +1,1 @@
+"""Slow drift over days, and what the change of throughput is made of."""

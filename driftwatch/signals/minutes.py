@@ -1,0 +1,115 @@
+"""The minute: what is kept of one target and one minute, and all that detectors with a past read.
+
+Counters are increases of the minute and add up over minutes; gauges are means of its scrapes;
+``*_buckets`` are the minute's cumulative counts by edge (``+Inf`` last) and add up too where the
+edges are equal. NULL is unknown. A minute without a usable scrape has ``scrapes`` 0.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+
+COUNTED = (
+    "itl_seconds_sum",
+    "itl_seconds_count",
+    "ttft_seconds_sum",
+    "ttft_seconds_count",
+    "tpot_seconds_sum",
+    "tpot_seconds_count",
+    "e2e_seconds_sum",
+    "e2e_seconds_count",
+    "queue_seconds_sum",
+    "queue_seconds_count",
+    "prefill_seconds_sum",
+    "decode_seconds_sum",
+    "prompt_tokens_sum",
+    "prompt_tokens_count",
+    "generation_tokens_sum",
+    "generation_tokens_count",
+    "iteration_tokens_sum",
+    "prompt_tokens_total",
+    "prompt_tokens_computed_total",
+    "generation_tokens_total",
+    "preemptions_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "finished_requests_total",
+    "rejected_requests_total",
+    "aborted_requests_total",
+)
+GAUGED = (
+    "running_requests",
+    "waiting_requests",
+    "waiting_capacity_requests",
+    "waiting_deferred_requests",
+    "kv_cache_usage_ratio",
+    "kv_cache_tokens",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "gpu_count",
+    "gpu_sm_clock_hertz",
+    "gpu_utilization_ratio",
+    "gpu_power_watts",
+    "gpu_tensor_active_ratio",
+    "gpu_dram_active_ratio",
+    "limit_binding_share_10m_ratio",
+    "seconds_since_last_token",
+)
+FLAGGED = (
+    "restarted",
+    "configuration_changed",
+    "release_changed",
+    "forward_passes_overcounted",
+    "max_num_seqs_inferred",
+    "slo_missed",
+)
+BUCKETED = (
+    "prompt_tokens",
+    "generation_tokens",
+    "ttft_seconds",
+    "tpot_seconds",
+    "itl_seconds",
+    "e2e_seconds",
+    "queue_seconds",
+)
+
+MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "pool": pl.String,
+    "end": TIME,
+    "scrapes": pl.Float64,
+    "duration_seconds": pl.Float64,
+    "forward_passes": pl.Float64,  # once each, whatever the number of API servers, where known
+    **dict.fromkeys(COUNTED, pl.Float64),
+    **dict.fromkeys(GAUGED, pl.Float64),
+    **dict.fromkeys(FLAGGED, pl.Boolean),
+    **{f"{name}_{part}": pl.List(pl.Float64) for name in BUCKETED for part in ("buckets", "edges")},
+}
+
+# What evidence rows must carry beside their published columns so that minutes can be made of them.
+CARRIED_BY_ROWS = (
+    *COUNTED,
+    *(f"{name}_{part}" for name in BUCKETED for part in ("buckets", "edges")),
+)
+
+
+def minutes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows of the minute grid → minutes, row for row.
+
+    Args:
+        rows: from :func:`driftwatch.diagnose.evidence_table.evidence_table`, windows of a minute.
+    """
+    return rows.with_columns(
+        forward_passes=pl.col("forward_passes_per_second") * pl.col("duration_seconds")
+    ).select(pl.col(name).cast(dtype) for name, dtype in MINUTE_SCHEMA.items())
+
+
+def no_minutes() -> pl.DataFrame:
+    """A minute table without rows."""
+    return pl.DataFrame(schema=MINUTE_SCHEMA)
+
+
+MINUTE_KEY = (*KEY_COLUMNS, "end")
