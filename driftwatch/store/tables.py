@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -162,6 +162,55 @@ gpu_batches = Table(
     Column("frame", LargeBinary, nullable=False),
 )
 Index("ix_gpu_batches_until", gpu_batches.c.until)
+
+# minutes of targets: as each tick saw them, then packed together, then rolled up
+minute_batches = Table(
+    "minute_batches",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("since", UtcTime, nullable=False),  # since < end <= until, for every row in it
+    Column("until", UtcTime, nullable=False),
+    Column("seconds", Integer, nullable=False),  # of a row: 60, or a roll-up's
+    Column("packed", Integer, nullable=False),  # 0 as a tick wrote it, 1 of an hour, 2 of a day
+    Column("first_instance", Text, nullable=False),  # in order of text, both in it
+    Column("last_instance", Text, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+)
+Index("ix_minute_batches_until", minute_batches.c.until)
+
+day_batches = Table(
+    "day_batches",
+    metadata,
+    Column("day", UtcTime, primary_key=True),  # its start
+    Column("frame", LargeBinary, nullable=False),
+)
+
+# what the detectors remembered at one time; minutes after it are folded in again
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("at", UtcTime, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("scope", String(16), nullable=False),
+    Column("instance", Text),
+    Column("engine", Text),
+    Column("pool", Text, nullable=False),
+    Column("accepted_at", UtcTime, nullable=False),
+    Column("accepted_by", Text, nullable=False),
+    Column("retired_at", UtcTime),
+    Column("document", Text, nullable=False),  # JSON
+    CheckConstraint("scope IN ('target', 'pool')", name="scope"),
+    CheckConstraint("(scope = 'target') = (instance IS NOT NULL)", name="instance"),
+    CheckConstraint("(scope = 'target') = (engine IS NOT NULL)", name="engine"),
+)
+Index("ix_pins_accepted_at", pins.c.accepted_at)
 
 memory = Table(
     "memory",
