@@ -76,6 +76,23 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What ran: three groups, for a change of each means another thing (detection.md).
+
+    What is not known is not in it.
+
+    Attributes:
+        identity: model, GPU, TP/PP, dtype, quantisation; a change starts over.
+        knobs: max_num_seqs, max_num_batched_tokens, KV blocks, other engine flags; the pin stays.
+        release: vLLM version, image, driver; the pin stays.
+    """
+
+    identity: Mapping[str, str] = field(default_factory=dict)
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    release: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Slo:
     """Latency targets of a pool.
 

@@ -15,21 +15,7 @@ import polars as pl
 
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.speed.law import Law
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What ran: three groups, for a change of each means another thing (detection.md).
-
-    Attributes:
-        identity: model, GPU, TP/PP, dtype, quantisation; a change starts over.
-        knobs: max_num_seqs, max_num_batched_tokens, KV blocks, other engine flags; the pin stays.
-        release: vLLM version, image, driver; the pin stays.
-    """
-
-    identity: Mapping[str, str] = field(default_factory=dict)
-    knobs: Mapping[str, str] = field(default_factory=dict)
-    release: Mapping[str, str] = field(default_factory=dict)
+from driftwatch.model import Fingerprint as Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +60,30 @@ class Pins:
     """The pins in force: at most one per target and one per pool.
 
     Attributes:
-        pins: in order of acceptance.
+        pins: in order of acceptance; of two with the same scope the later one holds.
+        not_for: (pin id, instance, engine): targets of another identity than the pin's, for which
+            it is not in force.
     """
 
     pins: Sequence[Pin] = ()
+    not_for: frozenset[tuple[str, str, str]] = frozenset()
+    _targets: Mapping[tuple[str, str], Pin] = field(init=False, repr=False, compare=False)
+    _pools: Mapping[str, Pin] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look-ups: a fleet asks for each of its targets."""
+        own = {(p.instance or "", p.engine or ""): p for p in self.pins if p.scope == "target"}
+        object.__setattr__(self, "_targets", own)
+        object.__setattr__(self, "_pools", {p.pool: p for p in self.pins if p.scope == "pool"})
 
     def of_target(self, instance: str, engine: str, pool: str) -> Pin | None:
-        """The target's own pin, else its pool's; None where neither is there."""
-        own = pooled = None
-        for pin in self.pins:
-            if pin.scope == "target" and (pin.instance, pin.engine) == (instance, engine):
-                own = pin
-            elif pin.scope == "pool" and pin.pool == pool:
-                pooled = pin
-        return own or pooled
+        """The target's own pin, else its pool's; None where neither is there and in force."""
+        for pin in (self._targets.get((instance, engine)), self._pools.get(pool)):
+            if pin is not None and (pin.id, instance, engine) not in self.not_for:
+                return pin
+        return None
+
+    def said_of(self, instance: str, engine: str, pool: str) -> tuple[Pin, ...]:
+        """The pins that name the target or its pool, in force or not, its own first."""
+        found = (self._targets.get((instance, engine)), self._pools.get(pool))
+        return tuple(pin for pin in found if pin is not None)
