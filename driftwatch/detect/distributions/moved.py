@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +28,7 @@ def moved(counts: Floats, reference: Floats, edges: Floats) -> npt.NDArray[np.ob
     +20 points in >1k, -20 in ≤200
     """
     change = 100.0 * (shares(counts) - shares(reference))
-    known = np.isfinite(change).all(axis=1)
+    known: npt.NDArray[np.bool_] = np.isfinite(change.sum(axis=1))
     change = np.where(known[:, None], change, 0.0)
     rows = np.arange(len(change))
     gained, lost = change.argmax(axis=1), change.argmin(axis=1)
@@ -49,7 +51,7 @@ def cell_labels(edges: Floats) -> list[str]:
     finite = [_short(edge) for edge in edges[:-1]]
     if not finite:
         return ["any"]
-    between = [f"{low}–{high}" for low, high in zip(finite, finite[1:], strict=False)]
+    between = [f"{low}–{high}" for low, high in pairwise(finite)]
     return [f"≤{finite[0]}", *between, f">{finite[-1]}"]
 
 
