@@ -257,6 +257,7 @@ class Incident:
         true_seconds: how long it was seen true; unknown minutes and downtime do not count.
         false_seconds: how long it was seen false since it was last true.
         silenced_by: id of the silence that holds its firing page back, None without one.
+        inhibited_by: alert because of which it waits instead of firing, None without one.
     """
 
     id: str
@@ -276,6 +277,7 @@ class Incident:
     true_seconds: float = 0.0
     false_seconds: float = 0.0
     silenced_by: str | None = None
+    inhibited_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +289,13 @@ class Transition:
         event: firing or resolved.
         at: end of the minute that decided it.
         reason: why it resolved although its condition was not seen false, else None.
+        concerned: of an incident that speaks for several targets of a pool, those targets.
+        of_targets: how many targets that pool has, None for one target's incident.
     """
 
     incident: Incident
     event: Event
     at: datetime
     reason: str | None = None
+    concerned: tuple[TargetKey, ...] = ()
+    of_targets: int | None = None

@@ -52,7 +52,7 @@ def command(
     """List incidents, open ones first; without options only the open ones.
 
     Piped, each line is one incident: id, state, severity, since, target, alert, ended,
-    acknowledged by, silenced by; tabs between them, nothing cut.
+    acknowledged by, silenced by, inhibited by; tabs between them, nothing cut.
     """
     now = SystemClock().now()
     start = None if since is None else moment(since, now, "--since")
@@ -85,7 +85,9 @@ def command(
 
 
 def state_word(incident: Incident) -> str:
-    """The state as a word; a firing one may be acked or silenced instead."""
+    """The state as a word; a firing one may be acked or silenced, a pending one inhibited."""
+    if incident.state == "pending" and incident.inhibited_by is not None:
+        return "inhibited"
     if incident.state != "firing":
         return incident.state
     if incident.acknowledged_at is not None:
@@ -128,6 +130,7 @@ def full_row(incident: Incident) -> tuple[str, ...]:
         iso_time(incident.resolved_at) or "",
         incident.acknowledged_by or "",
         incident.silenced_by or "",
+        incident.inhibited_by or "",
     )
 
 
@@ -148,6 +151,7 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "acknowledged_at": iso_time(incident.acknowledged_at),
         "acknowledged_by": incident.acknowledged_by,
         "silenced_by": incident.silenced_by,
+        "inhibited_by": incident.inhibited_by,
         "true_seconds": incident.true_seconds,
         "false_seconds": incident.false_seconds,
         "page": incident.page,

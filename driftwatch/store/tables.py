@@ -81,6 +81,7 @@ incidents = Table(
     Column("true_seconds", Float, nullable=False),
     Column("false_seconds", Float, nullable=False),
     Column("silenced_by", Text),
+    Column("inhibited_by", Text),
     CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
     CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),
     CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at"),

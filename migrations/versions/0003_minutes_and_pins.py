@@ -62,9 +62,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pins")),
     )
     op.create_index("ix_pins_accepted_at", "pins", ["accepted_at"], unique=False)
+    # by which alert an incident is kept from firing
+    op.add_column("incidents", sa.Column("inhibited_by", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("incidents", "inhibited_by")
     op.drop_index("ix_pins_accepted_at", table_name="pins")
     op.drop_table("pins")
     op.drop_table("checkpoint")

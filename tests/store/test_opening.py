@@ -22,6 +22,7 @@ from driftwatch.errors import StoreError
 from driftwatch.shipped import shipped
 from driftwatch.store import Store
 from driftwatch.store.migrate import upgrade_file, versions_of
+from driftwatch.store.rows import INCIDENT_COLUMNS
 from driftwatch.store.sqlite import named_failures, open_engine, reading
 from driftwatch.store.tables import SCHEMA_REVISION, metadata
 
@@ -123,6 +124,8 @@ def test_a_database_of_the_first_schema_keeps_what_it_holds(
     with monkeypatch.context() as then:
         then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
         then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0001")
+        of_then = tuple(name for name in INCIDENT_COLUMNS if name != "inhibited_by")
+        then.setattr("driftwatch.store.rows.INCIDENT_COLUMNS", of_then)
         with Store.open(path) as store:
             committer(store)(pending(), scrapes=rows(4))
     assert failure(path, migrate=False).code == "older-schema"
