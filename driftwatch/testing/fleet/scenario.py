@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     ValidationError,
     field_validator,
@@ -19,26 +18,24 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from driftwatch.durations import parse_duration
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.settings_values import Count, File, Name, Number, Part, Seconds
+from driftwatch.settings_values import Count, Name, Number, Part, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.testing.fleet.scenario_fit import misfits
-
-
-def _offset(value: object) -> float:
-    """A time from the start; 0 is one."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("a time from the start is text such as 90m")
-    return 0.0 if str(value) in ("0", "0s", "0.0") else parse_duration(str(value))
+from driftwatch.testing.fleet.scenario_traffic import (
+    Change,
+    NewClient,
+    Offset,
+    Ratio,
+    Season,
+    Traffic,
+)
 
 
 def _utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-Offset = Annotated[float, BeforeValidator(_offset)]
-Ratio = Annotated[float, Field(ge=0, le=1)]
 Style = Literal["0.32", "0.8"]
 
 
@@ -126,59 +123,6 @@ class Pool(Part):
     slo: Slo | None = Field(None, description="latency targets")
 
 
-class Season(Part):
-    """Demand over the day and the week."""
-
-    peak_to_trough: float = Field(1.0, ge=1, description="rate at the peak over that at night")
-    peak_hour: float = Field(15.0, ge=0, lt=24, description="hour (UTC) of the peak")
-    weekend_ratio: float = Field(1.0, gt=0, description="of the rate on Saturday and Sunday")
-
-
-class NewClient(Part):
-    """Somebody else begins to send, on top of the others."""
-
-    share_ratio: float = Field(gt=0, lt=1, description="of all requests, from then on")
-    prompt_tokens: Count = Field(1200, description="mean of its prompts")
-    generation_tokens: Count | None = Field(None, description="mean; without it as the others")
-
-
-class Change(Part):
-    """Traffic from ``at`` on (until ``until``); what is not said stays."""
-
-    at: Offset = Field(description="when it begins")
-    until: Offset | None = Field(None, description="when it is over; without it never")
-    ramp: Offset = Field(0.0, description="how long factors take to come up")
-    prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
-    generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
-    rate_factor: float = Field(1.0, ge=0, description="on requests per second")
-    new_client: NewClient | None = Field(None, description="a further client")
-    prefix_hit_ratio: Ratio | None = Field(None, description="of prompt tokens")
-    cancelled_ratio: Ratio | None = Field(None, description="of requests")
-    adapters: Count | None = Field(None, description="different LoRA adapters in use")
-
-
-class Traffic(Part):
-    """What the pool is sent."""
-
-    source: Literal["azure_conv", "azure_code", "servegen"] = Field(
-        "azure_conv", description="shipped trace that lengths and arrivals come from"
-    )
-    path: File | None = Field(
-        None, description="a request log or trace instead; a folder with ServeGen's two files"
-    )
-    requests_per_second: Number = Field(description="mean of the whole pool")
-    offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
-    season: Season = Field(
-        default_factory=lambda: Season.model_validate({}), description="day and week"
-    )
-    wander_ratio: Ratio = Field(0.05, description="sd of the slow wander of the rate")
-    prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
-    cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
-    adapters: Count | None = Field(None, description="different LoRA adapters in use")
-    timeout: Seconds | None = Field(None, description="after which clients give up")
-    changes: tuple[Change, ...] = Field((), description="what changes, and when")
-
-
 class Coefficients(Part):
     """A step-time law in place of the roofline; graphs and quadratic term stay."""
 
@@ -200,7 +144,7 @@ class Engine(Part):
     quadratic_ratio: float = Field(1.0, ge=0, description="on the quadratic term of attention")
     cuda_graphs: bool = Field(True, description="decode batches are padded to captured sizes")
     jitter_sigma: float = Field(0.06, ge=0, description="sd of the log of each step's factor")
-    wander_sd_ratio: float = Field(0.06, ge=0, description="sd of the slow wander of speed")
+    wander_sd_ratio: float = Field(0.035, ge=0, description="sd of the slow wander of speed")
     wander_correlation: Seconds = Field(5400.0, description="time in which it forgets")
     stalls_per_day: float = Field(4.0, ge=0, description="pauses of 0.5 to 5 s")
 

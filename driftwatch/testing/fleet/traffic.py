@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.testing.fleet.hidden_engine import generator
-from driftwatch.testing.fleet.scenario import Change, Scenario, Season
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.scenario_traffic import Change, Season
 from driftwatch.testing.fleet.timeline import Server, servers_of, servers_up
 from driftwatch.testing.fleet.traffic_source import Drawn, source_of
 
@@ -52,13 +53,22 @@ class PoolTraffic:
         return cls(scenario, seed, servers_of(scenario))
 
     def rates(self, times: Floats) -> Floats:
-        """Requests per second of the whole pool at these times (a grid), changes included."""
+        """Requests per second of the whole pool at these times (a grid).
+
+        Changes of the whole pool are in it, those of single replicas are not.
+        """
         said = self.scenario.traffic
         rate = said.requests_per_second * season_factor(self.scenario, times)
         rate *= self._wander(times)
         for change in said.changes:
-            rate *= _factor(change, change.rate_factor, times)
+            if not change.replicas:
+                rate *= _factor(change, change.rate_factor, times)
         return rate
+
+    def changes_of(self, number: int) -> tuple[Change, ...]:
+        """What changes for one server, in the file's order."""
+        changes = self.scenario.traffic.changes
+        return tuple(c for c in changes if not c.replicas or number in c.replicas)
 
     def requests(self, number: int, since: float, until: float) -> Requests:
         """What one server is sent in since <= time < until, in order.
@@ -73,6 +83,10 @@ class PoolTraffic:
         up = servers_up(self.servers, middles)
         per_server = np.where(up > 0, self.rates(middles) / np.maximum(up, 1), 0.0)
         per_server *= self.servers[number].is_up(middles)
+        changes = self.changes_of(number)
+        for change in changes:
+            if change.replicas:
+                per_server *= _factor(change, change.rate_factor, middles)
         day = int(since * 1000)
         rng = generator(self.seed, "traffic", number, day)
         # the source's clock: one request of the pool a second, for as many servers as there were
@@ -84,23 +98,26 @@ class PoolTraffic:
         # rounding must not put a request before the one that ends a block
         arrival = np.interp(np.maximum.accumulate(drawn.at), clock, edges)
         arrival = np.minimum(arrival, np.nextafter(until, since))
-        return self._finished(Drawn(arrival, drawn.prompt_tokens, drawn.generation_tokens), rng)
+        sent = Drawn(arrival, drawn.prompt_tokens, drawn.generation_tokens)
+        return self._finished(sent, changes, rng)
 
-    def _finished(self, drawn: Drawn, rng: np.random.Generator) -> Requests:
+    def _finished(
+        self, drawn: Drawn, changes: Sequence[Change], rng: np.random.Generator
+    ) -> Requests:
         """Lengths as the changes have them, and what else a request brings."""
         said, at = self.scenario.traffic, drawn.at
         prompt = drawn.prompt_tokens.astype(float)
         generation = drawn.generation_tokens.astype(float)
-        for change in said.changes:
+        for change in changes:
             prompt *= _factor(change, change.prompt_factor, at)
             generation *= _factor(change, change.generation_factor, at)
-        at, prompt, generation = self._with_new_clients(at, prompt, generation, rng)
+        at, prompt, generation = _with_new_clients(changes, at, prompt, generation, rng)
         most = self.scenario.pool.serving.max_model_len
         prompts = np.clip(np.rint(prompt), 1, most - 1).astype(np.int64)
         generations = np.clip(np.rint(generation), 1, most - prompts).astype(np.int64)
-        hit = _in_force(at, said.prefix_hit_ratio, [(c, c.prefix_hit_ratio) for c in said.changes])
-        gone = _in_force(at, said.cancelled_ratio, [(c, c.cancelled_ratio) for c in said.changes])
-        adapters = _in_force(at, said.adapters or 0, [(c, c.adapters) for c in said.changes])
+        hit = _in_force(at, said.prefix_hit_ratio, [(c, c.prefix_hit_ratio) for c in changes])
+        gone = _in_force(at, said.cancelled_ratio, [(c, c.cancelled_ratio) for c in changes])
+        adapters = _in_force(at, said.adapters or 0, [(c, c.adapters) for c in changes])
         block = self.scenario.pool.serving.block_size
         found = rng.random(len(at)) < hit / _HIT_SHARE
         cached = np.where(found, prompts * np.maximum(hit, _HIT_SHARE), 0.0)
@@ -117,36 +134,6 @@ class PoolTraffic:
             adapter=np.where(adapters > 0, adapter, -1),
         )
 
-    def _with_new_clients(
-        self, at: Floats, prompt: Floats, generation: Floats, rng: np.random.Generator
-    ) -> tuple[Floats, Floats, Floats]:
-        """The requests of the others, and those of new clients between them.
-
-        A client that sends the share x of all sends x/(1-x) times what the others send, when
-        they do.
-        """
-        for change in self.scenario.traffic.changes:
-            client = change.new_client
-            if client is None or not len(at):
-                continue
-            during = np.flatnonzero(_is_on(change, at))
-            count = rng.poisson(len(during) * client.share_ratio / (1.0 - client.share_ratio))
-            beside = np.sort(rng.choice(during, count)) if len(during) else during
-            spread = np.exp(
-                _NEW_CLIENT_SIGMA * rng.standard_normal((2, len(beside))) - _NEW_CLIENT_SIGMA**2 / 2
-            )
-            own = (
-                generation[rng.choice(during, len(beside))]
-                if client.generation_tokens is None and len(during)
-                else np.full(len(beside), float(client.generation_tokens or 1)) * spread[1]
-            )
-            times = np.concatenate([at, at[beside]])
-            order = np.argsort(times, kind="stable")
-            at = times[order]
-            prompt = np.concatenate([prompt, client.prompt_tokens * spread[0]])[order]
-            generation = np.concatenate([generation, own])[order]
-        return at, prompt, generation
-
     def _wander(self, times: Floats) -> Floats:
         """Slow wander of demand, common to all servers: an AR(1), straight lines in between."""
         sd = self.scenario.traffic.wander_ratio
@@ -160,6 +147,41 @@ class PoolTraffic:
             now = sd * fresh if k == 0 else keep * now + sd * np.sqrt(1 - keep**2) * fresh
             logs[k] = now
         return np.exp(np.interp(times, knots, logs) - sd * sd / 2.0)
+
+
+def _with_new_clients(
+    changes: Sequence[Change],
+    at: Floats,
+    prompt: Floats,
+    generation: Floats,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, Floats]:
+    """The requests of the others, and those of new clients between them.
+
+    A client that sends the share x of all sends x/(1-x) times what the others send, when
+    they do.
+    """
+    for change in changes:
+        client = change.new_client
+        if client is None or not len(at):
+            continue
+        during = np.flatnonzero(_is_on(change, at))
+        count = rng.poisson(len(during) * client.share_ratio / (1.0 - client.share_ratio))
+        beside = np.sort(rng.choice(during, count)) if len(during) else during
+        spread = np.exp(
+            _NEW_CLIENT_SIGMA * rng.standard_normal((2, len(beside))) - _NEW_CLIENT_SIGMA**2 / 2
+        )
+        own = (
+            generation[rng.choice(during, len(beside))]
+            if client.generation_tokens is None and len(during)
+            else np.full(len(beside), float(client.generation_tokens or 1)) * spread[1]
+        )
+        times = np.concatenate([at, at[beside]])
+        order = np.argsort(times, kind="stable")
+        at = times[order]
+        prompt = np.concatenate([prompt, client.prompt_tokens * spread[0]])[order]
+        generation = np.concatenate([generation, own])[order]
+    return at, prompt, generation
 
 
 def season_factor(scenario: Scenario, times: Floats) -> Floats:

@@ -18,7 +18,7 @@ import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.workload import read_requests
-from driftwatch.testing.fleet.scenario import Traffic
+from driftwatch.testing.fleet.scenario_traffic import Traffic
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -1,0 +1,78 @@
+"""What a scenario's pool is sent, as data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from driftwatch.durations import parse_duration
+from driftwatch.settings_values import Count, File, Number, Part, Seconds
+
+
+def _offset(value: object) -> float:
+    """A time from the start; 0 is one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("a time from the start is text such as 90m")
+    return 0.0 if str(value) in ("0", "0s", "0.0") else parse_duration(str(value))
+
+
+Offset = Annotated[float, BeforeValidator(_offset)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+
+class Season(Part):
+    """Demand over the day and the week."""
+
+    peak_to_trough: float = Field(1.0, ge=1, description="rate at the peak over that at night")
+    peak_hour: float = Field(15.0, ge=0, lt=24, description="hour (UTC) of the peak")
+    weekend_ratio: float = Field(1.0, gt=0, description="of the rate on Saturday and Sunday")
+
+
+class NewClient(Part):
+    """Somebody else begins to send, on top of the others."""
+
+    share_ratio: float = Field(gt=0, lt=1, description="of all requests, from then on")
+    prompt_tokens: Count = Field(1200, description="mean of its prompts")
+    generation_tokens: Count | None = Field(None, description="mean; without it as the others")
+
+
+class Change(Part):
+    """Traffic from ``at`` on (until ``until``); what is not said stays.
+
+    With ``replicas`` only what these are sent changes: a client that sticks to its server.
+    """
+
+    at: Offset = Field(description="when it begins")
+    until: Offset | None = Field(None, description="when it is over; without it never")
+    ramp: Offset = Field(0.0, description="how long factors take to come up")
+    replicas: tuple[int, ...] = Field((), description="numbers from 0; without it all")
+    prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
+    generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
+    rate_factor: float = Field(1.0, ge=0, description="on requests per second")
+    new_client: NewClient | None = Field(None, description="a further client")
+    prefix_hit_ratio: Ratio | None = Field(None, description="of prompt tokens")
+    cancelled_ratio: Ratio | None = Field(None, description="of requests")
+    adapters: Count | None = Field(None, description="different LoRA adapters in use")
+
+
+class Traffic(Part):
+    """What the pool is sent."""
+
+    source: Literal["azure_conv", "azure_code", "servegen"] = Field(
+        "azure_conv", description="shipped trace that lengths and arrivals come from"
+    )
+    path: File | None = Field(
+        None, description="a request log or trace instead; a folder with ServeGen's two files"
+    )
+    requests_per_second: Number = Field(description="mean of the whole pool")
+    offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
+    season: Season = Field(
+        default_factory=lambda: Season.model_validate({}), description="day and week"
+    )
+    wander_ratio: Ratio = Field(0.05, description="sd of the slow wander of the rate")
+    prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
+    cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
+    adapters: Count | None = Field(None, description="different LoRA adapters in use")
+    timeout: Seconds | None = Field(None, description="after which clients give up")
+    changes: tuple[Change, ...] = Field((), description="what changes, and when")
