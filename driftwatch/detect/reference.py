@@ -1,7 +1,9 @@
 """What "before" means, and the ratios to it.
 
 A reference row per target says what was normal: measured in a baseline window that a person named,
-or declared in the configuration (``tuned_for``). Measured values win over declared ones.
+or declared in the configuration (``tuned_for``). Measured values win over declared ones. A measured
+one also remembers the histograms of the lengths, so that distributions can be compared, and what
+a forward pass had to do, so that a change of throughput can be taken apart.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.distributions.compared import STATISTICS, compared
 
 _KEY = list(KEY_COLUMNS)
 # A mean of fewer lengths is not compared (detection.md: LengthDrift, n >= 100).
@@ -37,7 +40,24 @@ REMEMBERED = (
     "gpu_utilization_ratio",
     "gpu_power_watts",
     "gpu_sm_clock_hertz",
+    "gpu_count",
+    "kv_cache_usage_ratio",
 )
+# What a forward pass had to do, and the rest of the identity of throughput (evidence.md):
+# name → numerator and denominator among a row's counters and columns.
+_WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
+    # first tokens per later token
+    "first_tokens_ratio": (pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")),
+    "prefill_tokens_per_forward_pass": (
+        pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total"),
+        pl.col("forward_passes_per_second") * pl.col("duration_seconds"),
+    ),
+}
+# Tokens in the KV cache, mean of the window.
+_KV_USED = "kv_cache_used_tokens"
+_LENGTHS = ("prompt_tokens", "generation_tokens")
+# Histograms that are remembered: cumulative counts by edge.
+HISTOGRAMS = tuple(f"{name}_{part}" for name in _LENGTHS for part in ("buckets", "edges"))
 
 REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -45,8 +65,11 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{f"reference_{c}": pl.Float64 for c in REMEMBERED},
+    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED)},
+    **{f"reference_{c}": pl.List(pl.Float64) for c in HISTOGRAMS},
 }
+# What of it stands beside evidence rows.
+REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
 
 # ratio column → the evidence column it compares
 _RATIOS: Mapping[str, str] = {
@@ -54,7 +77,6 @@ _RATIOS: Mapping[str, str] = {
     "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
     "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
 }
-_LENGTHS = ("prompt_tokens", "generation_tokens")
 
 
 def no_reference() -> pl.DataFrame:
@@ -68,7 +90,8 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
     Lengths of fewer than MIN_REQUESTS requests are not remembered.
 
     Args:
-        rows: evidence rows, one per target, with ``start`` and ``end``.
+        rows: evidence rows, one per target, with ``start`` and ``end`` and what
+            :data:`driftwatch.signals.minutes.CARRIED_BY_ROWS` names.
     """
     enough = pl.col("finished_requests") >= MIN_REQUESTS
     return rows.select(
@@ -82,6 +105,12 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
             else pl.col(c)
             for c in REMEMBERED
         },
+        **{
+            f"reference_{name}": pl.when(of > 0).then(share / of)
+            for name, (share, of) in _WORK.items()
+        },
+        **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
+        **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in HISTOGRAMS},
     ).cast(pl.Schema(REFERENCE_SCHEMA))
 
 
@@ -96,15 +125,24 @@ def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:
     )
 
 
-def combined(measured: pl.DataFrame, declared_rows: pl.DataFrame) -> pl.DataFrame:
-    """One reference row per target: measured where there is one, else declared."""
-    return pl.concat([measured, declared_rows.join(measured.select(_KEY), on=_KEY, how="anti")])
+def combined(*references: pl.DataFrame) -> pl.DataFrame:
+    """One reference row per target: of the first table that has one.
+
+    Args:
+        references: :data:`REFERENCE_SCHEMA` each, what wins first: measured before declared.
+    """
+    found = no_reference()
+    for reference in references:
+        found = pl.concat([found, reference.join(found.select(_KEY), on=_KEY, how="anti")])
+    return found
 
 
 def with_reference(
     rows: pl.DataFrame, two_minutes: pl.DataFrame | None, reference: pl.DataFrame
 ) -> pl.DataFrame:
-    """Add the ratio columns and the ``reference_*`` columns they were made from.
+    """Add the ratio and distance columns and the ``reference_*`` columns they were made from.
+
+    Distances are of the row's own window, at least MIN_REQUESTS requests on both sides.
 
     Args:
         rows: evidence rows.
@@ -153,4 +191,23 @@ def with_reference(
             )
             for ratio, column in _RATIOS.items()
         },
+        **{
+            f"{name}_{statistic}": found[statistic]
+            for name, found in _distances(joined).items()
+            for statistic in STATISTICS
+        },
     ).drop(f"{name}_mean_2m" for name in _LENGTHS)
+
+
+def _distances(joined: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Lengths → their statistics against the reference's, row for row."""
+    return {
+        name: compared(
+            joined[f"{name}_buckets"],
+            joined[f"{name}_edges"],
+            joined[f"reference_{name}_buckets"],
+            joined[f"reference_{name}_edges"],
+            at_least=MIN_REQUESTS,
+        )
+        for name in _LENGTHS
+    }

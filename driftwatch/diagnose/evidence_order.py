@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.detect.reference import REMEMBERED
+from driftwatch.detect.reference import REFERENCE_COLUMNS
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
@@ -60,6 +60,6 @@ _EXTRA = (
     "reference_kind",
     "reference_since",
     "reference_until",
-    *(f"reference_{c}" for c in REMEMBERED),
+    *REFERENCE_COLUMNS,
     *CARRIED_BY_ROWS,
 )

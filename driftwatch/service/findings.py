@@ -9,12 +9,16 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
+from driftwatch.detect.distributions.compared import STATISTICS
+from driftwatch.detect.reference import MIN_REQUESTS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.walk import walk
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.recommend.closed_form import recommend
+from driftwatch.service.pinned import with_releases
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import State
 from driftwatch.signals.gpu_words import reasons_of
@@ -68,6 +72,7 @@ def findings_at(
         gpus=state.gpus,
         gpu_targets=plan.gpu_targets(state.targets.values()),
     ).rows
+    rows = with_releases(rows, state.pinned.frame, state.releases)
     rows = as_detected(rows, minute_rows)
     diagnosed = {
         name: walk(plan.trees[name], rows)
@@ -185,7 +190,29 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         else:
             span = "the 2 min" if "_2m_" in ratio else "the window"
             found[ratio] = f"fewer than 100 finished requests in {span}"
+    for name in ("prompt_tokens", "generation_tokens"):
+        found |= dict.fromkeys(
+            (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
+        )
     return found
+
+
+def _no_distance(row: Mapping[str, Any], name: str) -> str:
+    """Why lengths are not compared with the reference's distribution."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no reference with a distribution (a pin or --baseline)"
+    if row.get(f"reference_{name}_buckets") is None:
+        return (
+            "tuned_for declares a mean, no distribution"
+            if kind == "tuned_for"
+            else f"the baseline has no distribution of {name}"
+        )
+    if row.get(f"{name}_buckets") is None:
+        return f"{name} unknown"
+    if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
+        return f"fewer than {MIN_REQUESTS} finished requests in the window"
+    return TOO_FEW_IN_COMMON
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:
@@ -220,6 +247,7 @@ def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
         if name.startswith("reference_")
         and name not in ("reference_kind", "reference_since", "reference_until")
         and value is not None
+        and not isinstance(value, list)
     }
     return {
         "kind": row["reference_kind"],
