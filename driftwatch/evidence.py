@@ -26,6 +26,7 @@ Need = Literal[
     "pool_of_several",
     "pool_of_three",
     "speed_pin",  # an armed pin of its own or of its pool
+    "release",  # of vLLM, its image or the driver
     "own_past",  # hours to days of its own minutes
     "later_release",
 ]
@@ -581,6 +582,30 @@ _ATTRIBUTION = tuple(
     for name, meaning, needs in _FACTORS
 )
 
+_NO_RELEASE = (
+    "the release is not known: it is on no page, but in /version of a server that is scraped "
+    "directly, or in a label vllm_version, image or driver_version"
+)
+_RELEASE = (
+    _c(
+        "release_changed",
+        "1",
+        "the release (vLLM, image, driver) was seen to change in the window",
+        off=_NO_RELEASE,
+        dtype="bool",
+        needs=("release",),
+    ),
+    _c(
+        "release_changed_since_pin",
+        "1",
+        "the release (vLLM, image, driver) is another than in the pinned window",
+        off=f"no pin; or {_NO_RELEASE}",
+        dtype="bool",
+        alias=("upgrade", "version change"),
+        needs=("release", "baseline"),
+    ),
+)
+
 COLUMNS: tuple[Column, ...] = (
     _c("duration_seconds", "seconds", "how much of the window the scrapes cover", "any"),
     _c("scrapes", "scrapes", "usable scrapes in the window", "any"),
@@ -1047,7 +1072,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _c("kv_cache_tokens", "tokens", "size of the KV cache", "cache_config"),
     _c("configuration_changed", "1", "knobs changed in the window", "cache_config", dtype="bool"),
-    _c("release_changed", "1", "the vLLM release changed in the window", off=_LATER, dtype="bool"),
+    *_RELEASE,
     _c(
         "restarted",
         "1",
@@ -1066,6 +1091,7 @@ DETECTED: tuple[str, ...] = tuple(
         *_SPEED,
         *_TRENDS,
         *_ATTRIBUTION,
+        _RELEASE[1],
         *_drift("prompt_tokens", "prompt length"),
         *_drift("generation_tokens", "generation length"),
     )

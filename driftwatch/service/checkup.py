@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.detect.fingerprints import release_text
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.service import checkup_targets as shown
@@ -18,6 +19,7 @@ from driftwatch.service.checkup_gpus import counted, gpu_inputs
 from driftwatch.service.checkup_needs import Costs, Known
 from driftwatch.service.checkup_settings import pool_settings
 from driftwatch.service.checkup_sources import answers
+from driftwatch.service.pinned import fingerprint
 from driftwatch.service.plan import Plan, Pool
 
 __all__ = ["Check", "Checkup", "checkup", "receivers_told"]
@@ -125,6 +127,7 @@ def _known(
             has_reference,
             sizes[pools[key].name],
             None if on_gpus is None else on_gpus[key],
+            release_text(fingerprint(targets[key], plan)) is not None,
         )
         for key in sorted(targets)
         if (row := rows.get(key)) is not None and row["ok"]

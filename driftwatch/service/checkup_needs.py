@@ -36,6 +36,7 @@ class Known:
         members: targets of its pool.
         gpus: its row of :func:`driftwatch.signals.gpus.gpu_counts`; None = GPUs were not looked
             for, and count as known.
+        has_release: a label, the server or its start-up log says which release runs.
     """
 
     row: Mapping[str, object]
@@ -44,6 +45,7 @@ class Known:
     has_baseline: bool = False
     members: int = 1
     gpus: Mapping[str, Any] | None = None
+    has_release: bool = False
 
     def shows(self, source: str) -> bool:
         """The page has it, or it is no metric."""
@@ -99,6 +101,8 @@ class Known:
                 return self.members > 1
             case "pool_of_three":
                 return self.members > 2
+            case "release":
+                return self.has_release
             case "speed_pin" | "own_past":  # comes with time
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later

@@ -154,6 +154,12 @@ def _settings(
 _SLOS = ("slo", "slo_ttft", "slo_tpot")
 _NO_WAY = (
     (
+        "release",
+        "its release is not known: vLLM's metrics do not name it",
+        "scrape it directly (pages: it answers /version), or relabel a label vllm_version or "
+        "image to it",
+    ),
+    (
         "baseline",
         "no baseline to compare with",
         "--baseline FROM..TO, of replay and watch; for run a condition without it, or "

@@ -15,7 +15,7 @@ from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
-from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
+from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA
@@ -92,6 +92,7 @@ class Plan:
             NVML; empty elsewhere.
         external_url: where links of pages point to, None = command lines only.
         detection: what a person set about detection.
+        told: instance → what runs there, as the server or its start-up log says.
     """
 
     rules: tuple[Rule, ...]
@@ -103,6 +104,7 @@ class Plan:
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
     detection: DetectSettings = field(default_factory=DetectSettings)
+    told: Mapping[str, Fingerprint] = field(default_factory=dict)
     _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )

@@ -17,6 +17,7 @@ from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.service.departures import Departures
+from driftwatch.service.pinned import Pinned, no_releases
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
@@ -42,6 +43,8 @@ class State:
         reference: measured reference rows; declared ones are added from the plan.
         pins: in force.
         detection: what the detectors remember.
+        pinned: the pins beside the targets, made anew when one of both changes.
+        releases: which release each target ran last, and since when.
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
@@ -55,6 +58,8 @@ class State:
     reference: pl.DataFrame = field(default_factory=no_reference)
     pins: Pins = field(default_factory=Pins)
     detection: Memory = field(default_factory=Memory)
+    pinned: Pinned = field(default_factory=Pinned)
+    releases: pl.DataFrame = field(default_factory=no_releases)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from driftwatch.service.departures import (
 )
 from driftwatch.service.history import recent
 from driftwatch.service.judging import let_go, live_through
+from driftwatch.service.pinned import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.service.plan import Plan
 from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State
@@ -202,7 +203,9 @@ def _piece(
         pl.concat([said(absent, listed), late(state, listed, sources, first, last)])
     )
     scrapes = _together([state.scrapes, unseen]) if len(unseen) else state.scrapes
-    reference = combined(state.reference, frames.declared)
+    state = with_pins(state, plan, first + timedelta(minutes=1))
+    pins = state.pinned
+    reference = combined(combined(state.reference, pins.reference), frames.declared)
     table = evidence_table(
         scrapes,
         minute_windows(pools, first, last),
@@ -224,8 +227,9 @@ def _piece(
             return _piece(state, first, decided, plan, sources, left)
         retired = {TargetKey(i, e): why for i, e, _, why in going.iter_rows()}
 
-    detected, detection = detect(minutes(table.rows), state.detection, state.pins, plan.detection)
-    rows = with_detected(table.rows, detected)
+    told_rows = with_releases(table.rows, pins.frame, state.releases)
+    detected, detection = detect(minutes(told_rows), state.detection, pins.pins, plan.detection)
+    rows = with_refusals(with_detected(told_rows, detected), pins.frame)
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
     incidents, transitions = live_through(
@@ -245,6 +249,8 @@ def _piece(
         evaluated_until=last,
         carried=table.carried,
         detection=detection,
+        # only a restart can bring other GPUs
+        pinned=Pinned() if len(state.gpus) and rows["restarted"].any() else pins,
         incidents={key: _with_page(incident, pages) for key, incident in incidents.items()},
         targets=staying if retired else state.targets,
         departures=replace(
@@ -258,6 +264,15 @@ def _piece(
     )
     after = _without(after, retired, before=last)
     return _Piece(after, last, rows, verdicts, told, unseen, retired)
+
+
+def with_pins(state: State, plan: Plan, minute_end: datetime) -> State:
+    """The state with pins and releases as they are in the minute that ends then."""
+    now = state.pinned
+    if not now.still(state.pins, state.targets, plan):
+        now = pinned(state.pins, state.targets, plan, state.gpus)
+    releases = learnt(state.releases, now.frame, minute_end)
+    return replace(state, pinned=now, releases=releases)
 
 
 def with_detected(rows: pl.DataFrame, detected: pl.DataFrame) -> pl.DataFrame:
