@@ -1,0 +1,139 @@
+"""A reference row from stored minutes: what a baseline window would have measured, were it asked.
+
+Counters of the minutes add up, so that rates, means and histograms are those of the whole window;
+minutes in which one of a pair is unknown count in neither.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS, REFERENCE_SCHEMA
+
+_KEY = list(KEY_COLUMNS)
+_MINUTE = timedelta(minutes=1)
+
+
+def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
+    """Minutes of a baseline → one reference row per target.
+
+    Lengths of fewer than MIN_REQUESTS requests are not remembered. Where bucket edges changed on
+    the way, the layout that holds most requests is remembered. Minutes of several targets under
+    one key (a pool's) give rates per target.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline (incidents,
+            restarts) has been left out. Minutes without a scrape say nothing.
+
+    Returns:
+        :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
+    """
+    seen = minutes.filter(pl.col("scrapes") > 0)
+    outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+    computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
+    passes, seconds = pl.col("forward_passes"), pl.col("duration_seconds")
+    generated = _over(pl.col("generation_tokens_total"), seconds)
+    finished = pl.when(pl.col("prompt_tokens_count").count() > 0).then(
+        pl.col("prompt_tokens_count").sum()
+    )
+    enough = finished >= MIN_REQUESTS
+    measured = {
+        "prompt_tokens_mean": pl.when(enough).then(_mean_of("prompt_tokens")),
+        "generation_tokens_mean": pl.when(enough).then(_mean_of("generation_tokens")),
+        "finished_requests": finished,
+        "requests_per_second": _over(pl.col("finished_requests_total"), seconds),
+        "generation_tokens_per_second": generated,
+        "tokens_per_second_per_gpu": generated / _level(pl.col("gpu_count")),
+        "effective_batch_size": _over(pl.col("itl_seconds_sum"), seconds),
+        "requests_per_forward_pass": _over(outputs, passes),
+        "tokens_per_forward_pass": _over(pl.col("iteration_tokens_sum"), passes),
+        "batch_assembly_wait_seconds": _mean_of("queue_seconds"),
+        **{f"{h}_mean": _mean_of(h) for h in ("ttft_seconds", "itl_seconds", "e2e_seconds")},
+        "prefix_cache_hit_ratio": _over(
+            pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
+        ),
+        **{name: _level(pl.col(name)) for name in _LEVELS},
+        "first_tokens_ratio": _over(pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")),
+        "prefill_tokens_per_forward_pass": _over(computed, passes),
+        "kv_cache_used_tokens": _level(pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")),
+    }
+    rows = seen.group_by(_KEY, maintain_order=True).agg(
+        kind=pl.lit("baseline"),
+        since=pl.col("end").min() - _MINUTE,
+        until=pl.col("end").max(),
+        **{f"reference_{name}": value for name, value in measured.items()},
+    )
+    for name in ("prompt_tokens", "generation_tokens"):
+        rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
+    few = pl.col("reference_finished_requests") < MIN_REQUESTS
+    return (
+        rows.with_columns(
+            pl.when(~few).then(pl.col(f"reference_{c}")).alias(f"reference_{c}") for c in HISTOGRAMS
+        )
+        .select([*REFERENCE_SCHEMA])
+        .cast(pl.Schema(REFERENCE_SCHEMA))
+    )
+
+
+_LEVELS = (
+    "running_requests",
+    "kv_cache_usage_ratio",
+    "gpu_count",
+    "gpu_utilization_ratio",
+    "gpu_power_watts",
+    "gpu_sm_clock_hertz",
+)
+
+
+def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
+    """Sum over sum of the minutes that know both; NULL where there is nothing below the line."""
+    both = numerator.is_not_null() & denominator.is_not_null()
+    below = denominator.filter(both).sum()
+    return pl.when(below > 0).then(numerator.filter(both).sum() / below)
+
+
+def _mean_of(histogram: str) -> pl.Expr:
+    return _over(pl.col(f"{histogram}_sum"), pl.col(f"{histogram}_count"))
+
+
+def _level(gauge: pl.Expr) -> pl.Expr:
+    """Mean over the scrapes of the minutes that know it."""
+    return _over(gauge * pl.col("scrapes"), pl.when(gauge.is_not_null()).then(pl.col("scrapes")))
+
+
+def _as_text(edges: pl.Expr) -> pl.Expr:
+    return edges.cast(pl.List(pl.String)).list.join(",")
+
+
+def _histogram(seen: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Target → the summed histogram of the layout that holds most, as ``reference_*`` columns."""
+    buckets, edges = f"{name}_buckets", f"{name}_edges"
+    cells = (
+        seen.select(*_KEY, buckets, edges)
+        .filter(
+            pl.col(buckets).is_not_null(),
+            pl.col(edges).is_not_null(),
+            pl.col(buckets).list.len() == pl.col(edges).list.len(),
+            pl.col(buckets).list.len() > 0,
+        )
+        .with_columns(layout=_as_text(pl.col(edges)), cell=pl.int_ranges(pl.col(edges).list.len()))
+        .explode(buckets, edges, "cell")
+    )
+    summed = (
+        cells.group_by([*_KEY, "layout", "cell"])
+        .agg(pl.col(buckets).sum(), pl.col(edges).first())
+        .sort([*_KEY, "layout", "cell"])
+        .group_by([*_KEY, "layout"], maintain_order=True)
+        .agg(buckets, edges)
+    )
+    return (
+        # of layouts with as many the finer one, then the same one every time
+        summed.sort(
+            pl.col(buckets).list.last(), pl.col(buckets).list.len(), "layout", descending=True
+        )
+        .unique(_KEY, keep="first", maintain_order=True)
+        .select(*_KEY, pl.col(buckets, edges).name.prefix("reference_"))
+    )
