@@ -216,6 +216,7 @@ class Finding:
         since: when it began, where that is earlier than ``minute`` (a 10-min window).
         concerned: of a pool's finding: the targets that it is about, the worst one first.
         of_targets: of a pool's finding: how many targets the pool has.
+        told_before: of those concerned, the ones of which people were told one by one before.
     """
 
     rule: str
@@ -229,6 +230,7 @@ class Finding:
     since: datetime | None = None
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None
+    told_before: tuple[TargetKey, ...] = ()
 
 
 IncidentState = Literal["pending", "firing", "resolved"]
@@ -291,6 +293,7 @@ class Transition:
         reason: why it resolved although its condition was not seen false, else None.
         concerned: of an incident that speaks for several targets of a pool, those targets.
         of_targets: how many targets that pool has, None for one target's incident.
+        told_before: those of them of which people were told one by one before.
     """
 
     incident: Incident
@@ -299,3 +302,4 @@ class Transition:
     reason: str | None = None
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None
+    told_before: tuple[TargetKey, ...] = ()

@@ -151,7 +151,9 @@ def _concerned(page: Page) -> str | None:
     names = [clean(name) for name in concerned["first"]]
     rest = concerned["targets"] - len(names)
     more = f" and {rest} more" if rest > 0 else ""
-    return f"{concerned['targets']} of {concerned['of_targets']}: {', '.join(names)}{more}"
+    told = ", ".join(clean(name) for name in concerned.get("told_before") or ())
+    before = f"; told before: {told}" if told else ""
+    return f"{concerned['targets']} of {concerned['of_targets']}: {', '.join(names)}{more}{before}"
 
 
 def _meaning(page: Page) -> Iterator[Line]:

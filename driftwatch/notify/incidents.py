@@ -7,6 +7,11 @@ the wall clock:
   when they reach ``for`` (``for: 5m`` is five true minutes, ``for: 0s`` the first one);
 * a minute seen false drops a pending incident; on a firing one it adds 60 s to
   ``false_seconds``, and the incident resolves when they reach ``keep_firing_for``;
+* where the rule says ``until``, an incident that fires is seen false only in minutes in which that
+  holds (hysteresis), and while that is unknown it stays;
+* an incident that another alert inhibits waits: it does not fire, is dropped when seen false, and
+  when nothing inhibits it any more it fires after it was seen true for
+  :data:`AFTER_INHIBITION_SECONDS`, so that what recovers a little later tells nobody;
 * a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
   minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
 
@@ -27,6 +32,9 @@ from datetime import UTC, datetime, timedelta
 from driftwatch.model import Event, Incident, Severity, Transition
 
 MINUTE_SECONDS = 60.0
+# A detector's hysteresis lasts 15 min (detection.md, "Time and fleet"): two that look at the same
+# slowdown end that far apart at most.
+AFTER_INHIBITION_SECONDS = 900.0
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
 
@@ -41,6 +49,7 @@ class RuleTiming:
         severity: page, ticket or notice.
         for_seconds: how long the condition must be seen true before it fires.
         keep_firing_for_seconds: how long it must be seen false before it resolves.
+        has_until: a condition of its own ends it.
     """
 
     rule: str
@@ -48,6 +57,7 @@ class RuleTiming:
     severity: Severity
     for_seconds: float
     keep_firing_for_seconds: float
+    has_until: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,8 @@ class Observation:
         target: labels of the target group.
         verdict: true, false, or None where an input is missing.
         since: when the condition began, where that is earlier than the minute.
+        over: whether the condition that ends it holds, None = unknown; read where there is one.
+        inhibited_by: alert that keeps it from firing in this minute, None = none.
     """
 
     key: str
@@ -67,6 +79,8 @@ class Observation:
     target: Mapping[str, str]
     verdict: bool | None
     since: datetime | None = None
+    over: bool | None = None
+    inhibited_by: str | None = None
 
 
 def identity(rule: str, target: Mapping[str, str]) -> str:
@@ -111,16 +125,27 @@ def advance(
         The incidents open afterwards by key (a dropped or resolved one is not among them), and
         what happened, ordered by key.
     """
-    after = {key: open_incidents[key] for key in sorted(open_incidents)}
+    after = dict(open_incidents)
+    transitions = step(after, minute_end, observations)
+    return {key: after[key] for key in sorted(after)}, tuple(transitions)
+
+
+def step(
+    incidents: dict[str, Incident], minute_end: datetime, observations: Iterable[Observation]
+) -> list[Transition]:
+    """The same, changing ``incidents`` in place: one of several steps of a minute.
+
+    Returns:
+        What happened, ordered by key.
+    """
     transitions: list[Transition] = []
     for key, observation in sorted(_merged(observations).items()):
-        before = after.pop(key, None)
-        incident, event = _step(before, minute_end, observation)
+        incident, event = _step(incidents.pop(key, None), minute_end, observation)
         if event is not None and incident is not None:
             transitions.append(Transition(incident=incident, event=event, at=minute_end))
         if incident is not None and incident.state != "resolved":
-            after[key] = incident
-    return {key: after[key] for key in sorted(after)}, tuple(transitions)
+            incidents[key] = incident
+    return transitions
 
 
 def close(
@@ -153,15 +178,26 @@ def close(
 def _step(
     before: Incident | None, minute_end: datetime, observation: Observation
 ) -> tuple[Incident | None, Event | None]:
-    if observation.verdict is None:
+    verdict = _verdict(before, observation)
+    if verdict is None:
         return before, None
     if before is not None and minute_end <= before.last_true_at:
         return before, None
-    if observation.verdict:
+    if verdict:
         return _seen_true(before or _opened(observation, minute_end), minute_end, observation)
     if before is None or before.state == "pending":
         return None, None
     return _seen_false(before, minute_end, observation.timing)
+
+
+def _verdict(before: Incident | None, observation: Observation) -> bool | None:
+    """What was seen: of an incident that fires, or would, whether it is over decides."""
+    seen = observation.verdict
+    if before is None or seen or not observation.timing.has_until:
+        return seen
+    if before.state == "pending" and before.inhibited_by is None:
+        return seen
+    return None if observation.over is None else not observation.over
 
 
 def _opened(observation: Observation, minute_end: datetime) -> Incident:
@@ -195,9 +231,15 @@ def _seen_true(
     incident = replace(
         incident, alert=timing.alert, severity=timing.severity, target=dict(observation.target)
     )
-    if incident.true_seconds < timing.for_seconds:
+    if observation.inhibited_by is not None:
+        return replace(incident, inhibited_by=observation.inhibited_by, true_seconds=0.0), None
+    wanted = timing.for_seconds
+    if incident.inhibited_by is not None:
+        wanted = max(wanted, AFTER_INHIBITION_SECONDS)
+    if incident.true_seconds < wanted:
         return incident, None
-    return replace(incident, state="firing", firing_at=minute_end), "firing"
+    fired = replace(incident, state="firing", firing_at=minute_end, inhibited_by=None)
+    return fired, "firing"
 
 
 def _seen_false(
@@ -218,6 +260,9 @@ def _merged(observations: Iterable[Observation]) -> dict[str, Observation]:
 
 
 def _joined(one: Observation, other: Observation) -> Observation:
+    ends = (one.over, other.over)
+    over = False if False in ends else None if None in ends else True
+    one = replace(one, over=over, inhibited_by=one.inhibited_by or other.inhibited_by)
     true = [seen for seen in (one, other) if seen.verdict is True]
     if true:
         began = [seen.since for seen in true if seen.since is not None]

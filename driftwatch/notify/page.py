@@ -98,6 +98,7 @@ def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
             "targets": len(finding.concerned),
             "of_targets": finding.of_targets,
             "first": [key.text for key in finding.concerned[:NAMED_TARGETS]],
+            "told_before": [key.text for key in finding.told_before[:NAMED_TARGETS]],
         }
     }
 

@@ -102,8 +102,9 @@ def read_rulebook(
 def _check_names(
     read: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
 ) -> None:
-    """Trees and receivers that rules name exist; shipped trees are added where they are named."""
+    """Trees, alerts and receivers that rules name exist; shipped trees are added where named."""
     ours: Mapping[str, Tree] | None = None
+    alerts = {one.alert for one in read if one.alert is not None}
     for one in read:
         name = one.tree
         if name is not None and name not in trees:
@@ -113,6 +114,11 @@ def _check_names(
             else:
                 help_text = near(name, {*trees, *ours})
                 one.fields.problem("tree", "unknown-tree", f"there is no tree {name}", help_text)
+        for alert in one.inhibited_by:
+            if alert not in alerts:
+                help_text = near(alert, alerts)
+                message = f"there is no alert {alert} in these files"
+                one.fields.problem("inhibited_by", "unknown-alert", message, help_text, inner=alert)
         for receiver in one.receivers:
             if receivers is not None and receiver not in receivers:
                 message = f"there is no receiver {receiver} in the configuration"

@@ -115,6 +115,17 @@ class Fields:
         self.file.add(node.place, "type", f"{name} is true or false")
         return default
 
+    def number(self, name: str, default: float) -> float:
+        """A number, the default where there is none."""
+        node = self.get(name)
+        if node is None:
+            return default
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        self.file.add(node.place, "type", f"{name} is a number")
+        return default
+
     def seconds(self, name: str) -> float:
         """A duration, 0 where there is none."""
         node = self.get(name)

@@ -18,6 +18,7 @@ groups:
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -35,10 +36,13 @@ KEYS = (
     "alert",
     "when",
     "given",
+    "until",
     "for",
     "keep_firing_for",
     "severity",
     "per",
+    "group",
+    "inhibited_by",
     "enabled",
     "reason",
     "tree",
@@ -46,6 +50,7 @@ KEYS = (
     "annotations",
     "receivers",
 )
+GROUP_KEYS = ("share", "at_least", "within")
 Per = Literal["target", "pool"]
 _INSTEAD = {
     "by": "the key is `per`: target or pool",
@@ -55,6 +60,30 @@ _INSTEAD = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What the target brings, and what is a key of its own.
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """When one page for a pool takes the place of its targets' pages.
+
+    Attributes:
+        share: of the pool's targets; at least so many of them fire.
+        at_least: and at least so many of them.
+        within_seconds: after one another.
+    """
+
+    share: float = 0.3
+    at_least: int = 3
+    within_seconds: float = 1800.0
+
+    def needed(self, of_targets: int) -> int:
+        """How many targets of a pool of this size make a page of the pool.
+
+        >>> Group().needed(8), Group().needed(40)
+        (3, 12)
+        """
+        # a share of 0.3 of 10 is 3, although 0.3 * 10 is a little more in binary
+        return max(self.at_least, math.ceil(self.share * of_targets - 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +98,15 @@ class Rule:
         severity: page, ticket or notice.
         when: the condition; NULL is unknown, which neither fires nor resolves.
         given: minutes in which this does not hold have no verdict; None = every minute has one.
+        until: while an incident is open it stays so until this holds (hysteresis), also where
+            ``when`` does not hold any more; unknown keeps it open. None = until ``when`` is false.
         for_seconds: how long it must hold before it fires.
         keep_firing_for_seconds: how long it keeps firing after it last held.
         per: what one incident is about: a target, or its whole pool. A pool's rule is true where
             it is true for any target of it, else unknown where it is unknown for one.
+        together: when one incident of the pool takes the place of its targets' (``group:`` in the
+            file); None = never.
+        inhibited_by: alerts that keep this rule from firing on a target while they fire there.
         enabled: a disabled rule is loaded, checked and listed, but never evaluated.
         reason: why it is disabled; None where it is enabled and says nothing.
         tree: name of the tree that explains it, None = no diagnosis.
@@ -89,9 +123,12 @@ class Rule:
     severity: Severity
     when: Condition
     given: Condition | None = None
+    until: Condition | None = None
     for_seconds: float = 0.0
     keep_firing_for_seconds: float = 0.0
     per: Per = "target"
+    together: Group | None = None
+    inhibited_by: tuple[str, ...] = ()
     enabled: bool = True
     reason: str | None = None
     tree: str | None = None
@@ -104,14 +141,23 @@ class Rule:
     @property
     def verdict(self) -> pl.Expr:
         """True, false, or NULL where an input is missing or ``given`` does not hold."""
-        if self.given is None:
-            return self.when.expression
-        return pl.when(self.given.expression).then(self.when.expression)
+        return self._where_given(self.when)
+
+    @property
+    def over(self) -> pl.Expr | None:
+        """Whether ``until`` holds, NULL where that is unknown; None without it."""
+        return None if self.until is None else self._where_given(self.until)
 
     @property
     def columns(self) -> frozenset[str]:
         """Every evidence column that it reads."""
-        return self.when.columns | (self.given.columns if self.given else frozenset())
+        parts = (self.when, self.given, self.until)
+        return frozenset().union(*(part.columns for part in parts if part is not None))
+
+    def _where_given(self, condition: Condition) -> pl.Expr:
+        if self.given is None:
+            return condition.expression
+        return pl.when(self.given.expression).then(condition.expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +169,16 @@ class ReadRule:
         tree: tree it names.
         receivers: receivers it names.
         rule: None where it has problems of its own.
+        inhibited_by: alerts it names.
+        alert: its own alert name.
     """
 
     fields: Fields
     tree: str | None
     receivers: tuple[str, ...]
     rule: Rule | None = None
+    inhibited_by: tuple[str, ...] = ()
+    alert: str | None = None
 
 
 def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
@@ -176,6 +226,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
     instead = "expr" in entries.entries and "when" not in entries.entries
     when = None if instead else fields.condition("when")
     given = fields.condition("given", required=False)
+    until = fields.condition("until", required=False)
     severity = fields.choice("severity", get_args(Severity), required=True)
     enabled, reason = fields.flag("enabled", True), fields.text("reason")
     if not enabled and not reason:
@@ -192,10 +243,18 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
     if per == "pool" and tree is not None:
         help_text = "leave out tree: or per: pool"
         fields.problem("tree", "value", "a path is one target's; a pool has none", help_text)
+    together = _read_group(file, fields)
+    if per == "pool" and together is not None:
+        help_text = "leave out group: or per: pool"
+        fields.problem("group", "value", "a rule per pool has one incident a pool", help_text)
+    inhibited_by = fields.names("inhibited_by")
+    if alert is not None and alert in inhibited_by:
+        message = f"{alert} cannot inhibit itself"
+        fields.problem("inhibited_by", "value", message, inner=alert)
     annotations = fields.texts("annotations")
     receivers = fields.names("receivers")
     if alert is None or when is None or severity is None:
-        return ReadRule(fields, tree, receivers)
+        return ReadRule(fields, tree, receivers, inhibited_by=inhibited_by, alert=alert)
     rule = Rule(
         id=alert,
         alert=alert,
@@ -203,9 +262,12 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         severity=cast("Severity", severity),
         when=when,
         given=given,
+        until=until,
         for_seconds=for_seconds,
         keep_firing_for_seconds=keep_firing_for,
         per=cast("Per", per),
+        together=together,
+        inhibited_by=tuple(dict.fromkeys(inhibited_by)),
         enabled=enabled,
         reason=reason,
         tree=tree,
@@ -215,7 +277,24 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         path=file.path,
         line=place.line,
     )
-    return ReadRule(fields, tree, receivers, rule)
+    return ReadRule(fields, tree, receivers, rule, inhibited_by, alert)
+
+
+def _read_group(file: YamlFile, fields: Fields) -> Group | None:
+    node = fields.get("group")
+    entries = None if node is None else entries_of(file, node, "group")
+    if entries is None:
+        return None
+    inner = Fields(file, entries, "group", entries.place)
+    inner.allow(GROUP_KEYS)
+    usual = Group()
+    share, at_least = inner.number("share", usual.share), inner.number("at_least", usual.at_least)
+    if not 0 < share <= 1:
+        inner.problem("share", "value", "share is above 0 and at most 1, of the pool's targets")
+    if at_least < 2 or at_least != int(at_least):
+        inner.problem("at_least", "value", "at_least is a whole number from 2 on")
+    within = inner.seconds("within") if inner.get("within") is not None else usual.within_seconds
+    return Group(share, max(2, int(at_least)), within)
 
 
 def count_rules(root: Entries) -> int:

@@ -9,9 +9,11 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.notify.incidents import Observation, RuleTiming, advance, close, identity
+from driftwatch.notify.incidents import Observation, RuleTiming, close, identity, step
 from driftwatch.rulebook.rules import Rule
+from driftwatch.service.pooling import Pooling, inhibitors_first, models_of, pool_key
 
 _KEY = list(KEY_COLUMNS)
 
@@ -23,7 +25,12 @@ NOW_PER = "the rule is now per {}"
 def timing(rule: Rule) -> RuleTiming:
     """What the life cycle needs to know of a rule."""
     return RuleTiming(
-        rule.id, rule.alert, rule.severity, rule.for_seconds, rule.keep_firing_for_seconds
+        rule.id,
+        rule.alert,
+        rule.severity,
+        rule.for_seconds,
+        rule.keep_firing_for_seconds,
+        has_until=rule.until is not None,
     )
 
 
@@ -43,11 +50,6 @@ def incident_key(rule: Rule, target: TargetKey) -> str:
     return identity(rule.id, {"instance": target.instance, "engine": target.engine})
 
 
-def pool_key(rule: Rule, pool: str) -> str:
-    """Identity of a rule that is per pool."""
-    return identity(rule.id, {"pool": pool})
-
-
 def live_through(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
@@ -65,19 +67,31 @@ def live_through(
             does not wait for it.
         verdicts: one Boolean column per rule id, beside ``rows``.
     """
-    minutes: dict[datetime, list[Observation]] = {}
+    minutes: dict[datetime, dict[str, list[Observation]]] = {}
     judged = rows.select([*_KEY, "pool", "ever_seen", "end", *_SINCE])
     for rule in rules:
-        told = judged.with_columns(verdict=verdicts[rule.id])
+        told = judged.with_columns(
+            verdict=verdicts[rule.id],
+            over=pl.lit(None, pl.Boolean) if rule.over is None else rows.select(o=rule.over)["o"],
+        )
         observe = _of_pools if rule.per == "pool" else _of_targets
         for observation, end in observe(rule, incidents, targets, told):
-            minutes.setdefault(end, []).append(observation)
+            minutes.setdefault(end, {}).setdefault(rule.id, []).append(observation)
+    pooled = Pooling(rules, targets, judged, verdicts)
+    if pooled.any_open(incidents):
+        # a pool's page may end because its targets are no targets any more
+        for end in judged["end"].unique().to_list():
+            minutes.setdefault(end, {})
+    ordered = inhibitors_first(rules)
     after: dict[str, Incident] = dict(incidents)
     transitions: list[Transition] = []
     for end in sorted(minutes):
-        after, happened = advance(after, end, minutes[end])
-        transitions += happened
-    return after, tuple(transitions)
+        happened: list[Transition] = []
+        for rule in ordered:
+            seen = pooled.with_inhibitors(rule, after, end, minutes[end].get(rule.id, ()))
+            happened += pooled.together(rule, after, end, step(after, end, seen))
+        transitions += sorted(happened, key=lambda t: t.incident.key)
+    return {key: after[key] for key in sorted(after)}, tuple(transitions)
 
 
 def let_go(
@@ -100,13 +114,15 @@ def let_go(
     """
     closing: dict[str, str] = {}
     per = {rule.id: rule.per for rule in rules}
+    together = {rule.id for rule in rules if rule.together is not None}
     pools = {target.pool for target in left.values()}
     # after a start nobody has a pool until a source lists him: then none is gone
     told = None not in pools and bool(left or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
         is_per = "pool" if not instance else "target"
-        if per.get(incident.rule, is_per) != is_per:
+        as_pool = is_per == "pool" and incident.rule in together
+        if per.get(incident.rule, is_per) != is_per and not as_pool:
             closing[key] = NOW_PER.format(per[incident.rule])
         elif instance:
             gone = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
@@ -159,6 +175,7 @@ def _of_targets(
                 target={**target_labels(targets[key]), **rule.labels},
                 verdict=row["verdict"],
                 since=_since(rule, row),
+                over=row["over"],
             ),
             row["end"],
         )
@@ -182,10 +199,11 @@ def _of_pools(
         .group_by("end", "pool", maintain_order=True)
         .agg(
             pl.col("verdict").any(ignore_nulls=False),
+            pl.col("over").all(ignore_nulls=False),
             *(_earliest(c) for c in _SINCE),
         )
     )
-    models = _models(targets, set(of_pools["pool"].to_list()))
+    models = models_of(targets, set(of_pools["pool"].to_list()))
     for row in of_pools.iter_rows(named=True):
         pool = row["pool"]
         yield (
@@ -195,24 +213,14 @@ def _of_pools(
                 target={"pool": pool, **models.get(pool, {}), **rule.labels},
                 verdict=row["verdict"],
                 since=_since(rule, row),
+                over=row["over"],
             ),
             row["end"],
         )
 
 
-def _models(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str, dict[str, str]]:
-    """pool → its model as a label, where all of it serves the same."""
-    found: dict[str, set[str | None]] = {}
-    for target in targets.values():
-        if target.pool in pools:
-            found.setdefault(target.pool or "", set()).add(target.labels.get("model_name"))
-    return {
-        pool: {"model_name": model}
-        for pool, models in found.items()
-        if len(models) == 1 and (model := next(iter(models)))
-    }
-
-
+# what is said of the last ten minutes as a whole: it began when they did
+_OF_TEN_MINUTES = ("slower_at_equal_load", "slower_than_pool")
 # share of the last ten minutes → when the first of its scrapes was
 _SHARES = {
     "limit_binding_share_10m_ratio": "binding_since",
@@ -234,6 +242,9 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
         if share in columns:
             began: datetime | None = row[since]
             return began
+    if not columns.isdisjoint(_OF_TEN_MINUTES):
+        of: datetime = row["end"]
+        return of - timedelta(seconds=BINDING_WINDOW_SECONDS)
     for name in ("seconds_since_last_token", "coverage_missing_seconds"):
         if name in columns and row[name] is not None:
             end: datetime = row["end"]

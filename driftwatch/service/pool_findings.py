@@ -9,9 +9,42 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.model import Finding, Target, TargetKey, Transition
-from driftwatch.service.findings import reasons
+from driftwatch.rulebook.rules import Rule
+from driftwatch.service.findings import reasons, reference_of
 
 _KEY = list(KEY_COLUMNS)
+
+
+# column of a rule → the column by which its worst target is known, and whether less is worse
+_WORST: Mapping[str, tuple[str, bool]] = {
+    "slower_at_equal_load": ("speed_at_equal_load_ratio", True),
+    "slower_than_pool": ("speed_against_pool_ratio", True),
+    "seconds_since_last_token": ("seconds_since_last_token", False),
+    "limit_binding_share_10m_ratio": ("batch_assembly_wait_10m_seconds", False),
+    "prompt_tokens_mean_2m_ratio": ("prompt_tokens_mean_2m_ratio", False),
+    "generation_tokens_mean_2m_ratio": ("generation_tokens_mean_2m_ratio", False),
+    "latency_creeps": ("speed_slope_14d_ratio", True),
+}
+
+
+def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) -> TargetKey:
+    """Of the targets that one incident speaks for, the one whose numbers its page shows.
+
+    Args:
+        transition: of an incident of several targets, some of which are in the minute's rows.
+        rows: evidence rows of the minutes of this tick.
+        rules: every rule.
+    """
+    rule = next(rule for rule in rules if rule.id == transition.incident.rule)
+    column, less = next(
+        (by for name, by in _WORST.items() if name in rule.columns), (_KEY[0], True)
+    )
+    keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
+    here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
+    then = [name for name in _KEY if name != column]
+    down = [not less] + [False] * len(then)
+    ordered = here.sort(column, *then, descending=down, nulls_last=True)
+    return TargetKey(*ordered.select(_KEY).row(0))
 
 
 def pool_findings(
@@ -48,6 +81,7 @@ def pool_findings(
             minute=transition.at - timedelta(minutes=1),
             evidence={name: value for name, value in row.items() if not isinstance(value, list)},
             reasons=reasons(row) | _all_gone(concerned, scrapes),
+            reference=reference_of(row),
             concerned=keys,
             of_targets=of_pool.height,
         )

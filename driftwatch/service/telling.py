@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Finding, Incident, Slo, TargetKey, Transition
+from driftwatch.model import Finding, Incident, Slo, Target, TargetKey, Transition
 from driftwatch.notify.page import build_page
 from driftwatch.service.findings import findings_at
+from driftwatch.service.judging import target_labels
 from driftwatch.service.plan import Plan, TargetFrames
-from driftwatch.service.pool_findings import pool_findings
+from driftwatch.service.pool_findings import pool_findings, worst_of
 from driftwatch.service.state import State
 
 
@@ -28,10 +29,30 @@ def findings_of(
 ) -> dict[str, Finding]:
     """Incident id → finding of every incident that fires."""
     firing = [t for t in transitions if t.event == "firing" and t.incident.rule in verdicts.columns]
+    together = [t for t in firing if t.concerned]
+    # a page of several targets is the page of the worst of them, and says who else is concerned
+    spoken = {t.incident.id: worst_of(t, rows, plan.rules) for t in together}
     of_targets = [t for t in firing if t.incident.target.get("instance")]
-    of_pools = [t for t in firing if not t.incident.target.get("instance")]
+    of_targets += [_of_target(t, spoken[t.incident.id], state.targets) for t in together]
+    of_pools = [t for t in firing if not t.incident.target.get("instance") and not t.concerned]
     found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan, rows)
+    for t in together:
+        worst = spoken[t.incident.id]
+        found[t.incident.id] = replace(
+            found[t.incident.id],
+            concerned=(worst, *(key for key in t.concerned if key != worst)),
+            of_targets=t.of_targets,
+            told_before=t.told_before,
+        )
     return found | pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
+
+
+def _of_target(
+    transition: Transition, key: TargetKey, targets: Mapping[TargetKey, Target]
+) -> Transition:
+    """A pool's transition as if it were one target's."""
+    labels = target_labels(targets[key])
+    return replace(transition, incident=replace(transition.incident, target=labels))
 
 
 def with_pages(

@@ -83,7 +83,7 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
 ) -> None:
     long = "gpu-" + "x" * 200 + ":8000"
     fill(
-        incident("a", "pending"),
+        incident("a", "pending", inhibited_by="EngineStuck"),
         incident("b", target={"instance": long, "engine": "1"}, silenced_by="c0ffee"),
         incident("c", "resolved"),
     )
@@ -91,8 +91,9 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
     assert (code, err) == (0, "")
     known = ["b" * 12, "silenced", "page", "2026-03-01T02:45:00Z"]
     assert [line.split("\t") for line in out.splitlines()] == [
-        [*known, f"{long}/1", "BatchLimitBinding", "", "", "c0ffee"],
-        ["a" * 12, "pending", *known[2:], "gpu-a:8000", "BatchLimitBinding", "", "", ""],
+        [*known, f"{long}/1", "BatchLimitBinding", "", "", "c0ffee", ""],
+        ["a" * 12, "inhibited", *known[2:], "gpu-a:8000", "BatchLimitBinding", "", "", "",
+         "EngineStuck"],
     ]
 
 

@@ -1,0 +1,251 @@
+"""What incidents do to each other: which wait for another, and which speak as one for a pool.
+
+An inhibited incident is kept, and neither fires nor is told of. Where a rule says ``group:``, the
+targets of a pool that fire within a while of one another are told of once, by an incident of the
+pool; the others wait for it. Both are decided minute by minute from what is open, so that the
+result does not depend on how minutes are split over ticks, and a restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.notify.incidents import Observation, RuleTiming, identity, step
+from driftwatch.rulebook.rules import Rule
+
+_KEY = list(KEY_COLUMNS)
+
+
+def pool_key(rule: Rule, pool: str) -> str:
+    """Identity of a rule that is per pool."""
+    return identity(rule.id, {"pool": pool})
+
+
+def models_of(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str, dict[str, str]]:
+    """pool → its model as a label, where all of it serves the same."""
+    found: dict[str, set[str | None]] = {}
+    for target in targets.values():
+        if target.pool in pools:
+            found.setdefault(target.pool or "", set()).add(target.labels.get("model_name"))
+    return {
+        pool: {"model_name": model}
+        for pool, models in found.items()
+        if len(models) == 1 and (model := next(iter(models)))
+    }
+
+
+def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules in an order in which each comes after those that inhibit it.
+
+    Of rules that inhibit each other the one that stands first in the files goes first.
+    """
+    left, ordered = list(rules), []
+    while left:
+        alerts = {rule.alert for rule in left}
+        free = (r for r in left if alerts.isdisjoint(set(r.inhibited_by) - {r.alert}))
+        following = next(free, left[0])
+        left.remove(following)
+        ordered.append(following)
+    return tuple(ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Some minutes, and what is asked of them where incidents touch each other.
+
+    Attributes:
+        rules: those that were evaluated.
+        targets: every target, with its pool.
+        judged: instance, engine, pool, ever_seen and end of every row.
+        verdicts: one Boolean column per rule id, beside ``judged``.
+    """
+
+    rules: Sequence[Rule]
+    targets: Mapping[TargetKey, Target]
+    judged: pl.DataFrame
+    verdicts: pl.DataFrame
+    _true: dict[str, dict[datetime, set[TargetKey]]] = field(default_factory=dict, init=False)
+    _sizes: dict[tuple[datetime, str], int] = field(default_factory=dict, init=False)
+
+    def any_open(self, incidents: Mapping[str, Incident]) -> bool:
+        """Whether an incident speaks for several targets of a pool."""
+        together = {rule.id for rule in self.rules if rule.together is not None}
+        return any(i.rule in together and not _instance(i) for i in incidents.values())
+
+    def with_inhibitors(
+        self,
+        rule: Rule,
+        incidents: Mapping[str, Incident],
+        end: datetime,
+        seen: Sequence[Observation],
+    ) -> Sequence[Observation]:
+        """The rule's observations, each with the alert that keeps it from firing.
+
+        Args:
+            rule: whose observations they are.
+            incidents: open ones, those of the rules before it as of this minute.
+            end: of the minute.
+            seen: what the rule saw in it.
+        """
+        if not seen or not (rule.inhibited_by or rule.together):
+            return seen
+        by_target, by_pool = self._inhibiting(rule, incidents, end)
+        if not by_target and not by_pool:
+            return seen
+        told = []
+        for one in seen:
+            if instance := one.target.get("instance"):
+                by = by_target.get(TargetKey(instance, one.target["engine"]))
+            else:
+                by = by_pool.get(one.target["pool"])
+            told.append(replace(one, inhibited_by=by))
+        return told
+
+    def _inhibiting(
+        self, rule: Rule, incidents: Mapping[str, Incident], end: datetime
+    ) -> tuple[dict[TargetKey, str], dict[str, str]]:
+        """Which alert inhibits a rule on which targets, and in which pools.
+
+        A pool's incident inhibits only where its own rule is true: that one replica of a pool is
+        lost says nothing of the others.
+        """
+        by_target: dict[TargetKey, str] = {}
+        by_pool: dict[str, str] = {}
+        known = {one.id: one for one in self.rules}
+        for _, incident in sorted(incidents.items()):
+            of = known.get(incident.rule)
+            own_pool = of is rule and rule.together is not None and not _instance(incident)
+            named = incident.alert in rule.inhibited_by
+            if incident.state != "firing" or of is None or not (named or own_pool):
+                continue
+            if _instance(incident):
+                by_target.setdefault(_key(incident), incident.alert)
+                continue
+            pool = incident.target["pool"]
+            keys: Iterable[TargetKey] = self.targets
+            if not own_pool:
+                by_pool.setdefault(pool, incident.alert)
+                members = () if of.together is None else self._members(of, incidents, pool)
+                keys = [_key(i) for i in members] if of.together else self._where_true(of, end)
+            for key in keys:
+                target = self.targets.get(key)
+                if target is not None and target.pool == pool:
+                    by_target.setdefault(key, incident.alert)
+        return by_target, by_pool
+
+    def together(
+        self,
+        rule: Rule,
+        incidents: dict[str, Incident],
+        end: datetime,
+        happened: Sequence[Transition],
+    ) -> list[Transition]:
+        """What a rule's targets told in a minute, with the pool's page in place of theirs.
+
+        The pool's incident begins when so many of its targets fired within the rule's while, and
+        ends when fewer than half as many are open (each of them has its own hysteresis).
+
+        Args:
+            rule: whose minute it is.
+            incidents: open ones; changed in place.
+            end: of the minute.
+            happened: what its targets' incidents did.
+        """
+        if rule.together is None:
+            return list(happened)
+        fired = [t.incident for t in happened if t.event == "firing"]
+        open_ = {
+            i.target["pool"] for i in incidents.values() if i.rule == rule.id and not _instance(i)
+        }
+        told = list(happened)
+        since = end - timedelta(seconds=rule.together.within_seconds)
+        for pool in sorted({*open_, *filter(None, map(self._pool_of, fired))}):
+            members = self._members(rule, incidents, pool)
+            size = self._size(end, pool)
+            needed = rule.together.needed(size)
+            recent = [i for i in members if i.firing_at is not None and i.firing_at > since]
+            many = 2 * len(members) >= needed if pool in open_ else len(recent) >= needed
+            if pool not in open_ and not many:
+                continue
+            now = {i.key for i in fired if self._pool_of(i) == pool}
+            for key in now:
+                incidents[key] = replace(
+                    incidents[key],
+                    state="pending",
+                    firing_at=None,
+                    inhibited_by=rule.alert,
+                    true_seconds=0.0,
+                )
+            told = [t for t in told if t.event != "firing" or t.incident.key not in now]
+            seen = self._of_pool(rule, pool, many, members)
+            told += [
+                replace(
+                    transition,
+                    concerned=tuple(sorted(_key(i) for i in members)),
+                    of_targets=size,
+                    told_before=tuple(
+                        sorted(_key(i) for i in members if i.firing_at and i.key not in now)
+                    ),
+                )
+                for transition in step(incidents, end, [seen])
+            ]
+        return told
+
+    def _of_pool(
+        self, rule: Rule, pool: str, many: bool, members: Sequence[Incident]
+    ) -> Observation:
+        labels = models_of(self.targets, {pool}).get(pool, {})
+        keep = rule.keep_firing_for_seconds
+        return Observation(
+            key=pool_key(rule, pool),
+            # how long each target must be true before it counts has been waited for
+            timing=RuleTiming(rule.id, rule.alert, rule.severity, 0.0, keep),
+            target={"pool": pool, **labels, **rule.labels},
+            verdict=many,
+            since=min((i.started_at for i in members), default=None),
+        )
+
+    def _members(self, rule: Rule, incidents: Mapping[str, Incident], pool: str) -> list[Incident]:
+        """Open incidents of a rule in a pool that fire, or wait for the pool's only."""
+        return [
+            i
+            for i in incidents.values()
+            if i.rule == rule.id
+            and _instance(i)
+            and self._pool_of(i) == pool
+            and (i.state == "firing" or i.inhibited_by == rule.alert)
+        ]
+
+    def _pool_of(self, incident: Incident) -> str | None:
+        target = self.targets.get(_key(incident))
+        return incident.target.get("pool") if target is None else target.pool
+
+    def _where_true(self, rule: Rule, end: datetime) -> set[TargetKey]:
+        """Targets for which a rule per pool is true in a minute."""
+        if rule.id not in self._true:
+            by_end = self._true.setdefault(rule.id, {})
+            held = self.judged.select(*_KEY, "end").filter(self.verdicts[rule.id])
+            for instance, engine, at in held.iter_rows():
+                by_end.setdefault(at, set()).add(TargetKey(instance, engine))
+        return self._true[rule.id].get(end, set())
+
+    def _size(self, end: datetime, pool: str) -> int:
+        """How many targets of a pool that ever answered there are in a minute."""
+        if not self._sizes:
+            counts = self.judged.filter("ever_seen").group_by("end", "pool").len()
+            self._sizes.update({(at, name): n for at, name, n in counts.iter_rows()})
+        return self._sizes.get((end, pool), 0)
+
+
+def _instance(incident: Incident) -> str | None:
+    return incident.target.get("instance") or None
+
+
+def _key(incident: Incident) -> TargetKey:
+    return TargetKey(incident.target["instance"], incident.target.get("engine", "0"))
