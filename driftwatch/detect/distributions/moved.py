@@ -40,10 +40,14 @@ def moved(counts: Floats, reference: Floats, edges: Floats) -> npt.NDArray[np.ob
             texts[row] = "less than 1 point in every cell"
         else:
             texts[row] = (
-                f"+{gains[row]:.0f} points in {labels[gained[row]]}, "
+                f"+{gains[row]:.0f} {_points(gains[row])} in {labels[gained[row]]}, "
                 f"-{-losses[row]:.0f} in {labels[lost[row]]}"
             )
     return texts
+
+
+def _points(share: float) -> str:
+    return "point" if round(share) == 1 else "points"
 
 
 def cell_labels(edges: Floats) -> list[str]:

@@ -1,0 +1,98 @@
+"""Columns of histograms, as evidence rows carry them: groups of layouts, NULLs, words."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from histogram_cases import EDGES, Floats, azure_lengths, binned
+
+from driftwatch.detect.distributions.compared import STATISTICS, compared
+from driftwatch.detect.distributions.distances import js_distance
+from driftwatch.detect.distributions.moved import cell_labels, moved
+from driftwatch.simulate.vllm_buckets import request_tokens
+
+LONGER = np.array([*request_tokens(131_072), np.inf])
+
+
+def lists(rows: list[Floats | list[float] | None]) -> pl.Series:
+    plain = [None if row is None else [float(x) for x in row] for row in rows]
+    return pl.Series(plain, dtype=pl.List(pl.Float64))
+
+
+def cumulative(values: Floats, edges: Floats = EDGES) -> Floats:
+    return np.asarray(np.cumsum(binned(values, edges)[0]))
+
+
+def test_every_row_is_compared_in_its_own_layout(shared_data: Path) -> None:
+    conv = azure_lengths(shared_data, "conv", "ContextTokens")
+    code = azure_lengths(shared_data, "code", "ContextTokens")
+    layouts = [EDGES, LONGER, EDGES, LONGER, EDGES]
+    of = [EDGES, EDGES, LONGER, LONGER, EDGES]
+    sides = [code[i * 500 : (i + 1) * 500] for i in range(5)]
+    found = compared(
+        lists([cumulative(s, e) for s, e in zip(sides, layouts, strict=True)]),
+        lists(list(layouts)),
+        lists([cumulative(conv, e) for e in of]),
+        lists(list(of)),
+    )
+    assert found.columns == list(STATISTICS)
+    assert found.null_count().sum_horizontal()[0] == 0
+    for row, side in enumerate(sides):
+        expected = js_distance(binned(side), binned(conv))[0]
+        # in rows 1 and 2 the layouts differ above 5k tokens, where next to nothing lies
+        assert found["js_distance"][row] == pytest.approx(expected, rel=0.05)
+        assert found["w1_ratio"][row] < found["w1_upper_ratio"][row]
+        assert "points in" in found["moved"][row]
+
+
+def test_what_cannot_be_compared_is_null_and_nothing_else_is() -> None:
+    ones = np.cumsum(np.ones(len(EDGES)))
+    many = 10 * ones
+    coarse = [1.0, float("inf")]
+    rows: list[tuple[object, object, object, object]] = [
+        (many, EDGES, many, EDGES),
+        (None, EDGES, many, EDGES),
+        (many, EDGES, None, None),
+        (many, EDGES[:-2], many, EDGES),  # counts without their edges
+        (ones, EDGES, many, EDGES),  # 13 observations
+        (0 * ones, EDGES, many, EDGES),
+        (many[::-1], EDGES, many, EDGES),  # falls
+        ([100.0, 120.0], coarse, [100.0, 120.0], coarse),  # a single edge, the same on both sides
+        ([120.0], [float("inf")], [120.0], [float("inf")]),  # how many, and nothing of where
+        ([100.0, 120.0], coarse, many, EDGES),
+    ]
+    found = compared(*(lists(list(column)) for column in zip(*rows, strict=True)), at_least=100)  # type: ignore[arg-type]
+    known = found["js_distance"].is_not_null().to_list()
+    assert known == [True, False, False, False, False, False, False, True, False, False]
+    for name in STATISTICS:
+        assert found[name].is_not_null().to_list() == known, name
+    empty = compared(*(lists([]) for _ in range(4)))
+    assert empty.schema == pl.Schema({**STATISTICS})
+
+
+def test_the_moved_mass_is_named(shared_data: Path) -> None:
+    short = azure_lengths(shared_data, "conv", "GeneratedTokens")
+    shift = moved(binned(4 * short), binned(short), EDGES)[0]
+    change = 100 * (binned(4 * short) - binned(short))[0] / len(short)
+    labels = cell_labels(EDGES)
+    gain, loss = change.argmax(), change.argmin()
+    assert (
+        shift
+        == f"+{change.max():.0f} points in {labels[gain]}, {change.min():.0f} in {labels[loss]}"
+    )
+    assert moved(binned(short), binned(short), EDGES)[0] == "less than 1 point in every cell"
+    assert moved(np.full((1, len(EDGES)), np.nan), binned(short), EDGES)[0] is None
+    assert labels[0] == "≤1" and labels[9] == "500–1k" and labels[-1] == ">5k"
+    assert cell_labels(np.array([1500.0, 2e6, np.inf])) == ["≤1.5k", "1.5k–2M", ">2M"]
+
+
+@pytest.mark.parametrize("module", ["distributions.distances", "distributions.moved", "detectable"])
+def test_the_examples_in_docstrings_hold(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"driftwatch.detect.{module}"))
+    assert found.failed == 0
+    assert found.attempted > 0
