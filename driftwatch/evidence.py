@@ -560,6 +560,15 @@ _TRENDS = (
         alias=("slow drift", "creep"),
         needs=("own_past",),
     ),
+    _c(
+        "trend_unknown_reason",
+        "1",
+        "which slow drifts cannot be told, and why: how many days there are, or that their lengths "
+        "or load lie too far apart",
+        off="all of them are known",
+        dtype="string",
+        alias=("slow drift",),
+    ),
 )
 
 _FACTORS: tuple[tuple[str, str, tuple[Need, ...]], ...] = (
@@ -864,6 +873,16 @@ COLUMNS: tuple[Column, ...] = (
         "the same over the reference",
         "finished_requests_total",
         off=_REF,
+        alias=("request rate", "demand"),
+        needs=("baseline",),
+    ),
+    _c(
+        "requests_per_second_low_ratio",
+        "1",
+        "the same over the lowest tenth of the reference's 10-min rates: below it, demand is lower "
+        "than the reference's quiet hours",
+        "finished_requests_total",
+        off="no reference of several 10-min stretches (a pin)",
         alias=("request rate", "demand"),
         needs=("baseline",),
     ),

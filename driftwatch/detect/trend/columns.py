@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend.attribution import FACTORS, attributed
+from driftwatch.detect.trend.creep import reasons
+from driftwatch.detect.trend.daily import at_hour
+from driftwatch.detect.trend.hours import added, read
+from driftwatch.detect.trend.memory import HELD, HOLD, Memory, memory_from
+from driftwatch.detect.trend.pinned import Pinned, pinned
 
+__all__ = ["Memory", "columns", "memory_from"]
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What outlives the minutes it was learnt from."""
+Floats = npt.NDArray[np.float64]
 
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Name → frame, to be kept in the store."""
-        return {}
-
-    def without(self, targets: pl.DataFrame) -> Memory:
-        """Less what is known of some targets (instance, engine)."""
-        return self
-
-
-def memory_from(frames: dict[str, pl.DataFrame]) -> Memory:
-    """The memory that :meth:`Memory.frames` gave."""
-    return Memory()
+_FLAGS = ("latency_creeps", "pin_lengths_moved")
+REASON = "trend_unknown_reason"
+COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    **{name: pl.Boolean if name in _FLAGS else pl.Float64 for name in HELD},
+    REASON: pl.String,
+    "pin_age_seconds": pl.Float64,
+    **dict.fromkeys(FACTORS, pl.Float64),
+}
 
 
 def columns(
@@ -33,12 +36,85 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
+    What concerns days changes with the first minute of a day, what concerns the pin's lengths with
+    the first of an hour.
+
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-            whatever was evaluated in this tick (and, for later detectors, the columns of earlier
-            ones).
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, and
+            the columns of the detectors before where they are there.
         memory: from the minutes before. How minutes are split over calls changes nothing.
         pins: in force for all of these minutes.
         settings: what a person set.
     """
-    return pl.DataFrame({"rows": minutes["end"]}).drop("rows"), memory
+    if minutes.is_empty():
+        return pl.DataFrame(schema=COLUMNS), memory
+    memory, target = _with_their_targets(minutes, memory)
+    told, layouts = read(minutes, target, memory.layouts)
+    if layouts != memory.layouts:
+        memory = memory.widened(layouts)
+    beside = _pinned(memory, pins, settings)
+    memory = replace(memory, pinned=beside)
+    minute = minutes["end"].dt.epoch("s").to_numpy() // 60
+    hour = (minute - 1) // 60
+    held = np.empty((len(minute), len(HELD)))
+    unknown = pl.Series(REASON, [None] * len(minute), dtype=pl.String)
+    for one in np.unique(hour):
+        rows = hour == one
+        everything = bool(rows.all())
+        memory = at_hour(memory, int(one), beside, settings)
+        held[rows] = memory.arrays["held"][target[rows]]
+        said = reasons(memory.arrays).gather(target[rows])
+        unknown = said if everything else unknown.scatter(np.flatnonzero(rows), said)
+        memory = added(memory, told if everything else told.only(rows), minute[rows])
+    factors, recent = attributed(
+        minutes, target, minute, memory.arrays["recent"], memory.minute, beside
+    )
+    memory = replace(memory, arrays={**memory.arrays, "recent": recent}, minute=int(minute.max()))
+    found = {
+        **{name: held[:, HOLD[name]] for name in HELD},
+        "pin_age_seconds": _pin_age(beside, target, minute),
+        **factors,
+    }
+    table = pl.DataFrame({**found, REASON: unknown}).with_columns(pl.col(pl.Float64).fill_nan(None))
+    return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()), memory
+
+
+def _with_their_targets(
+    minutes: pl.DataFrame, memory: Memory
+) -> tuple[Memory, npt.NDArray[np.intp]]:
+    """The memory with these minutes' targets, and the row of each minute's target."""
+    key = ["instance", "engine"]
+    began = minutes.select(
+        pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in key)
+    ).to_series()
+    run = began.cast(pl.Int64).cum_sum().to_numpy() - 1
+    last = np.append(np.flatnonzero(began.to_numpy())[1:] - 1, len(minutes) - 1)
+    theirs = minutes.select(*key, "pool")[last]  # its pool is that of its last minute
+    if theirs.equals(memory.targets):
+        return memory, run
+    memory = memory.with_targets(theirs)
+    known = memory.targets.select(key).with_row_index("row")
+    row = theirs.join(known, on=key, how="left", maintain_order="left")["row"].to_numpy()
+    return memory, row.astype(np.intp)[run]
+
+
+def _pinned(memory: Memory, pins: Pins, settings: DetectSettings) -> Pinned:
+    """The pins beside the targets, made again only when either changes."""
+    before = memory.pinned
+    if (
+        isinstance(before, Pinned)
+        and before.pins is pins
+        and before.targets is memory.targets
+        and before.settings is settings
+    ):
+        return before
+    return pinned(pins, memory.targets, settings)
+
+
+def _pin_age(beside: Pinned, target: npt.NDArray[np.intp], minute: npt.NDArray[np.int64]) -> Floats:
+    """Seconds since the end of the pinned window; NaN without one, and inside it."""
+    of = beside.of[target]
+    age = np.full(len(target), np.nan)
+    there = of >= 0
+    age[there] = 60.0 * (minute[there] - beside.until_minute[of[there]])
+    return np.where(age >= 0, age, np.nan)

@@ -1,0 +1,275 @@
+"""Hours into days, and days into what is kept of them: one row per target and day for reports.
+
+Quantiles of a day come from sketches and histograms, so a day is bounded however it is scraped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend import equal_lengths, stale
+from driftwatch.detect.trend.creep import crept
+from driftwatch.detect.trend.memory import LENGTHS, QUANTILES, SIGNALS, SUM, Array, Memory
+from driftwatch.detect.trend.pinned import Pinned
+from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
+from driftwatch.signals.histograms import quantile
+
+Floats = npt.NDArray[np.float64]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Whole rows that are kept here; the store has them for as long as reports reach back.
+_KEPT_DAYS = 2
+PROVISIONAL = 0  # what a speed is compared with where there is no pin
+
+_SKETCHED = ("requests_per_forward_pass", "effective_batch_size")
+DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "pool": pl.String,
+    "day": pl.Datetime("us", "UTC"),  # its start
+    "minutes": pl.Float64,  # with a usable scrape
+    "finished_requests": pl.Float64,
+    "prompt_tokens_mean": pl.Float64,
+    "generation_tokens_mean": pl.Float64,
+    "generation_tokens_per_second": pl.Float64,
+    "tokens_per_second_per_gpu": pl.Float64,
+    **{f"{name}_{q}": pl.Float64 for name in _SKETCHED for q in ("p05", "p50", "p95")},
+    "speed_at_equal_load_ratio": pl.Float64,  # median of its minutes
+    "speed_minutes": pl.Float64,
+    "e2e_seconds_p50": pl.Float64,
+    "e2e_seconds_p99": pl.Float64,
+    "ttft_seconds_p95": pl.Float64,
+    "batch_assembly_wait_seconds_p95": pl.Float64,
+    "kv_cache_usage_ratio": pl.Float64,
+    "slo_missed_ratio": pl.Float64,  # share of the minutes that could tell
+    "interruptions": pl.Float64,  # minutes with a restart or a knob change
+    **{f"{s}_{part}": pl.List(pl.Float64) for s in SIGNALS for part in ("buckets", "edges")},
+}
+# column → histogram and quantile
+_QUANTILES = {
+    "e2e_seconds_p50": ("e2e_seconds", 0.5),
+    "e2e_seconds_p99": ("e2e_seconds", 0.99),
+    "ttft_seconds_p95": ("ttft_seconds", 0.95),
+    "batch_assembly_wait_seconds_p95": ("queue_seconds", 0.95),
+}
+
+
+def finished_days(memory: Memory) -> pl.DataFrame:
+    """Rows of :data:`DAY_SCHEMA` of the last finished days, by day, instance and engine."""
+    return memory.finished if memory.finished.width else pl.DataFrame(schema=DAY_SCHEMA)
+
+
+def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings) -> Memory:
+    """The memory with ``hour`` as its open hour: hours and days before it are finished.
+
+    Args:
+        memory: with minutes up to some hour.
+        hour: of the next minutes, since 1970.
+        pinned: pins beside the memory's targets.
+        settings: holidays.
+    """
+    if memory.hour is None or memory.hour == hour:
+        return replace(memory, hour=hour)
+    arrays = dict(memory.arrays)
+    ended = memory.hour
+    _finish_hour(memory, arrays, pinned, settings, ended)
+    today, next_day = ended // 24, hour // 24
+    finished = memory.finished
+    if next_day > today:
+        row = day_rows(memory, arrays, today)
+        _finish_day(memory, arrays, pinned, settings, today, next_day)
+        oldest = _EPOCH + timedelta(days=today - _KEPT_DAYS + 1)
+        kept = finished_days(memory).filter(pl.col("day") >= oldest)
+        finished = pl.concat([kept, row])
+    for name in [f"last_hours_{s}" for s in LENGTHS] + ["last_hours_sums"]:
+        arrays[name] = _shifted(arrays[name], hour - ended - 1, 0.0)
+    return replace(memory, arrays=arrays, hour=hour, finished=finished)
+
+
+def _shifted(array: Array, by: int, fill: float) -> Array:
+    """The array with so many empty places at the end of its second axis, as many lost in front."""
+    if by <= 0:
+        return array
+    by = min(by, array.shape[1])
+    moved = np.full_like(array, fill)
+    if by < array.shape[1]:
+        moved[:, :-by] = array[:, by:]
+    return moved
+
+
+def _appended(array: Array, last: Array) -> Array:
+    moved = _shifted(array, 1, 0.0)
+    moved[:, -1] = last
+    return moved
+
+
+def _finish_hour(
+    memory: Memory,
+    arrays: dict[str, Array],
+    pinned: Pinned,
+    settings: DetectSettings,
+    hour: int,
+) -> None:
+    sums = arrays["hour_sums"]
+    for signal in LENGTHS:
+        arrays[f"last_hours_{signal}"] = _appended(
+            arrays[f"last_hours_{signal}"], arrays[f"hour_{signal}"]
+        )
+    last = [f"{s}_{part}" for s in LENGTHS for part in ("sum", "count")]
+    arrays["last_hours_sums"] = _appended(
+        arrays["last_hours_sums"], sums[:, [SUM[c] for c in (*last, "minutes")]]
+    )
+    stale.judged(memory, arrays, pinned, settings, hour)
+    arrays["day_hours"] = arrays["day_hours"] + _hour_at_equal_lengths(memory, arrays)
+    arrays["day_sums"] = arrays["day_sums"] + sums
+    arrays["hour_sums"] = np.zeros_like(sums)
+    for signal in SIGNALS:
+        arrays[f"day_{signal}"] = arrays[f"day_{signal}"] + arrays[f"hour_{signal}"]
+        arrays[f"hour_{signal}"] = np.zeros_like(arrays[f"hour_{signal}"])
+
+
+def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
+    """The hour's share of the covariance analysis, per quantile [n, quantiles, HOURLY]."""
+    sums = arrays["hour_sums"]
+
+    def ratio(over: str, under: str) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Floats = sums[:, SUM[over]] / sums[:, SUM[under]]
+        return np.where(np.isfinite(found) & (found > 0), found, np.nan)
+
+    waits = sums[:, SUM["queue_seconds_sum"]] > (
+        equal_lengths.MOST_WAIT_RATIO * sums[:, SUM["e2e_seconds_sum"]]
+    )
+    # a wait that nobody counts may be any
+    unclear = sums[:, SUM["queue_seconds_count"]] < sums[:, SUM["e2e_seconds_count"]]
+    prompt = ratio("prompt_tokens_sum", "prompt_tokens_count")
+    per_pass = ratio("passed_tokens", "forward_passes")
+    found = []
+    for q, least in zip(QUANTILES, equal_lengths.LEAST_FINISHED, strict=True):
+        few = sums[:, SUM["e2e_seconds_count"]] < least
+        unusable = few | waits | unclear | (sums[:, SUM["interruptions"]] > 0)
+        e2e = _quantile(memory, arrays, "hour", "e2e_seconds", q)
+        generation = _quantile(memory, arrays, "hour", "generation_tokens", q)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            x = np.log(np.stack([prompt, generation, per_pass], axis=1))
+            y = np.where(unusable, np.nan, np.log(e2e))
+        found.append(equal_lengths.hourly(y, x))
+    return np.stack(found, axis=1)
+
+
+def _histograms(
+    memory: Memory, arrays: dict[str, Array], span: str, signal: str
+) -> tuple[pl.Series, pl.Series]:
+    """List columns of cumulative counts and of edges, NULL where no layout is known."""
+    number = arrays["layouts"][:, SIGNALS.index(signal)]
+    known = [list(edges) for edges in memory.layouts.get(signal, ())]
+    cells = arrays[f"{span}_{signal}"]
+    sizes = np.array([len(edges) for edges in known] or [0])
+    edges = pl.Series([*known, None], dtype=pl.List(pl.Float64)).gather(
+        np.where(number >= 0, number, len(known))
+    )
+    table = pl.DataFrame(
+        {
+            "buckets": pl.Series(cells).arr.to_list(),
+            "edges": edges,
+            "size": np.where(number >= 0, sizes[np.maximum(number, 0)], 0),
+        }
+    )
+    buckets = table.select(
+        pl.when(pl.col("edges").is_not_null()).then(pl.col("buckets").list.head(pl.col("size")))
+    ).to_series()
+    return buckets, edges
+
+
+def _quantile(memory: Memory, arrays: dict[str, Array], span: str, signal: str, q: float) -> Floats:
+    buckets, edges = _histograms(memory, arrays, span, signal)
+    return quantile(buckets, edges, q).value.cast(pl.Float64).to_numpy()
+
+
+def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame:
+    """The open day as rows of :data:`DAY_SCHEMA`; of targets without a scrape there is none.
+
+    Args:
+        memory: has the targets and layouts.
+        arrays: the day's, with every hour added.
+        day: since 1970.
+    """
+    sums = arrays["day_sums"]
+
+    def over(top: str, bottom: str) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Floats = sums[:, SUM[top]] / sums[:, SUM[bottom]]
+        return np.where(np.isfinite(found), found, np.nan)
+
+    values: dict[str, Floats | pl.Series] = {
+        "minutes": sums[:, SUM["minutes"]],
+        "finished_requests": sums[:, SUM["prompt_tokens_count"]],
+        "prompt_tokens_mean": over("prompt_tokens_sum", "prompt_tokens_count"),
+        "generation_tokens_mean": over("generation_tokens_sum", "generation_tokens_count"),
+        "generation_tokens_per_second": over("generation_tokens_total", "duration_seconds"),
+        "tokens_per_second_per_gpu": over("gpu_tokens", "gpu_seconds"),
+        "speed_at_equal_load_ratio": np.exp(LN_SPEED.quantile(arrays["day_ln_speed"], 0.5)),
+        "speed_minutes": arrays["day_ln_speed"].sum(axis=1).astype(float),
+        "kv_cache_usage_ratio": over("kv_usage_seconds", "kv_seconds"),
+        "slo_missed_ratio": over("slo_missed_minutes", "slo_minutes"),
+        "interruptions": sums[:, SUM["interruptions"]],
+    }
+    for name in _SKETCHED:
+        for q in (5, 50, 95):
+            values[f"{name}_p{q:02d}"] = BATCH.quantile(arrays[f"day_{name}"], q / 100)
+    for name, (signal, share) in _QUANTILES.items():
+        values[name] = _quantile(memory, arrays, "day", signal, share)
+    for signal in SIGNALS:
+        values[f"{signal}_buckets"], values[f"{signal}_edges"] = _histograms(
+            memory, arrays, "day", signal
+        )
+    start = _EPOCH + timedelta(days=day)
+    rows = memory.targets.with_columns(
+        pl.lit(start).alias("day"),
+        *[
+            value.alias(n) if isinstance(value, pl.Series) else pl.Series(n, value)
+            for n, value in values.items()
+        ],
+    )
+    return rows.filter(pl.col("minutes") > 0).select(
+        (pl.col(n).fill_nan(None) if t == pl.Float64 else pl.col(n)).cast(t)
+        for n, t in DAY_SCHEMA.items()
+    )
+
+
+def _finish_day(
+    memory: Memory,
+    arrays: dict[str, Array],
+    pinned: Pinned,
+    settings: DetectSettings,
+    day: int,
+    next_day: int,
+) -> None:
+    gap = next_day - day - 1
+    minutes = arrays["day_ln_speed"].sum(axis=1)
+    reference = np.full(len(minutes), PROVISIONAL, dtype=np.int64)
+    there = pinned.of >= 0
+    reference[there] = pinned.number[pinned.of[there]]
+    daily = {
+        "ln_speed": LN_SPEED.quantile(arrays["day_ln_speed"], 0.5),
+        "speed_minutes": minutes,
+        "speed_reference": np.where(minutes > 0, reference, -1),
+        "equal_lengths": equal_lengths.daily(arrays["day_hours"]),
+    }
+    for signal in LENGTHS:
+        distances = stale.day_distances(memory, arrays, signal, day, settings)
+        daily[f"usual_{signal}"] = distances
+        daily[f"last_days_{signal}"] = arrays[f"day_{signal}"]
+    fills = {"ln_speed": np.nan, "speed_reference": -1.0, **{f"usual_{s}": np.nan for s in LENGTHS}}
+    for name, value in daily.items():
+        arrays[name] = _shifted(_appended(arrays[name], value), gap, fills.get(name, 0.0))
+    for name in list(arrays):
+        if name.startswith("day_"):
+            arrays[name] = np.zeros_like(arrays[name])
+    arrays["held"] = crept(arrays, next_day, settings)

@@ -1,0 +1,218 @@
+"""Minutes added up to hours: counters, gauges times seconds, and histograms by layout of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, Memory
+from driftwatch.detect.trend.sketches import BATCH, LN_SPEED, counted
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+Layouts = Mapping[str, tuple[tuple[float, ...], ...]]
+
+# ln of a median of few tokens says little; H2's speed is NULL then, so every known value counts.
+_PASSES = (pl.col("forward_passes") > 0) & ~pl.col("forward_passes_overcounted").fill_null(False)
+_TOKENS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is read of some minutes, row for row.
+
+    Attributes:
+        target: row of the memory's targets, rising.
+        sums: [n, len(SUMS)], 0 where unknown.
+        cells: per signal cumulative counts [n, width], 0 where unknown.
+        layout: per signal the number of the layout of each row, -1 where unknown.
+        bins: per sketch the bin of each row, -1 where unknown.
+    """
+
+    target: Rows
+    sums: Floats
+    cells: Mapping[str, Floats]
+    layout: Mapping[str, npt.NDArray[np.int16]]
+    bins: Mapping[str, npt.NDArray[np.int64]]
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> Told:
+        """Some of the rows."""
+        return Told(
+            self.target[rows],
+            self.sums[rows],
+            {s: c[rows] for s, c in self.cells.items()},
+            {s: n[rows] for s, n in self.layout.items()},
+            {s: b[rows] for s, b in self.bins.items()},
+        )
+
+
+def read(minutes: pl.DataFrame, target: Rows, layouts: Layouts) -> tuple[Told, Layouts]:
+    """What is added up of minutes, and the layouts with those that are new.
+
+    Args:
+        minutes: minutes with the columns of the detectors before.
+        target: row of each minute's target.
+        layouts: known ones.
+    """
+    sums = minutes.select(_sums()).to_numpy().astype(float)
+    sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
+    cells, numbers = {}, {}
+    known = dict(layouts)
+    for signal in SIGNALS:
+        cells[signal], numbers[signal], known[signal] = _histograms(
+            minutes[f"{signal}_buckets"], minutes[f"{signal}_edges"], known.get(signal, ())
+        )
+    lines = minutes.select(
+        requests_per_forward_pass=pl.when(_PASSES & (_TOKENS > 0)).then(
+            _TOKENS / pl.col("forward_passes")
+        ),
+        effective_batch_size=pl.when(
+            (pl.col("itl_seconds_sum") > 0) & (pl.col("duration_seconds") > 0)
+        ).then(pl.col("itl_seconds_sum") / pl.col("duration_seconds")),
+        ln_speed=_speed(minutes).log(),
+    )
+    bins = {
+        name: (LN_SPEED if name == "ln_speed" else BATCH).index(
+            lines[name].cast(pl.Float64).to_numpy()
+        )
+        for name in lines.columns
+    }
+    return Told(target, sums, cells, numbers, bins), known
+
+
+def _speed(minutes: pl.DataFrame) -> pl.Expr:
+    """Speed at equal load of a minute; unknown where that detector has not spoken."""
+    if "speed_at_equal_load_ratio" not in minutes.columns:
+        return pl.lit(None, dtype=pl.Float64)
+    speed = pl.col("speed_at_equal_load_ratio").cast(pl.Float64)
+    return pl.when(speed > 0).then(speed)
+
+
+def _sums() -> list[pl.Expr]:
+    seconds = pl.col("duration_seconds")
+    gpus = pl.col("gpu_count") > 0
+    usage = pl.col("kv_cache_usage_ratio")
+    made = {
+        "passed_tokens": pl.when(_PASSES).then(_TOKENS),
+        "forward_passes": pl.when(_PASSES & _TOKENS.is_not_null()).then(pl.col("forward_passes")),
+        "gpu_seconds": pl.when(gpus).then(pl.col("gpu_count") * seconds),
+        "gpu_tokens": pl.when(gpus).then(pl.col("generation_tokens_total")),
+        "kv_seconds": pl.when(usage.is_not_null()).then(seconds),
+        "kv_usage_seconds": usage * seconds,
+        "minutes": (pl.col("scrapes") > 0).cast(pl.Float64),
+        "slo_minutes": pl.col("slo_missed").is_not_null().cast(pl.Float64),
+        "slo_missed_minutes": pl.col("slo_missed").cast(pl.Float64),
+        "interruptions": (
+            pl.col("restarted").fill_null(False) | pl.col("configuration_changed").fill_null(False)
+        ).cast(pl.Float64),
+    }
+    return [made.get(name, pl.col(name)).cast(pl.Float64).alias(name) for name in SUMS]
+
+
+def _histograms(
+    buckets: pl.Series, edges: pl.Series, known: tuple[tuple[float, ...], ...]
+) -> tuple[Floats, npt.NDArray[np.int16], tuple[tuple[float, ...], ...]]:
+    """Matrix of counts, number of the layout of each row, and the layouts."""
+    sizes = edges.list.len().fill_null(0).to_numpy()
+    counts = buckets.list.len().fill_null(0).to_numpy()
+    numbers = np.full(len(buckets), -1, dtype=np.int16)
+    usable = (sizes > 1) & (sizes == counts)
+    parts = []
+    for size in np.unique(sizes[usable]):
+        rows = np.flatnonzero(usable & (sizes == size))
+        matrix, le = _matrix(buckets, rows, size), _matrix(edges, rows, size)
+        for layout, which in _by_layout(le):
+            if layout not in known:
+                known = (*known, layout)
+            numbers[rows[which]] = known.index(layout)
+        parts.append((rows, matrix))
+    cells = np.zeros((len(buckets), max((len(layout) for layout in known), default=1)))
+    for rows, matrix in parts:
+        cells[rows, : matrix.shape[1]] = matrix
+    cells = np.nan_to_num(cells, nan=0.0)
+    return cells, numbers, known
+
+
+def _by_layout(le: Floats) -> list[tuple[tuple[float, ...], npt.NDArray[np.intp]]]:
+    same = (le == le[0]).all(axis=1)
+    if same.all():
+        return [(tuple(le[0].tolist()), np.arange(len(le)))]
+    layouts, of = np.unique(le, axis=0, return_inverse=True)
+    return [
+        (tuple(layout.tolist()), np.flatnonzero(of.ravel() == i))
+        for i, layout in enumerate(layouts)
+    ]
+
+
+def _matrix(lists: pl.Series, rows: Rows, size: int) -> Floats:
+    part = lists if len(rows) == len(lists) else lists.gather(rows)
+    flat = part.explode(empty_as_null=True).to_numpy()
+    return np.asarray(flat, dtype=float).reshape(len(rows), size)
+
+
+def added(memory: Memory, told: Told, minute: npt.NDArray[np.int64]) -> Memory:
+    """The memory with some minutes of its open hour added.
+
+    A target whose edges change begins its histograms of that signal anew, and what was kept of
+    other edges is let go: nothing is compared across a change of layout.
+
+    Args:
+        memory: wide enough for these minutes.
+        told: of minutes of one hour.
+        minute: end of each, in minutes since 1970.
+    """
+    starts = np.flatnonzero(np.diff(told.target, prepend=-1))
+    if any(_mixed(told.layout[s], told.target, starts) for s in SIGNALS):
+        for one in np.unique(minute):
+            rows = minute == one
+            memory = added(memory, told.only(rows), minute[rows])
+        return memory
+    targets = told.target[starts]
+    arrays = dict(memory.arrays)
+    layouts = arrays["layouts"].copy()
+    for i, signal in enumerate(SIGNALS):
+        number = np.maximum.reduceat(told.layout[signal], starts)
+        there = number >= 0
+        before = layouts[targets, i]
+        changed = targets[there & (before >= 0) & (number != before)]
+        layouts[targets[there], i] = number[there]
+        name = f"hour_{signal}"
+        sums = arrays[name].copy()
+        sums[changed] = 0.0
+        cells = np.add.reduceat(told.cells[signal], starts, axis=0)
+        sums[targets, : cells.shape[1]] += cells
+        arrays[name] = sums
+        if len(changed):
+            _forget(arrays, signal, changed)
+    arrays["layouts"] = layouts
+    hour = arrays["hour_sums"].copy()
+    hour[targets] += np.add.reduceat(told.sums, starts, axis=0)
+    arrays["hour_sums"] = hour
+    for name, bins in told.bins.items():
+        sketch = arrays[f"day_{name}"].copy()
+        counted(sketch, told.target, bins)
+        arrays[f"day_{name}"] = sketch
+    return replace(memory, arrays=arrays)
+
+
+def _mixed(number: npt.NDArray[np.int16], target: Rows, starts: Rows) -> bool:
+    """Whether a target has more than one layout in these rows."""
+    if (number == number[0]).all():
+        return False
+    lowest = np.minimum.reduceat(np.where(number < 0, np.iinfo(np.int16).max, number), starts)
+    highest = np.maximum.reduceat(number, starts)
+    return bool(((highest >= 0) & (lowest != highest)).any())
+
+
+def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: Rows) -> None:
+    names = [f"day_{signal}"]
+    if signal in LENGTHS:
+        names += [f"last_hours_{signal}", f"last_days_{signal}", f"usual_{signal}"]
+    for name in names:
+        kept = arrays[name].copy()
+        kept[targets] = FIELDS[name].fill
+        arrays[name] = kept

@@ -1,0 +1,189 @@
+"""Whether the tune is stale: lengths of the last 24 whole hours against those of the pin.
+
+A score is the Jensen-Shannon distance over what is usual for 24 h: the largest distance of a day of
+the target's own past from the days before it in the same part of the week (at most three times
+their median, so that one day of change does not hide what follows), and a shipped value until five
+of them are known. 24 h of a part of the week that the pin has none of are told but not judged: a
+Sunday is no reason to tune again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.detect.distributions.alignment import aligned
+from driftwatch.detect.distributions.cells import counts_of
+from driftwatch.detect.distributions.distances import js_distance, w1_ratio
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend.creep import part_of_week
+from driftwatch.detect.trend.memory import (
+    HOLD,
+    HOURS,
+    LENGTHS,
+    PAST_DAYS,
+    SIGNALS,
+    Array,
+    Memory,
+)
+from driftwatch.detect.trend.pinned import SCALARS, Pinned
+
+Floats = npt.NDArray[np.float64]
+
+# Usual distance of 24 h from 24 h before five days of it are known: docs/trends.md says of what.
+SHIPPED_USUAL = 0.10
+# No day is closer to the next than its sampling allows; below it a score would only count noise.
+LEAST_USUAL = 0.02
+LEAST_PAST = 5
+LEAST_REQUESTS = 100
+LEAST_CHANGE = float(np.log(1.15))
+LEAST_HOURS = 20  # of the 24, with at least
+LEAST_MINUTES = 30  # that were scraped
+LONG_ENOUGH = 3  # hours in a row
+
+
+def judged(
+    memory: Memory, arrays: dict[str, Array], pinned: Pinned, settings: DetectSettings, hour: int
+) -> None:
+    """Write the pin's columns into ``held``, at the end of an hour, in place of the old ones.
+
+    Args:
+        memory: has layouts.
+        arrays: to change; with this hour in ``last_hours_*``.
+        pinned: pins beside the targets.
+        settings: holidays.
+        hour: that has ended, since 1970.
+    """
+    held, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
+    pin = arrays["pin"].copy()
+    there = pinned.of >= 0
+    number = np.full(len(pin), -1, dtype=np.int64)
+    number[there] = pinned.number[pinned.of[there]]
+    moved[number != pin] = 0
+    new = number != pin
+    held[new, HOLD["pin_lengths_moved"]] = np.nan
+    arrays["pin"] = number
+    whole: npt.NDArray[np.bool_] = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(
+        axis=1
+    ) >= LEAST_HOURS
+    rows = np.flatnonzero(there)
+    rows = rows[whole[rows] & pinned.whole_days[pinned.of[rows]]]
+    known: npt.NDArray[np.bool_] = np.zeros(len(pin), dtype=bool)
+    apart: npt.NDArray[np.bool_] = np.zeros(len(pin), dtype=bool)
+    for i, signal in enumerate(LENGTHS):
+        score, change = _against(memory, arrays, pinned, signal, rows)
+        mean = _mean_change(arrays, pinned, i, rows)
+        held[:, HOLD[f"{signal}_pin_score"]] = score
+        known = known | np.isfinite(score)
+        with np.errstate(invalid="ignore"):
+            beyond = (score > 1.0) & (np.fmax(change, mean) >= LEAST_CHANGE)
+        apart = apart | beyond
+    parts = {part_of_week(h // 24, settings) for h in range(hour - HOURS + 1, hour + 1)}
+    comparable = np.zeros(len(pin), dtype=bool)
+    if len(pinned.number):
+        spanned = np.logical_and.reduce(pinned.parts[:, sorted(parts)], axis=1)
+        comparable[there] = spanned[pinned.of[there]]
+    judge = known & comparable
+    moved[judge] = np.clip(moved[judge] + np.where(apart[judge], 1, -1), 0, LONG_ENOUGH)
+    column = held[:, HOLD["pin_lengths_moved"]]
+    column[judge & (moved == LONG_ENOUGH)] = 1.0
+    column[judge & (moved == 0)] = 0.0
+    column[judge & np.isnan(column)] = 0.0
+    column[~known] = np.nan
+    held[:, HOLD["pin_lengths_moved"]] = column
+    arrays["held"], arrays["moved_hours"] = held, moved
+
+
+def _against(
+    memory: Memory,
+    arrays: dict[str, Array],
+    pinned: Pinned,
+    signal: str,
+    rows: npt.NDArray[np.intp],
+) -> tuple[Floats, Floats]:
+    """Score and |ln| of the typical ratio of each target [n], NaN where there is none."""
+    n = len(arrays["pin"])
+    score, change = np.full(n, np.nan), np.full(n, np.nan)
+    layout = arrays["layouts"][:, SIGNALS.index(signal)]
+    rows = rows[layout[rows] >= 0]
+    if not len(rows):
+        return score, change
+    usual = usual_of(arrays[f"usual_{signal}"])
+    pairs = np.stack([layout[rows], pinned.of[rows]], axis=1)
+    for number, place in np.unique(pairs, axis=0):
+        reference = pinned.cells[signal][place]
+        if reference is None:
+            continue
+        mine = rows[(pairs[:, 0] == number) & (pairs[:, 1] == place)]
+        edges = np.array(memory.layouts[signal][number])
+        cells = arrays[f"last_hours_{signal}"][mine, :, : len(edges)].sum(axis=1, dtype=float)
+        pair = aligned(counts_of(cells), edges, counts_of(reference[0][None, :]), reference[1])
+        if pair is None:
+            continue
+        counts, of_pin, common = pair
+        enough = (np.nan_to_num(counts).sum(axis=1) >= LEAST_REQUESTS) & (
+            np.nan_to_num(of_pin).sum() >= LEAST_REQUESTS
+        )
+        distance = js_distance(counts, of_pin)
+        score[mine] = np.where(enough, distance / usual[mine], np.nan)
+        change[mine] = np.where(enough, np.log(w1_ratio(counts, of_pin, common)), np.nan)
+    return score, change
+
+
+def _mean_change(
+    arrays: dict[str, Array], pinned: Pinned, signal: int, rows: npt.NDArray[np.intp]
+) -> Floats:
+    """|ln| of the ratio of means [n]."""
+    sums = arrays["last_hours_sums"].sum(axis=1)
+    found = np.full(len(sums), np.nan)
+    reference = pinned.scalars[pinned.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1]
+        ratio = np.abs(np.log(mean / reference))
+    found[rows] = np.where(np.isfinite(ratio), ratio, np.nan)
+    return found
+
+
+def usual_of(distances: npt.NDArray[np.float32]) -> Floats:
+    """What is usual, from the distances of past days [n, days]."""
+    known = np.isfinite(distances).sum(axis=1)
+    told = np.where((known >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
+    largest, median = np.nanmax(told, axis=1), np.nanmedian(told, axis=1)
+    found: Floats = np.maximum(np.minimum(largest, 3 * median), LEAST_USUAL)
+    return found
+
+
+def day_distances(
+    memory: Memory, arrays: dict[str, Array], signal: str, day: int, settings: DetectSettings
+) -> npt.NDArray[np.float32]:
+    """Distance of the day's lengths from those of the days before in the same part of the week.
+
+    Args:
+        memory: has layouts.
+        arrays: the day in ``day_*``, those before in ``last_days_*`` (the last one is yesterday).
+        signal: whose lengths.
+        day: since 1970.
+        settings: holidays.
+
+    Returns:
+        [n]; NaN where fewer than two such days, or fewer than 100 requests, are there; and while
+        the lengths are off the pin's, for a change is not usual.
+    """
+    part = part_of_week(day, settings)
+    alike = np.array(
+        [part_of_week(day - PAST_DAYS + i, settings) == part for i in range(PAST_DAYS)]
+    )
+    past = arrays[f"last_days_{signal}"][:, alike]
+    today = arrays[f"day_{signal}"]
+    days = (past[:, :, :].max(axis=2, initial=0.0) >= LEAST_REQUESTS).sum(axis=1)
+    found = np.full(len(today), np.nan, dtype=np.float32)
+    layout = arrays["layouts"][:, SIGNALS.index(signal)]
+    before = past.sum(axis=1, dtype=float)
+    with np.errstate(invalid="ignore"):
+        off = arrays["held"][:, HOLD[f"{signal}_pin_score"]] > 1.0
+    for number in np.unique(layout[layout >= 0]):
+        cells = len(memory.layouts[signal][number])
+        rows = np.flatnonzero((layout == number) & (days >= 2) & ~off)
+        rows = rows[today[rows, cells - 1] >= LEAST_REQUESTS]
+        found[rows] = js_distance(counts_of(today[rows, :cells]), counts_of(before[rows, :cells]))
+    return found
