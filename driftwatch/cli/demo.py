@@ -160,6 +160,7 @@ def _play_recorded(fast: bool) -> None:
     import time
 
     from driftwatch.cli.options import plan_from
+    from driftwatch.cli.proposed import with_proposals
     from driftwatch.collect.recording import RecordingSource
     from driftwatch.notify.layout import spell
     from driftwatch.notify.minute_line import minute_line
@@ -174,7 +175,8 @@ def _play_recorded(fast: bool) -> None:
     with as_file(recording) as path:
         source = RecordingSource(path)
         span = source.span()
-        for outcome in replay([source], span, plan_from(None), stride=timedelta(minutes=1)):
+        plan = with_proposals(plan_from(None))
+        for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
             for row in outcome.rows.iter_rows(named=True):
                 click.echo(spell(minute_line(row), ascii))
             for transition in outcome.transitions:

@@ -106,6 +106,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         pause: seconds after each page.
     """
     from driftwatch.cli.options import plan_from
+    from driftwatch.cli.proposed import with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.replay import replay
@@ -122,7 +123,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         generate_compact(scenario, seed, folder, jobs=jobs, progress=making)
         making.close()
         write_truth(scenario, seed, folder, ".")
-        plan = plan_from(folder / CONFIGURATION)
+        plan = with_proposals(plan_from(folder / CONFIGURATION))
         source = open_recording(folder)
         source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
         span = source.span()

@@ -18,6 +18,7 @@ from driftwatch.cli.options import (
     print_problems,
     serving_options,
 )
+from driftwatch.cli.proposed import pins_from, pins_option
 from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from driftwatch.detect.pins import Pins
     from driftwatch.model import Incident, Target, TargetKey
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
@@ -47,7 +49,10 @@ _LISTED = 8  # targets that are named on a terminal; piped all are
 @click.option(
     "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
 )
-@click.option("--baseline", type=Span(), help="Window whose lengths and rates are the reference.")
+@click.option(
+    "--baseline", type=Span(), help="Window whose lengths, rates and speed are the reference."
+)
+@pins_option
 @click.option(
     "--db",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -61,6 +66,7 @@ def command(
     length: timedelta,
     recording: Path | None,
     baseline: Window | None,
+    pins: Path | None,
     db: Path | None,
     as_json: bool,
     **serving: Any,
@@ -99,9 +105,24 @@ def command(
     firing = [] if at is not None else list(_firing(incidents, chosen))
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, chosen, today)
-    measured = measured_reference(scrapes, baseline, targets, plan, gpus)
+    pinned = pins_from(pins)
+    if recording is None:
+        measured, detected = measured_reference(scrapes, baseline, targets, plan, gpus), None
+    else:
+        measured, detected = _detected(
+            scrapes, gpus, chosen, targets, plan, window, baseline, pinned
+        )
     found = explain(
-        scrapes, chosen, window, targets, plan, measured, gpus, source=source, today=today
+        scrapes,
+        chosen,
+        window,
+        targets,
+        plan,
+        measured,
+        gpus,
+        source=source,
+        today=today,
+        detected=detected,
     )
     if as_json:
         from driftwatch.notify.explained import explained_json
@@ -126,6 +147,47 @@ def command(
         )
     undetermined = found.diagnosis is not None and found.diagnosis.leaf == UNDETERMINED
     click.get_current_context().exit(_EXIT_NO_VERDICT if undetermined else 0)
+
+
+def _detected(
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    chosen: Target,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    window: Window,
+    baseline: Window | None,
+    pins: Pins | None,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Reference rows, and what the detectors say of the window's last minute."""
+    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.reference import combined, no_reference
+    from driftwatch.service.folded import detected_until
+    from driftwatch.service.pin_making import with_more
+    from driftwatch.service.pinned import pinned
+    from driftwatch.service.replay import of_baseline
+
+    held, measured = pins or Pins(), no_reference()
+    if baseline is not None:
+        measured, more = of_baseline(scrapes, gpus, baseline, targets, plan)
+        held = with_more(more, held)
+    progress = Progress("replaying")
+    try:
+        detected = detected_until(
+            scrapes,
+            gpus,
+            chosen,
+            targets,
+            with_proposals(plan),
+            window.end,
+            pins=held,
+            reference=measured,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    return combined(measured, pinned(held, targets, plan, gpus).reference), detected
 
 
 def from_recording(

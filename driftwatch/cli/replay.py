@@ -21,6 +21,7 @@ from driftwatch.cli.options import (
     print_problems,
     serving_options,
 )
+from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".csv")
 )
 @click.option("--from", "since", type=Time(), help="Start (needed with --prometheus).")
 @click.option("--to", "until", type=Time(), help="End (needed with --prometheus).")
-@click.option("--baseline", type=Span(), help="Window whose lengths and rates are the reference.")
+@click.option(
+    "--baseline", type=Span(), help="Window whose lengths, rates and speed are the reference."
+)
+@pins_option
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -72,6 +76,7 @@ def command(
     since: datetime | None,
     until: datetime | None,
     baseline: Window | None,
+    pins: Path | None,
     evidence: Path | None,
     as_json: bool,
     **serving: Any,
@@ -89,10 +94,11 @@ def command(
 
     if evidence is not None:
         check_evidence(evidence)
-    plan = plan_from(**serving)
+    plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
     sources = sources_from(recordings, prometheus, selector, step_seconds, progress)
-    following = _explained(recordings, baseline, serving)
+    pinned, taken = pins_from(pins), Taken()
+    following = _explained(recordings, baseline, pins, serving)
     sender = StdoutSender(json=as_json, stored=False, next_command=following)
     rows: list[pl.DataFrame] = []
     read = Tally()
@@ -100,8 +106,9 @@ def command(
     never = {rule.id for rule in plan.enabled}
     try:
         span = _span(sources, since, until)
-        for outcome in replay(sources, span, plan, baseline=baseline):
+        for outcome in replay(sources, span, plan, baseline=baseline, pins=pinned):
             read.add(outcome)
+            taken.note(outcome.rows)
             if evidence is not None and not outcome.rows.is_empty():
                 rows.append(outcome.rows)
             told += _print_pages(outcome, sender)
@@ -115,6 +122,8 @@ def command(
         progress.close()
         for source in sources:
             source.close()
+    for line in taken.lines():
+        click.echo(line, err=True)
     where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
     print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
     for warning in read.warnings():
@@ -133,7 +142,10 @@ def command(
 
 
 def _explained(
-    recordings: Sequence[Path], baseline: Window | None, serving: Mapping[str, Any]
+    recordings: Sequence[Path],
+    baseline: Window | None,
+    pins: Path | None,
+    serving: Mapping[str, Any],
 ) -> Callable[[Mapping[str, Any]], str | None]:
     """A page → the command that explains it from the same recording with the same options.
 
@@ -145,6 +157,8 @@ def _explained(
             words += [f"--{name.replace('_', '-')}", str(value)]
     if baseline is not None:
         words += ["--baseline", f"{_iso(baseline.start)}..{_iso(baseline.end)}"]
+    if pins is not None:
+        words += ["--pins", str(pins)]
 
     def command(page: Mapping[str, Any]) -> str | None:
         explain = page["links"]["explain"]

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.reference import baseline, combined, no_reference
 from driftwatch.diagnose.evidence_table import (
     WINDOW_SCHEMA,
@@ -20,7 +20,7 @@ from driftwatch.diagnose.walk import walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
-from driftwatch.service.findings import finding
+from driftwatch.service.findings import as_detected, finding
 from driftwatch.service.last_seen import last_seen
 from driftwatch.service.plan import Plan
 
@@ -120,6 +120,7 @@ def explain(
     *,
     source: str | None = None,
     today: date | None = None,
+    detected: pl.DataFrame | None = None,
 ) -> Finding:
     """Evidence of one window of one target, with the walk through the tree.
 
@@ -134,6 +135,8 @@ def explain(
         gpus: GPU readings up to the window's end; None = none read.
         source: name of the source that listed the target last; None = not known.
         today: the day whose times are told without a date.
+        detected: the evidence row of the window's last whole minute, for what detectors with a
+            past say of it; None or empty = not known.
 
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
@@ -149,6 +152,8 @@ def explain(
         silent = last_seen(scrapes, target.key, window.end, source)
         why = "no usable scrape in the window" if silent is None else silent.text(today)
         raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(scrapes, today))
+    if detected is not None and len(detected):
+        rows = as_detected(rows, detected.with_columns(end=pl.lit(rows["end"][0], dtype=TIME)))
     diagnosis: Diagnosis = walk(plan.trees[DEFAULT_TREE], rows)[0]
     return finding("explain", target, rows.row(0, named=True), diagnosis, plan)
 

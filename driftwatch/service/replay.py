@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.recordings import Recording
-from driftwatch.collect.schema import Source
+from driftwatch.collect.schema import Source, in_order
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.reference import no_reference
+from driftwatch.model import Target, TargetKey
 from driftwatch.service.explain import Window, measured_reference
+from driftwatch.service.pin_making import Acceptance, measured, pins_of, with_more
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import CATCH_UP, tick
@@ -29,6 +33,8 @@ def replay(
     plan: Plan,
     *,
     baseline: Window | None = None,
+    pins: Pins | None = None,
+    reference: pl.DataFrame | None = None,
     stride: timedelta | None = None,
     progress: Callable[[datetime], None] | None = None,
 ) -> Iterator[Outcome]:
@@ -38,7 +44,10 @@ def replay(
         sources: recordings or Prometheus APIs that hold the span.
         span: from, to.
         plan: rules, trees, pools.
-        baseline: window whose lengths and rates are the reference.
+        baseline: window whose lengths, rates and speed are the reference: a pin that holds where
+            the others say nothing of a target.
+        pins: in force.
+        reference: measured reference rows, instead of those of a baseline.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
         progress: told how far it has come.
 
@@ -46,9 +55,14 @@ def replay(
         UsageError: the baseline holds no two scrapes.
     """
     start, end = span
-    state = State(collected_until={source.name: start for source in sources})
+    state = State(
+        collected_until={source.name: start for source in sources},
+        pins=pins or Pins(),
+        reference=no_reference() if reference is None else reference,
+    )
     if baseline is not None:
-        state = replace(state, reference=_reference(sources, baseline, plan))
+        rows, measured_pins = baseline_of(sources, baseline, plan)
+        state = replace(state, reference=rows, pins=with_more(measured_pins, state.pins))
     now = start
     while now < end:
         few = 0 < len(state.targets) <= FEW_TARGETS
@@ -73,10 +87,28 @@ def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
     return min(upcoming)
 
 
-def _reference(sources: Sequence[Source], baseline: Window, plan: Plan) -> pl.DataFrame:
-    """What the baseline window measured, read from the sources themselves."""
-    collected = [s.collect(baseline.start, baseline.end + timedelta(seconds=1)) for s in sources]
+def baseline_of(sources: Sequence[Source], window: Window, plan: Plan) -> tuple[pl.DataFrame, Pins]:
+    """What a baseline window measured, read from the sources themselves: reference rows and pins.
+
+    Raises:
+        UsageError: the window holds no two scrapes.
+    """
+    collected = [s.collect(window.start, window.end + timedelta(seconds=1)) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
-    scrapes = pl.concat(c.scrapes for c in collected)
+    scrapes = in_order(pl.concat(c.scrapes for c in collected))
     gpus = pl.concat(c.gpus for c in collected)
-    return measured_reference(scrapes, baseline, targets, plan, gpus)
+    return of_baseline(scrapes, gpus, window, targets, plan)
+
+
+def of_baseline(
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    window: Window,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+) -> tuple[pl.DataFrame, Pins]:
+    """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
+    rows = measured_reference(scrapes, window, targets, plan, gpus)
+    found = measured(scrapes, window, targets, plan, gpus)
+    accepted = Acceptance("--baseline", window.end, "named on the command line")
+    return rows, pins_of(found, window, targets.values(), accepted)
