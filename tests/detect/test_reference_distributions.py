@@ -1,0 +1,293 @@
+"""What a reference remembers beyond means, and the distances of real phases to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from pipeline_cases import at, recording, scrapes, serving, whole, windows
+from scipy.spatial.distance import jensenshannon
+
+from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
+from driftwatch.detect.distributions.compared import STATISTICS
+from driftwatch.detect.reference import (
+    HISTOGRAMS,
+    REFERENCE_COLUMNS,
+    REFERENCE_SCHEMA,
+    baseline,
+    combined,
+    declared,
+    no_reference,
+)
+from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.service.findings import reasons, reference_of
+from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
+
+LENGTHS = ("prompt_tokens", "generation_tokens")
+
+
+@cache
+def run_main(shared_data: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
+    folder = shared_data / "vllm-0.32" / "run_main"
+    phases = json.loads((folder / "phases.json").read_text())["phases"]
+    return recording(folder), {phase["name"]: phase for phase in phases}
+
+
+@cache
+def phase(shared_data: Path, name: str, against: str | None = None) -> dict[str, Any]:
+    """Evidence of a phase, its first 15 s left out."""
+    frame, phases = run_main(shared_data)
+    reference = None if against is None else baseline(rows(shared_data, against))
+    asked = whole(frame, phases[name]["start"] + 15, phases[name]["end"])
+    return dict(table(frame, asked, reference).row(0, named=True))
+
+
+@cache
+def rows(shared_data: Path, name: str) -> pl.DataFrame:
+    frame, phases = run_main(shared_data)
+    return table(frame, whole(frame, phases[name]["start"] + 15, phases[name]["end"]))
+
+
+def table(
+    frame: pl.DataFrame, asked: pl.DataFrame, reference: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    return evidence_table(
+        frame, asked, kind="whole", cut=True, serving=serving(frame), reference=reference
+    ).rows
+
+
+def sent(shared_data: Path, name: str) -> tuple[np.ndarray[Any, Any], ...]:
+    """Shares of a phase's requests by cell, from its own histograms."""
+    row = phase(shared_data, name)
+    return tuple(np.diff(row[f"{n}_buckets"], prepend=0.0) for n in LENGTHS)
+
+
+def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
+    shared_data: Path,
+) -> None:
+    """Prompts ×4, generations ×4, a quarter of the rate, and baselines between them."""
+    before = sent(shared_data, "baseline")
+    changed = {("prompt_drift_4x", 0): 4.0, ("gen_drift_4x", 1): 4.0}
+    for name in ("prompt_drift_4x", "baseline2", "gen_drift_4x", "baseline3", "rate_drop_to_25pct"):
+        row = phase(shared_data, name, "baseline")
+        for i, length in enumerate(LENGTHS):
+            js = row[f"{length}_js_distance"]
+            assert js == pytest.approx(
+                jensenshannon(sent(shared_data, name)[i], before[i], base=2), abs=1e-9
+            )
+            ratio = changed.get((name, i), 1.0)
+            assert row[f"{length}_w1_ratio"] == pytest.approx(ratio, rel=0.1), (name, length)
+            assert row[f"{length}_w1_upper_ratio"] >= row[f"{length}_w1_ratio"]
+            assert (js > 0.5) is (ratio > 1), (name, length)
+            assert (row[f"{length}_psi"] > 0.25) is (ratio > 1), (name, length)
+            assert (row[f"{length}_cramers_v"] > 0.3) is (ratio > 1), (name, length)
+            assert (row[f"{length}_ks_distance"] > 0.3) is (ratio > 1), (name, length)
+            assert (row[f"{length}_chi2_p_value"] < 1e-9) is (ratio > 1), (name, length)
+            assert row[f"{length}_moved"], (name, length)
+    moved = phase(shared_data, "prompt_drift_4x", "baseline")["prompt_tokens_moved"]
+    assert moved == "+42 points in 200–500, -45 in 100–200"
+
+
+def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
+    tuned = {"instance": "host:8000", "engine": "0", "reference_prompt_tokens_mean": 128.0}
+    frame, phases = run_main(shared_data)
+    asked = whole(frame, phases["baseline2"]["start"] + 15, phases["baseline2"]["end"])
+
+    def why(reference: pl.DataFrame | None, window: pl.DataFrame = asked) -> set[str]:
+        row = table(frame, window, reference).row(0, named=True)
+        names = [f"prompt_tokens_{statistic}" for statistic in STATISTICS]
+        assert all(row[name] is None for name in names)
+        told = reasons(row)
+        return {told[name] for name in names}
+
+    assert why(None) == {"no reference with a distribution (a pin or --baseline)"}
+    assert why(declared([tuned])) == {"tuned_for declares a mean, no distribution"}
+    measured = baseline(rows(shared_data, "baseline"))
+    few = measured.with_columns(
+        pl.lit(None, pl.List(pl.Float64)).alias(f"reference_{c}") for c in HISTOGRAMS
+    )
+    assert why(few) == {"the baseline has no distribution of prompt_tokens"}
+    short = whole(frame, phases["baseline2"]["start"], phases["baseline2"]["start"] + 11)
+    assert why(measured, short) == {"fewer than 100 finished requests in the window"}
+    other = measured.with_columns(
+        # the same counts, read off a ruler that shares no edge with vLLM's
+        reference_prompt_tokens_edges=pl.col("reference_prompt_tokens_edges").list.eval(
+            pl.element() * 1.1
+        )
+    )
+    assert why(other) == {TOO_FEW_IN_COMMON}
+
+
+def test_lists_stay_out_of_what_a_page_shows(shared_data: Path) -> None:
+    row = phase(shared_data, "gen_drift_4x", "baseline")
+    assert set(REFERENCE_COLUMNS) <= set(row)
+    shown = reference_of(row)
+    assert shown is not None
+    assert not [name for name, value in shown["values"].items() if isinstance(value, list)]
+    assert shown["values"]["prompt_tokens_mean"] == pytest.approx(127.8, abs=0.1)
+
+
+def test_throughput_is_its_factors_of_the_reference(shared_data: Path) -> None:
+    """Tokens/s = batch / ITL × (1 + first tokens per later token): evidence.md's identity."""
+    row = baseline(rows(shared_data, "baseline")).row(0, named=True)
+    whole_rate = row["reference_effective_batch_size"] / row["reference_itl_seconds_mean"]
+    whole_rate *= 1 + row["reference_first_tokens_ratio"]
+    assert whole_rate == pytest.approx(row["reference_generation_tokens_per_second"], rel=0.01)
+    # computed prompt and generated tokens are the tokens of a pass
+    work = row["reference_prefill_tokens_per_forward_pass"]
+    work += row["reference_requests_per_forward_pass"]
+    assert work == pytest.approx(row["reference_tokens_per_forward_pass"], rel=0.02)
+    assert row["reference_kv_cache_used_tokens"] > 0
+
+
+def test_a_reference_of_few_requests_has_no_distribution() -> None:
+    def history(finished: float) -> pl.DataFrame:
+        return scrapes(
+            [
+                {
+                    "t": 15.0 * i,
+                    "prompt_tokens_count": finished * i / 40,
+                    "prompt_tokens_sum": 300 * finished * i / 40,
+                    "prompt_tokens_buckets": [0.0, finished * i / 40, finished * i / 40],
+                    "prompt_tokens_edges": [200.0, 500.0, math.inf],
+                    "process_start_time_seconds": 1000.0,
+                }
+                for i in range(41)
+            ]
+        )
+
+    for finished, known in ((99, False), (100, True)):
+        found = baseline(table(history(finished), windows((0, 600))))
+        assert (found["reference_prompt_tokens_buckets"][0] is not None) is known
+        assert (found["reference_prompt_tokens_edges"][0] is not None) is known
+
+
+def test_the_first_table_that_knows_a_target_wins() -> None:
+    def one(instance: str, mean: float) -> pl.DataFrame:
+        row = {"instance": instance, "engine": "0", "reference_prompt_tokens_mean": mean}
+        return declared([row])
+
+    found = combined(one("a", 1.0), no_reference(), one("a", 2.0), pl.concat([one("b", 3.0)]))
+    assert found.select("instance", "reference_prompt_tokens_mean").rows() == [
+        ("a", 1.0),
+        ("b", 3.0),
+    ]
+    assert combined().schema == pl.Schema(REFERENCE_SCHEMA)
+
+
+# --- from stored minutes
+
+
+@pytest.fixture(scope="module")
+def slow_baseline(shared_data: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """run_slow's baseline of 20 minutes as one window, and as the minutes in it."""
+    folder = shared_data / "vllm-0.32" / "run_slow"
+    frame = recording(folder)
+    first = frame["time"].min()
+    assert first is not None
+    start = first.replace(second=0, microsecond=0) + timedelta(minutes=1)  # type: ignore[union-attr]
+    end = start + timedelta(minutes=20)
+    settings = serving(frame, gpus_per_replica=2.0)
+    one = evidence_table(
+        frame,
+        whole(frame, start.timestamp(), end.timestamp()),
+        kind="whole",
+        cut=False,
+        serving=settings,
+    ).rows
+    grid = evidence_table(
+        frame, minute_windows(settings, start, end), kind="chained", cut=False, serving=settings
+    ).rows
+    return one, minutes(grid)
+
+
+def test_minutes_give_the_reference_that_their_window_gives(
+    slow_baseline: tuple[pl.DataFrame, pl.DataFrame],
+) -> None:
+    one, grid = slow_baseline
+    expected, found = baseline(one).row(0, named=True), baseline_of_minutes(grid).row(0, named=True)
+    assert found["since"] == grid["end"].min() - timedelta(minutes=1)
+    assert (found["until"], found["kind"]) == (expected["until"], "baseline")
+    compared = 0
+    # a window has no stretches, so it knows no lowest tenth of them
+    for name in sorted({*REFERENCE_COLUMNS} - {"reference_requests_per_second_low"}):
+        value, of_window = found[name], expected[name]
+        assert (value is None) is (of_window is None), name
+        if isinstance(value, list):
+            assert len(value) == len(of_window), name
+            if name.endswith("_edges"):
+                assert value == of_window
+            else:
+                # a window begins at its first scrape, its minutes at the scrape before
+                np.testing.assert_allclose(
+                    np.array(value) / value[-1], np.array(of_window) / of_window[-1], atol=0.005
+                )
+        elif value is not None:
+            compared += 1
+            assert value == pytest.approx(of_window, rel=0.02), name
+    assert compared >= 15
+
+
+def test_minutes_without_scrapes_and_unknown_parts_count_in_neither(
+    slow_baseline: tuple[pl.DataFrame, pl.DataFrame],
+) -> None:
+    _, grid = slow_baseline
+    expected = baseline_of_minutes(grid).row(0, named=True)
+    unseen = grid.head(5).with_columns(
+        scrapes=pl.lit(0.0), end=pl.col("end") - timedelta(minutes=60)
+    )
+    assert baseline_of_minutes(pl.concat([unseen, grid])).row(0, named=True) == expected
+    # half the minutes do not know their steps: the ratio of the others, not twice it
+    half = grid.with_columns(
+        forward_passes=pl.when(pl.int_range(pl.len()) % 2 == 0).then("forward_passes")
+    )
+    found = baseline_of_minutes(half).row(0, named=True)
+    assert found["reference_requests_per_forward_pass"] == pytest.approx(
+        expected["reference_requests_per_forward_pass"], rel=0.1
+    )
+    nothing = baseline_of_minutes(grid.with_columns(forward_passes=pl.lit(None, pl.Float64)))
+    assert nothing["reference_requests_per_forward_pass"].to_list() == [None]
+    few = baseline_of_minutes(grid.with_columns(prompt_tokens_count=pl.lit(1.0))).row(0, named=True)
+    for name in ("prompt_tokens_mean", *HISTOGRAMS):
+        assert few[f"reference_{name}"] is None
+    assert baseline_of_minutes(no_minutes()).schema == pl.Schema(REFERENCE_SCHEMA)
+
+
+def test_the_layout_that_holds_most_is_remembered_for_each_target() -> None:
+    def row(instance: str, minute: int, buckets: list[float], edges: list[float]) -> dict[str, Any]:
+        return {
+            "instance": instance,
+            "engine": "0",
+            "end": at(60 * minute),
+            "scrapes": 4.0,
+            "prompt_tokens_count": buckets[-1],
+            "prompt_tokens_buckets": buckets,
+            "prompt_tokens_edges": edges,
+        }
+
+    old, new = [1.0, 2.0, math.inf], [1.0, 2.0, 5.0, math.inf]
+    frame = pl.DataFrame(
+        [
+            row("a", 1, [0.0, 50.0, 60.0], old),
+            row("a", 2, [10.0, 60.0, 70.0], old),
+            row("a", 3, [0.0, 90.0, 90.0, 100.0], new),
+            row("b", 1, [0.0, 50.0, 60.0], old),
+            row("b", 2, [0.0, 90.0, 90.0, 100.0], new),
+        ],
+        schema=MINUTE_SCHEMA,
+    )
+    found = baseline_of_minutes(frame)
+    assert found["reference_prompt_tokens_buckets"].to_list() == [
+        [10.0, 110.0, 130.0],
+        [0.0, 90.0, 90.0, 100.0],
+    ]
+    assert found["reference_prompt_tokens_edges"].to_list() == [old, new]
+    assert found["reference_generation_tokens_buckets"].to_list() == [None, None]
