@@ -1,25 +1,28 @@
-"""The store: incidents, transitions, the outbox, silences, scrapes, GPUs, the tick's memory."""
+"""The store: incidents, the outbox, silences, scrapes, GPUs, minutes, the tick's memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import Connection, Engine, delete, exists, insert, select
+from sqlalchemy import Connection, delete, exists, insert, select
 
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import Delivery, PlannedDelivery
 from driftwatch.notify.silence import Matcher, Silence
 from driftwatch.store import batches, outbox
 from driftwatch.store import incidents as incident_rows
+from driftwatch.store import minutes as minute_rows
 from driftwatch.store import silences as silence_rows
+from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoint
 from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
+from driftwatch.store.past import Past
 from driftwatch.store.sqlite import (
     BUSY_SECONDS,
     database_path,
@@ -27,21 +30,16 @@ from driftwatch.store.sqlite import (
     open_engine,
     reading,
     require_place,
-    writing,
 )
 from driftwatch.store.tables import deliveries, incidents, memory, silences
 
 
-class Store:
+class Store(Past):
     """One database. Every method is one transaction; use it as a context manager.
 
     Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
     full, corrupt, ...) where the database does not serve; what was committed before is kept.
     """
-
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self.path = path
-        self._engine = engine
 
     @classmethod
     def open(
@@ -146,6 +144,8 @@ class Store:
         until: datetime,
         memory: Mapping[str, bytes],
         gpus: pl.DataFrame | None = None,
+        minutes: pl.DataFrame | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
@@ -159,6 +159,8 @@ class Store:
             until: its end, itself not in it.
             memory: name → bytes to keep for the next tick; other names stay.
             gpus: rows in ``GPU_SCHEMA``, or None.
+            minutes: the minutes it evaluated, in ``STORED_SCHEMA``, or None.
+            checkpoint: the detectors' memory after them, where it is to be kept now.
         """
         with self._writing() as connection:
             incident_rows.write(connection, incidents, transitions)
@@ -167,6 +169,10 @@ class Store:
                 batches.write(connection, batches.SCRAPES, scrapes, since, until)
             if gpus is not None:
                 batches.write(connection, batches.GPUS, gpus, since, until)
+            if minutes is not None:
+                minute_rows.write(connection, minutes)
+            if checkpoint is not None:
+                write_checkpoint(connection, checkpoint)
             _remember(connection, memory)
 
     # deliveries
@@ -250,29 +256,29 @@ class Store:
             rows = connection.execute(select(memory).order_by(memory.c.name))
             return {row.name: row.value for row in rows}
 
-    def prune(self, before: datetime, *, incidents_before: datetime | None = None) -> int:
+    def prune(
+        self,
+        before: datetime,
+        *,
+        incidents_before: datetime | None = None,
+        minutes_before: datetime | None = None,
+    ) -> int:
         """Delete what is no longer needed; says how many scrape batches went.
 
         Args:
             before: scrapes and GPU readings taken before this time go.
+            minutes_before: minutes and roll-ups that end before this time go; None keeps them.
             incidents_before: incidents resolved before this time go, with their deliveries, and
                 silences that ended before it; None keeps them all. One with a delivery that is
-                still pending stays.
+                still pending stays. Rows of days before it go as well.
         """
         with self._writing() as connection:
             if incidents_before is not None:
                 _prune_incidents(connection, incidents_before)
+                prune_days(connection, incidents_before)
+            if minutes_before is not None:
+                minute_rows.prune(connection, minutes_before)
             return batches.prune(connection, before)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with named_failures(self.path), reading(self._engine) as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with named_failures(self.path), writing(self._engine) as connection:
-            yield connection
 
 
 def _remember(connection: Connection, values: Mapping[str, bytes]) -> None:

@@ -172,7 +172,7 @@ minute_batches = Table(
     Column("since", UtcTime, nullable=False),  # since < end <= until, for every row in it
     Column("until", UtcTime, nullable=False),
     Column("seconds", Integer, nullable=False),  # of a row: 60, or a roll-up's
-    Column("packed", Integer, nullable=False),  # 0 as a tick wrote it, 1 of an hour, 2 of a day
+    Column("packed", Integer, nullable=False),  # 0 as a tick wrote it, 1 packed
     Column("first_instance", Text, nullable=False),  # in order of text, both in it
     Column("last_instance", Text, nullable=False),
     Column("frame", LargeBinary, nullable=False),

@@ -1,0 +1,150 @@
+"""Minutes packed and rolled up, in steps that each are one short transaction.
+
+Packing is slow next to writing, so it happens outside of the transaction that then exchanges the
+batches: a tick waits for no more than that exchange. Only ``driftwatch run`` does it, on hours
+that no tick writes any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import polars as pl
+from sqlalchemy import Connection, delete, func, select
+
+from driftwatch.store.minute_columns import SIGNIFICANT_BITS, rolled_up
+from driftwatch.store.minutes import (
+    DAY,
+    HOUR,
+    MINUTE,
+    PACKED,
+    day_of,
+    decode,
+    hour_of,
+    insert_batch,
+    once,
+    shards,
+)
+from driftwatch.store.packing import pack
+from driftwatch.store.tables import minute_batches
+
+ROLLED_UP = 600
+# How long minutes stay minutes: what a pin of 48 h is measured from, in whole days.
+MINUTES_KEPT = timedelta(hours=48)
+# Rows of a packed batch: more are hardly smaller, and all of them are read for one target.
+_PACKED_ROWS = 2048
+# A smaller batch takes the next hour in, so that a small fleet's day is few batches.
+_GROWING_BYTES = 64 * 1024
+# Batches that are rolled up together: 25,000 rows or so.
+_TOGETHER_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Batches that become others.
+
+    Attributes:
+        ids: of the batches that go.
+        seconds: of a row of what comes.
+    """
+
+    ids: tuple[int, ...]
+    seconds: int
+
+
+def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
+    """What is to be done; jobs that these make possible come with the next call.
+
+    Args:
+        connection: of a read transaction.
+        settled: no tick writes minutes that end up to here any more, and no restart folds them in
+            again.
+        now: what time it is.
+    """
+    table = minute_batches
+    rows = connection.execute(
+        select(
+            table.c.id,
+            table.c.since,
+            table.c.until,
+            table.c.seconds,
+            table.c.packed,
+            table.c.first_instance,
+            func.length(table.c.frame).label("size"),
+        )
+        .where(table.c.seconds == MINUTE, table.c.until <= settled)
+        .order_by(table.c.since, table.c.first_instance, table.c.id)
+    ).all()
+    hours: dict[datetime, list[list[int]]] = {}
+    days: dict[datetime, list[tuple[str, int, int]]] = defaultdict(list)
+    within: dict[datetime, int] = defaultdict(int)
+    waiting: set[datetime] = set()
+    for row in rows:
+        hour = hour_of(row.since)
+        if row.packed == PACKED:
+            days[day_of(row.since)].append((row.first_instance, row.id, row.size))
+            continue
+        waiting.add(day_of(row.since))
+        if hour + HOUR <= settled:
+            # the shards of a large fleet: the first of each minute together, the second, ...
+            groups, shard = hours.setdefault(hour, []), within[row.since]
+            within[row.since] += 1
+            groups.extend([] for _ in range(shard + 1 - len(groups)))
+            groups[shard].append(row.id)
+    found: list[Job] = []
+    grown: set[datetime] = set()
+    for hour, groups in sorted(hours.items()):
+        day = day_of(hour)
+        if day in grown:
+            continue  # the batch that this hour may be added to is being made
+        small = [number for _, number, size in days[day] if size < _GROWING_BYTES]
+        if len(groups) == 1:
+            grown.add(day)
+            groups = [[*small, *groups[0]]]
+        found += [Job(tuple(ids), MINUTE) for ids in groups]
+    for day, batches in sorted(days.items()):
+        if day not in waiting and day + DAY <= min(settled, now - MINUTES_KEPT):
+            ordered = [(number, size) for _, number, size in sorted(batches)]
+            found += [Job(ids, ROLLED_UP) for ids in _by_size(ordered)]
+    return found
+
+
+def _by_size(batches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    """Neighbouring batches (id, bytes) in groups that fit into memory."""
+    group: list[int] = []
+    size = 0
+    for number, length in batches:
+        if group and size + length > _TOGETHER_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(number)
+        size += length
+    if group:
+        yield tuple(group)
+
+
+def made(connection: Connection, job: Job) -> list[tuple[pl.DataFrame, bytes]]:
+    """The rows and bytes that a job makes of its batches; nothing is written."""
+    parts = []
+    for number in job.ids:
+        blob = connection.execute(
+            select(minute_batches.c.frame).where(minute_batches.c.id == number)
+        ).scalar_one()
+        rows = decode(blob)
+        parts.append(rows if job.seconds == MINUTE else rolled_up(once(rows), job.seconds))
+    rows = pl.concat(parts)
+    if job.seconds == MINUTE:
+        rows = once(rows)
+    else:
+        rows = rolled_up(rows.sort("instance", "engine", "end"), job.seconds)
+    return [(part, pack(part, SIGNIFICANT_BITS)) for part in shards(rows, _PACKED_ROWS)]
+
+
+def exchange(connection: Connection, job: Job, batches: list[tuple[pl.DataFrame, bytes]]) -> None:
+    """Put what was made in the place of what it was made of."""
+    connection.execute(delete(minute_batches).where(minute_batches.c.id.in_(job.ids)))
+    for rows, frame in batches:
+        insert_batch(connection, rows, frame, PACKED, job.seconds)

@@ -1,0 +1,176 @@
+"""What is kept of one target and one minute, and how minutes become longer rows."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.evidence import BY_NAME, DETECTED
+from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
+
+_TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "float": pl.Float64,
+    "bool": pl.Boolean,
+    "string": pl.String,
+}
+# Evidence of the minute that neither its counters nor those of the minutes before give back.
+_OF_SCRAPES = (
+    "scrapes_10m",
+    "binding_limit",
+    "binding_margin_ratio",
+    "binding_running_requests",
+    "binding_waiting_requests",
+    "waiting_deferred_share_10m_ratio",
+    "deferred_requests_10m",
+    "queue_wait_estimate_10m_seconds",
+    "capacity_ratio",
+    "utilization_ratio",
+    "pool_idle_ratio",
+    "gpu_count_source",
+    "gpu_clock_event_reasons",
+    "gpus_lost",
+    "coverage_missing_seconds",
+    "coverage_missing_inputs",
+    "pool_coverage_missing_ratio",
+    "pool_coverage_missing_targets",
+)
+_BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
+    "model_name": pl.String,
+    "cache_config": pl.String,
+    "gpu_reasons": pl.String,
+    "gpus_lost_names": pl.String,
+    "kv_block_tokens": pl.Float64,
+    "binding_requests": pl.Float64,
+}
+# What a row says of its last minute, and does not add up or average.
+LAST: dict[str, pl.DataType | type[pl.DataType]] = {
+    **{
+        name: _TYPES[BY_NAME[name].dtype]
+        for name in (*_OF_SCRAPES, *DETECTED)
+        if name not in MINUTE_SCHEMA
+    },
+    **_BESIDE_EVIDENCE,
+}
+STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {**MINUTE_SCHEMA, **LAST}
+
+ADDED = ("scrapes", "duration_seconds", "forward_passes", *COUNTED)
+_SETTINGS = ("kv_cache_tokens", "max_num_seqs", "max_num_batched_tokens", "gpu_count")
+_OF_LAST_MINUTES = ("limit_binding_share_10m_ratio", "seconds_since_last_token")
+AVERAGED = tuple(c for c in GAUGED if c not in (*_SETTINGS, *_OF_LAST_MINUTES))
+
+# Counts are whole and stay exact. Seconds and gauges keep 5 decimal digits (7.6e-6 of a value):
+# their own noise is a thousand times that. What detectors said is printed with three digits.
+SIGNIFICANT_BITS: dict[str, int] = {
+    **{name: 16 for name, dtype in MINUTE_SCHEMA.items() if dtype == pl.Float64},
+    **{name: 12 for name, dtype in LAST.items() if dtype == pl.Float64},
+}
+
+
+def stored_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows of the minute grid → what is stored of them, row for row.
+
+    Args:
+        rows: as a tick's outcome has them; without a column where no minute was evaluated.
+    """
+    if rows.width == 0:
+        return pl.DataFrame(schema=STORED_SCHEMA)
+    return minutes(rows).hstack(
+        rows.select(
+            (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
+            for name, dtype in LAST.items()
+        )
+    )
+
+
+def rolled_up(rows: pl.DataFrame, seconds: int) -> pl.DataFrame:
+    """Minutes (or longer rows) → rows of so many seconds, aligned to the clock.
+
+    Counters and histograms add up, gauges are averaged over the time they stand for, a flag holds
+    where it held in any minute, and the rest is that of the last observed minute. A sum is unknown
+    where it is so in a minute that was observed; so are histograms whose edges changed.
+
+    Args:
+        rows: :data:`STORED_SCHEMA`, by instance, engine and end; ``end`` belongs to the row.
+        seconds: of a row; divides a day.
+    """
+    span = pl.duration(seconds=seconds)
+    begins = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate(f"{seconds}s")
+    numbered = rows.with_columns(end=(begins + span).cast(MINUTE_SCHEMA["end"]))
+    return added_up(numbered, [*KEY_COLUMNS, "end"])
+
+
+def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """One row of :data:`STORED_SCHEMA` per value of ``by``, as :func:`rolled_up` has it.
+
+    Args:
+        rows: :data:`STORED_SCHEMA`, those of one row next to each other and in order of time.
+        by: columns of it.
+    """
+    groups = rows.with_columns(group=pl.struct(by).rle_id())
+    weight = pl.col("duration_seconds").fill_null(0.0)
+    observed = pl.col("scrapes") > 0
+    seen = pl.col("duration_seconds") > 0
+
+    def known(name: str) -> pl.Expr:
+        return (pl.col(name).is_not_null() | ~seen.fill_null(False)).all()
+
+    def total(name: str) -> pl.Expr:
+        there = pl.col(name).is_not_null().any()
+        return pl.when(there & known(name)).then(pl.col(name).sum()).alias(name)
+
+    def mean(name: str) -> pl.Expr:
+        mine = weight.filter(pl.col(name).is_not_null())
+        weighted = (pl.col(name) * weight).sum() / mine.sum()
+        return pl.when(mine.sum() > 0).then(weighted).otherwise(pl.col(name).mean()).alias(name)
+
+    def last(name: str) -> pl.Expr:
+        return pl.coalesce(
+            pl.when(observed.any()).then(pl.col(name).filter(observed).last()),
+            pl.when(~observed.any()).then(pl.col(name).last()),
+        ).alias(name)
+
+    def flag(name: str) -> pl.Expr:
+        # unknown where no minute says so, but one that was observed does not know
+        return pl.col(name).filter(observed).any(ignore_nulls=False).alias(name)
+
+    plain = [c for c, t in STORED_SCHEMA.items() if not isinstance(t, pl.List) and c not in by]
+    found = groups.group_by("group", maintain_order=True).agg(
+        *[pl.col(c).first() for c in by],
+        *[
+            total(c)
+            if c in ADDED
+            else mean(c)
+            if c in AVERAGED
+            else flag(c)
+            if c in FLAGGED
+            else last(c)
+            for c in plain
+        ],
+        *[
+            (known(f"{h}_buckets") & (pl.col(f"{h}_edges").drop_nulls().n_unique() <= 1)).alias(h)
+            for h in BUCKETED
+        ],
+        *[pl.col(f"{h}_edges").drop_nulls().last() for h in BUCKETED],
+    )
+    for histogram in BUCKETED:
+        found = found.join(
+            _summed(groups, f"{histogram}_buckets"), on="group", how="left", maintain_order="left"
+        ).with_columns(
+            pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
+        )
+    return found.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
+
+
+def _summed(groups: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Group → its lists added up, element by element."""
+    flat = groups.select("group", name).filter(pl.col(name).list.len() > 0)
+    cells = flat.with_columns(cell=pl.int_ranges(pl.col(name).list.len())).explode(
+        name, "cell", empty_as_null=True
+    )
+    return (
+        cells.group_by("group", "cell", maintain_order=True)
+        .agg(pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()))
+        .sort("group", "cell")
+        .group_by("group", maintain_order=True)
+        .agg(name)
+    )
