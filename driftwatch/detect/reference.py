@@ -55,6 +55,8 @@ _WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
 }
 # Tokens in the KV cache, mean of the window.
 _KV_USED = "kv_cache_used_tokens"
+# The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
+LOW_RATE = "requests_per_second_low"
 _LENGTHS = ("prompt_tokens", "generation_tokens")
 # Histograms that are remembered: cumulative counts by edge.
 HISTOGRAMS = tuple(f"{name}_{part}" for name in _LENGTHS for part in ("buckets", "edges"))
@@ -65,7 +67,7 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED)},
+    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE)},
     **{f"reference_{c}": pl.List(pl.Float64) for c in HISTOGRAMS},
 }
 # What of it stands beside evidence rows.
@@ -77,6 +79,7 @@ _RATIOS: Mapping[str, str] = {
     "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
     "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
 }
+_LOW_RATIO = "requests_per_second_low_ratio"
 
 
 def no_reference() -> pl.DataFrame:
@@ -110,6 +113,7 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
             for name, (share, of) in _WORK.items()
         },
         **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
+        **{f"reference_{LOW_RATE}": pl.lit(None, pl.Float64)},  # one window has no tenth
         **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in HISTOGRAMS},
     ).cast(pl.Schema(REFERENCE_SCHEMA))
 
@@ -190,6 +194,11 @@ def with_reference(
                 pl.col(column) / pl.col(f"reference_{column}")
             )
             for ratio, column in _RATIOS.items()
+        },
+        **{
+            _LOW_RATIO: pl.when(pl.col(f"reference_{LOW_RATE}") > 0).then(
+                pl.col("requests_per_second") / pl.col(f"reference_{LOW_RATE}")
+            )
         },
         **{
             f"{name}_{statistic}": found[statistic]

@@ -11,7 +11,7 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS, REFERENCE_SCHEMA
+from driftwatch.detect.reference import HISTOGRAMS, LOW_RATE, MIN_REQUESTS, REFERENCE_SCHEMA
 
 _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
@@ -66,6 +66,7 @@ def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
         until=pl.col("end").max(),
         **{f"reference_{name}": value for name, value in measured.items()},
     )
+    rows = rows.join(_low_rate(seen), on=_KEY, how="left", maintain_order="left")
     for name in ("prompt_tokens", "generation_tokens"):
         rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
     few = pl.col("reference_finished_requests") < MIN_REQUESTS
@@ -75,6 +76,19 @@ def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
         )
         .select([*REFERENCE_SCHEMA])
         .cast(pl.Schema(REFERENCE_SCHEMA))
+    )
+
+
+def _low_rate(seen: pl.DataFrame) -> pl.DataFrame:
+    """Target → the lowest tenth of its requests/s over stretches of 10 min, half of each seen."""
+    finished, seconds = pl.col("finished_requests_total"), pl.col("duration_seconds")
+    stretch = (pl.col("end") - timedelta(minutes=1)).dt.truncate("10m")
+    return (
+        seen.group_by(*_KEY, stretch=stretch, maintain_order=True)
+        .agg(rate=_over(finished, seconds), minutes=pl.len())
+        .filter(pl.col("minutes") >= 5)
+        .group_by(_KEY, maintain_order=True)
+        .agg(pl.col("rate").quantile(0.1, "linear").alias(f"reference_{LOW_RATE}"))
     )
 
 
