@@ -1,0 +1,297 @@
+"""Which stretch of the past would make a good pin, why, and what is no baseline.
+
+A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
+in it, and is at most 48 h long. One of 24 h or more has seen a whole day: pins of 2, 6, 24 and
+48 h gave 2.6, 1.9, 0.68 and 0.27 false episodes per server-month on real client traffic
+(detection.md). Pure: nothing is pinned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.speed.law import MIN_SPREAD
+
+_KEY = list(KEY_COLUMNS)
+_MINUTE = timedelta(minutes=1)
+LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
+WARM_UP = timedelta(minutes=10)
+# A stretch goes on over minutes nobody saw, but not over more of them at once.
+LONGEST_GAP = timedelta(minutes=15)
+# A minute is one of a pool's stretch where so many of its targets are fit for it.
+POOL_SHARE = 0.8
+STUCK_SECONDS = 120.0
+# Stretches whose lengths or load ranges differ by less are as good; then the newest is taken.
+_AS_LONG, _AS_WIDE = 0.9, 0.8
+
+NOT_SEEN = "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An incident, as far as a baseline is concerned.
+
+    Attributes:
+        name: of the alert.
+        since: when it began.
+        until: when it ended; None = it is open.
+        instance: of its target; None = it is its whole pool's.
+        engine: of its target.
+        pool: of its pool, None = not known.
+    """
+
+    name: str
+    since: datetime
+    until: datetime | None
+    instance: str | None = None
+    engine: str | None = None
+    pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Minutes that are no baseline.
+
+    Attributes:
+        why: in words.
+        since: start of the first.
+        until: end of the last.
+        minutes: how many (of all targets).
+    """
+
+    why: str
+    since: datetime
+    until: datetime
+    minutes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A stretch that would make a good pin.
+
+    Attributes:
+        since: start of its first minute.
+        until: end of its last.
+        scrapes: usable ones in it.
+        seen_ratio: share of its minutes with a usable scrape.
+        requests_low: 5 % quantile of requests per forward pass; None = no pass was seen.
+        requests_high: 95 % quantile.
+        finished_requests: requests finished in it.
+        slo_kept_ratio: share of the minutes, of which it is known, with the SLO kept; None =
+            of none of them.
+        left_out: what was looked at and is no baseline, in order of time.
+    """
+
+    since: datetime
+    until: datetime
+    scrapes: int
+    seen_ratio: float
+    requests_low: float | None
+    requests_high: float | None
+    finished_requests: int
+    slo_kept_ratio: float | None
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def length(self) -> timedelta:
+        """From start to end."""
+        return self.until - self.since
+
+    @property
+    def spread(self) -> float | None:
+        """q95/q05 of requests per forward pass; None where that is not known."""
+        if not self.requests_low or self.requests_high is None:
+            return None
+        return self.requests_high / self.requests_low
+
+
+def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFrame:
+    """The minutes with ``left_out``: why each is no baseline, NULL where it is one.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
+            with ``slower_at_equal_load`` and ``slower_than_pool`` where they are known.
+        troubles: incidents of these targets and their pools.
+    """
+    warm = f"{int(WARM_UP.total_seconds() // 60)}m"
+    rows = minutes.sort([*_KEY, "end"]).with_columns(
+        pl.col(flag)
+        .fill_null(False)
+        .cast(pl.Int8)
+        .rolling_max_by("end", window_size=warm)
+        .over(_KEY)
+        .alias(f"after_{flag}")
+        for flag in _CUTS
+    )
+    seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(_KEY)
+    slow = [pl.col(c).fill_null(False) for c in _SLOW if c in rows.columns]
+    why = (
+        pl.when(pl.col("scrapes").fill_null(0) <= 0)
+        .then(pl.lit(NOT_SEEN))
+        .when(*_any([pl.col(f"after_{flag}") > 0 for flag in _CUTS[:1]]))
+        .then(pl.lit("restart and the 10 min after it"))
+        .when(pl.col("after_configuration_changed") > 0)
+        .then(pl.lit("knobs changed, and the 10 min after it"))
+        .when(pl.col("after_release_changed") > 0)
+        .then(pl.lit("release changed, and the 10 min after it"))
+        .when(pl.col("end") - seen < WARM_UP)
+        .then(pl.lit("its first 10 min"))
+        .when(*_any(slow))
+        .then(pl.lit("slower at equal load"))
+        .when(pl.col("seconds_since_last_token") >= STUCK_SECONDS)
+        .then(pl.lit("requests present, no token"))
+        .when(pl.col("slo_missed") & (pl.col("limit_binding_share_10m_ratio") >= 0.5))
+        .then(pl.lit("a batch limit binds and the SLO is missed"))
+    )
+    rows = rows.with_columns(left_out=why)
+    for trouble in troubles:
+        rows = rows.with_columns(
+            left_out=pl.when(_about(trouble))
+            .then(pl.lit(f"incident {trouble.name}"))
+            .otherwise("left_out")
+        )
+    return rows.drop(f"after_{flag}" for flag in _CUTS)
+
+
+_CUTS = ("restarted", "configuration_changed", "release_changed")
+_SLOW = ("slower_at_equal_load", "slower_than_pool")
+
+
+def propose(rows: pl.DataFrame) -> Proposal | None:
+    """The best stretch; None where no minute is fit for a baseline.
+
+    Args:
+        rows: from :func:`marked`: of one target, or of a pool, of which a minute counts where
+            :data:`POOL_SHARE` of the targets that were seen are fit for it.
+    """
+    by_minute = (
+        rows.group_by("end")
+        .agg(
+            seen=(pl.col("scrapes") > 0).sum(),
+            fit=pl.col("left_out").is_null().sum(),
+        )
+        .sort("end")
+    )
+    if by_minute.is_empty():
+        return None
+    fit = (pl.col("fit") > 0) & (pl.col("fit") >= POOL_SHARE * pl.col("seen"))
+    fit_minutes = by_minute.filter(fit)["end"].to_list()
+    unfit = by_minute.filter(~fit & (pl.col("seen") > 0))["end"].to_list()
+    found = [
+        _described(rows, first, last)
+        for start, end in _stretches(fit_minutes, unfit)
+        for first, last in _cuts(start, end)
+    ]
+    if not found:
+        return None
+    best = _best(found)
+    return best
+
+
+def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
+    """What is no baseline, as stretches with the same reason, in order of time."""
+    bad = rows.filter(pl.col("left_out").is_not_null()).select("end", "left_out").sort("end")
+    if bad.is_empty():
+        return ()
+    found: list[LeftOut] = []
+    for why in bad["left_out"].unique(maintain_order=True):
+        ends = bad.filter(pl.col("left_out") == why)["end"]
+        counts = ends.value_counts().sort("end")
+        begin: datetime | None = None
+        last: datetime | None = None
+        size = 0
+        for end, count in counts.iter_rows():
+            if last is not None and begin is not None and end - last > LONGEST_GAP:
+                found.append(LeftOut(why, begin - _MINUTE, last, size))
+                begin, size = None, 0
+            begin, last, size = begin or end, end, size + count
+        if begin is not None and last is not None:
+            found.append(LeftOut(why, begin - _MINUTE, last, size))
+    return tuple(sorted(found, key=lambda one: (one.since, one.why)))
+
+
+def _described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
+    """What a stretch shows, without the minutes in it that are no baseline."""
+    inside = rows.filter(pl.col("end").is_between(first, last))
+    good = inside.filter(pl.col("left_out").is_null())
+    outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+    load = (
+        good.filter(pl.col("forward_passes") > 0)
+        .select(n=outputs / pl.col("forward_passes"))
+        .filter(pl.col("n") > 0)["n"]
+    )
+    slo = good["slo_missed"].drop_nulls()
+    minutes = (last - first) / _MINUTE + 1
+    targets = max(inside.select(_KEY).n_unique(), 1)
+    return Proposal(
+        since=first - _MINUTE,
+        until=last,
+        scrapes=int(good["scrapes"].sum()),
+        seen_ratio=min(1.0, len(good) / (minutes * targets)),
+        requests_low=_number(load.quantile(0.05, "linear")),
+        requests_high=_number(load.quantile(0.95, "linear")),
+        finished_requests=int(good["prompt_tokens_count"].sum()),
+        slo_kept_ratio=None if slo.is_empty() else 1.0 - float(slo.sum()) / len(slo),
+    )
+
+
+def _stretches(
+    fit: Sequence[datetime], unfit: Sequence[datetime]
+) -> list[tuple[datetime, datetime]]:
+    """First and last minute's end of every run; unfit minutes and long gaps end one."""
+    events = sorted([(end, True) for end in fit] + [(end, False) for end in unfit])
+    found: list[tuple[datetime, datetime]] = []
+    start = last = None
+    for end, good in events:
+        if start is not None and last is not None and (not good or end - last > LONGEST_GAP):
+            found.append((start, last))
+            start = None
+        if good:
+            start, last = start or end, end
+    if start is not None and last is not None:
+        found.append((start, last))
+    return found
+
+
+def _cuts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """A run, or the stretches of 48 h in a longer one, an hour apart from its end."""
+    found = []
+    last = end
+    while last - start > LONGEST:
+        found.append((last - LONGEST + _MINUTE, last))
+        last -= timedelta(hours=1)
+    return found or [(start, end)]
+
+
+def _best(found: Sequence[Proposal]) -> Proposal:
+    armed = [p for p in found if (p.spread or 0.0) >= MIN_SPREAD] or list(found)
+    longest = max(min(p.length, LONG_ENOUGH) for p in armed)
+    long = [p for p in armed if min(p.length, LONG_ENOUGH) >= _AS_LONG * longest]
+    widest = max(p.spread or 0.0 for p in long)
+    wide = [p for p in long if (p.spread or 0.0) >= _AS_WIDE * widest]
+    return max(wide, key=lambda p: (p.until, p.length))
+
+
+def _about(trouble: Trouble) -> pl.Expr:
+    """The minutes of an incident's targets that it reaches into."""
+    when = pl.col("end") > pl.lit(trouble.since, dtype=TIME)
+    if trouble.until is not None:
+        when &= pl.col("end") - _MINUTE < pl.lit(trouble.until, dtype=TIME)
+    if trouble.instance is not None:
+        who = (pl.col("instance") == trouble.instance) & (pl.col("engine") == trouble.engine)
+    else:
+        who = pl.col("pool") == (trouble.pool or "")
+    return when & who
+
+
+def _any(flags: list[pl.Expr]) -> list[pl.Expr]:
+    return [pl.any_horizontal(pl.lit(False), *flags)]
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
