@@ -99,15 +99,30 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
     if lenient is None:
         answer = "unknown"
         reason = "unknown: " + "; ".join(
-            f"{c}: {BY_NAME[c].disabled_by or 'not on the page'}" for c in _missing(node, values)
+            f"{c}: {_why_unknown(c, values)}" for c in _missing(node, values)
         )
     elif strict is None:
         unasked = [c for c in node.not_asked if values.get(c) is None and c in node.when.columns]
-        reason = "; ".join(node.not_asked[c] for c in unasked)
+        said = (_said_more(node.not_asked[c], c, values) for c in unasked)
+        reason = "; ".join(dict.fromkeys(said))
         answer = "yes" if lenient else _no_or_not_asked(node, unasked)
     else:
         answer = "yes" if strict else "no"
     return Step(node.name, node.question, answer, shown, reason)
+
+
+# The detector's own word on why these are unknown stands beside them.
+_OF_SPEED = ("slower_at_equal_load", "speed_at_equal_load_ratio")
+
+
+def _why_unknown(column: str, values: Mapping[str, Any]) -> str:
+    own = values.get("speed_unknown_reason") if column in _OF_SPEED else None
+    return own or BY_NAME[column].disabled_by or "not on the page"
+
+
+def _said_more(reason: str, column: str, values: Mapping[str, Any]) -> str:
+    own = values.get("speed_unknown_reason") if column in _OF_SPEED else None
+    return f"{reason}: {own}" if own else reason
 
 
 def _no_or_not_asked(node: Node, unasked: Sequence[str]) -> Answer:

@@ -142,6 +142,12 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     }
     found |= reasons_of(row.get("gpu_reasons"))
     found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if speed := row.get("speed_unknown_reason"):
+        told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
+        found |= dict.fromkeys((name for name in told if name in found), speed)
+    if trend := row.get("trend_unknown_reason"):
+        told = ("latency_creeps", "speed_slope_14d_ratio")
+        found |= dict.fromkeys((name for name in told if name in found), trend)
     if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
         found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in found:

@@ -235,7 +235,7 @@ def test_length_drift(book: Rulebook, signal: str) -> None:
     assert answers == [True, False, False, True, None]
 
 
-SLOW = {"speed_at_equal_load_ratio": 0.8}
+SLOW = {"speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True}
 WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("healthy", REFERENCE, None),
     ("drifted_within_limits", REFERENCE | {"prompt_tokens_mean_ratio": 3.96}, None),
@@ -245,7 +245,7 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("undetermined", REFERENCE | {"limit_binding_share_10m_ratio": None, **{
         "batch_assembly_wait_10m_seconds": 2.0, "queue_share_of_ttft_10m_ratio": 0.9}}, None),
     ("engine_stuck", {"seconds_since_last_token": 300.0}, None),
-    ("version_change", SLOW | {"release_changed": True}, None),
+    ("version_change", SLOW | {"release_changed_since_pin": True}, None),
     ("gpu_throttled", SLOW | {"gpu_sm_clock_ratio": 0.6}, None),
     (
         "prefix_cache_collapse",
@@ -253,6 +253,14 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
         None,
     ),
     ("replica_slow", SLOW | {"pool_speed_at_equal_load_ratio": 1.0}, None),
+    ("replica_slow", {"slower_than_pool": True}, None),  # without a pin, and asked before limits
+    ("replica_slow", REFERENCE | BOUND | {"slower_than_pool": True}, None),
+    ("scheduler_regression", REFERENCE | BOUND | SLOW, None),
+    ("healthy", REFERENCE | {"requests_per_second_ratio": 0.5}, None),  # an ordinary night
+    ("healthy", REFERENCE | {"requests_per_second_ratio": 0.23,
+                             "requests_per_second_low_ratio": 0.9}, None),
+    ("request_rate_drop", REFERENCE | {"requests_per_second_ratio": 0.4,
+                                       "requests_per_second_low_ratio": 0.6}, None),
     ("scheduler_regression", SLOW | {"prefix_cache_hit_ratio": None}, None),
     ("scheduler_regression", SLOW | {"prefix_cache_hit_ratio": 0.0,
                                      "reference_prefix_cache_hit_ratio": 0.0}, None),
@@ -302,7 +310,7 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("undetermined", {"slo_missed": True}, None),  # nothing found, and speed was not measured
     (
         "drifted_within_limits",
-        REFERENCE | {"slo_missed": True, "speed_at_equal_load_ratio": 1.0,
+        REFERENCE | {"slo_missed": True, "slower_at_equal_load": False,
                      "prompt_tokens_mean_ratio": 2.0},
         None,
     ),
@@ -327,10 +335,13 @@ def test_every_leaf_is_walked_to(book: Rulebook) -> None:
 def test_an_unmeasured_speed_is_said(book: Rulebook) -> None:
     found = diagnosis(book, **BOUND)
     reasons = {step.node: step.reason for step in found.path}
-    said = "speed at equal load is not measured by this release"
+    assert reasons["engine_slower"] == "no speed at equal load; no twins to compare with"
+    arming = "arming: 37 of 240 scrapes"
+    reasons = {s.node: s.reason for s in diagnosis(book, speed_unknown_reason=arming, **BOUND).path}
+    said = f"no speed at equal load: {arming}; no twins to compare with"
     assert reasons["engine_slower"] == said
     missing = diagnosis(book, slo_missed=True)
-    assert missing.missing == ("speed_at_equal_load_ratio",)
+    assert missing.missing == ("slower_at_equal_load",)
     assert diagnosis(book).missing == ("generation_tokens_mean_ratio", "prompt_tokens_mean_ratio")
 
 
