@@ -23,6 +23,7 @@ from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoin
 from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.past import Past
+from driftwatch.store.pins import KeptPins
 from driftwatch.store.sqlite import (
     BUSY_SECONDS,
     database_path,
@@ -34,7 +35,7 @@ from driftwatch.store.sqlite import (
 from driftwatch.store.tables import deliveries, incidents, memory, silences
 
 
-class Store(Past):
+class Store(Past, KeptPins):
     """One database. Every method is one transaction; use it as a context manager.
 
     Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
