@@ -17,7 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from driftwatch.clock import Clock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
-from driftwatch.collect.serving import from_server_info
+from driftwatch.detect.trend.daily import finished_days
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
@@ -25,16 +25,22 @@ from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gat
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.pins import pins_from_store
 from driftwatch.service.plan import Plan
-from driftwatch.service.state import Outcome
+from driftwatch.service.resuming import kept, resumed
+from driftwatch.service.served import asked
+from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.stored import memory_of, state_from
 from driftwatch.service.tick import evaluate, sources_told
+from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
 _DELIVER_SECONDS = 2.0
 _PRUNE_SECONDS = 3600.0
 # Resolved incidents are kept as long as the longest look back that reports take.
 _INCIDENTS_KEPT = timedelta(days=400)
+# Any window of five weeks back can be asked for.
+_MINUTES_KEPT = timedelta(days=35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class Service:
         clock: Clock,
         *,
         interval_seconds: float = 15.0,
-        retention: timedelta = timedelta(hours=48),
+        retention: timedelta = timedelta(hours=2),
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
         self.metrics = OwnMetrics(clock.now)
@@ -91,9 +97,12 @@ class Service:
         self._log = structlog.get_logger()
         self._failing = Failing()
         self._state = state_from(store, clock.now())
+        self._in_force = store.pins_in_force()
         self._collecting = Collecting(sources)
         self._restarted: set[str] = set()
         self._ask_servers()
+        # of the settings that the servers told, pins know whether they still hold
+        self._state, self._keeping = resumed(store, self._state, self._plan)
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
@@ -104,7 +113,7 @@ class Service:
         """One tick now: collect, decide, commit. What it decided is in the store or not at all."""
         self._attempted = began = time.monotonic()
         now = self._clock.now()
-        before = self._state
+        before = self._as_pinned(self._state)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         gathered = self._collecting.gather(before.collected_until, now, wait)
         state, outcome = evaluate(
@@ -123,6 +132,7 @@ class Service:
             notified=self._store.notified(),
         )
         state = replace(state, incidents=planned.open_incidents)
+        keeping, checkpoint = kept(self._keeping, state, outcome.forgotten)
         self._store.commit_tick(
             incidents=state.incidents.values(),
             transitions=planned.transitions,
@@ -130,10 +140,12 @@ class Service:
             scrapes=outcome.scrapes if len(outcome.scrapes) else None,
             since=min(before.collected_until.values(), default=now),
             until=now,
-            memory=memory_of(state),
+            memory={**memory_of(state), **keeping.memory()},
             gpus=outcome.gpus if len(outcome.gpus) else None,
+            minutes=stored_rows(outcome.rows),
+            checkpoint=checkpoint,
         )
-        self._state = state
+        self._state, self._keeping = state, keeping
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
@@ -161,9 +173,24 @@ class Service:
         return attempts
 
     def prune(self) -> None:
-        """Forget scrapes past their retention and incidents past a year."""
-        now = self._clock.now()
-        self._store.prune(now - self._retention, incidents_before=now - _INCIDENTS_KEPT)
+        """Forget what is past its retention, pack the hours that are over, keep finished days."""
+        now, state = self._clock.now(), self._state
+        # a restart needs the scrapes before the last evaluated minute, however long ago it was
+        needed = (state.evaluated_until or now) - HISTORY
+        self._store.prune(
+            min(now - self._retention, needed),
+            incidents_before=now - _INCIDENTS_KEPT,
+            minutes_before=now - _MINUTES_KEPT,
+        )
+        self._keep_days(finished_days(state.detection.trend))
+        self._store.pack_minutes(now)
+
+    def _keep_days(self, days: pl.DataFrame) -> None:
+        """Write down the days that are over, once."""
+        known = set(self._store.day_starts())
+        for (day,), rows in days.group_by("day", maintain_order=True):
+            if isinstance(day, datetime) and day.astimezone(UTC) not in known:
+                self._store.write_day(day, rows)
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
@@ -215,15 +242,16 @@ class Service:
         return None
 
     def _ask_servers(self) -> None:
-        """What the servers say of their own settings, where they answer (development mode)."""
-        served = dict(self._plan.served)
-        for source in self._sources:
-            if isinstance(source, PagesSource):
-                for instance, answer in source.server_info().items():
-                    served.pop(instance, None)
-                    if answer is not None:
-                        served[instance] = from_server_info(answer)
-        self._plan = replace(self._plan, served=served)
+        """What the servers say of themselves, where they answer."""
+        self._plan = asked(self._plan, self._sources)
+
+    def _as_pinned(self, state: State) -> State:
+        """The state with the pins in force; read anew where a person changed them."""
+        in_force = self._store.pins_in_force()
+        if in_force == self._in_force:
+            return state
+        self._in_force = in_force
+        return replace(state, pins=pins_from_store(self._store))
 
     def _ask_restarted(self, outcome: Outcome) -> None:
         """A restarted server may have other settings."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus
-from driftwatch.collect.schema import SourceProblem, empty_scrapes
+from driftwatch.collect.schema import TIME, SourceProblem, empty_scrapes
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
@@ -23,6 +23,24 @@ from driftwatch.signals.continuity import MAX_GAP_SECONDS
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
 # the grid: with less, the answer would depend on how minutes are split over ticks.
 HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
+
+
+FORGOTTEN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "at": TIME,  # after the minute that ends then
+}
+
+
+def nothing_forgotten() -> pl.DataFrame:
+    """Targets that the detectors forgot: none."""
+    return pl.DataFrame(schema=FORGOTTEN_SCHEMA)
+
+
+def forgotten(keys: Iterable[TargetKey], at: datetime | None) -> pl.DataFrame:
+    """Targets that are forgotten after a minute; none before the first one."""
+    rows = [] if at is None else [(*key, at) for key in sorted(keys)]
+    return pl.DataFrame(rows, schema=FORGOTTEN_SCHEMA, orient="row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,7 @@ class Outcome:
         unseen: rows that were made, not ok, of minutes of which no source has a scrape.
         retired: targets that were let go, with the reason.
         reborn: targets behind whose name another server stands now.
+        forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
     """
 
     rows: pl.DataFrame
@@ -87,3 +106,4 @@ class Outcome:
     unseen: pl.DataFrame = field(default_factory=empty_scrapes)
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     reborn: frozenset[TargetKey] = frozenset()
+    forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,11 +12,15 @@ import polars as pl
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.departures import Departures
+from driftwatch.service.packed import packed, unpacked
+from driftwatch.service.pinned import no_releases
+from driftwatch.service.pins import pins_from_store
 from driftwatch.service.state import HISTORY, State
 from driftwatch.store.store import Store
 
 _STATE = "tick"
 _SILENT = "tick.silent"
+_RELEASES = "tick.releases"
 _DEPARTED = ("traffic", "last")
 _FRAMES = ("plateau", "alive", "seen")
 
@@ -39,10 +42,11 @@ def memory_of(state: State) -> dict[str, bytes]:
             for _, t in sorted(state.targets.items())
         ],
     }
-    frames = {f"tick.{name}": _packed(getattr(carried, name)) for name in _FRAMES}
+    frames = {f"tick.{name}": packed(getattr(carried, name)) for name in _FRAMES}
     departures = state.departures
-    frames |= {f"tick.{name}": _packed(getattr(departures, name)) for name in _DEPARTED}
-    frames[_SILENT] = _packed(_older(state))
+    frames |= {f"tick.{name}": packed(getattr(departures, name)) for name in _DEPARTED}
+    frames[_SILENT] = packed(_older(state))
+    frames[_RELEASES] = packed(state.releases)
     return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
 
 
@@ -59,16 +63,16 @@ def state_from(store: Store, now: datetime) -> State:
     Scrapes that are too old to be of use are left where they are.
     """
     memory = store.memory()
-    incidents = store.open_incidents()
+    incidents, pins = store.open_incidents(), pins_from_store(store)
     if _STATE not in memory:
-        return State(incidents=incidents)
+        return State(incidents=incidents, pins=pins)
     document = orjson.loads(memory[_STATE])
     evaluated = _time(document["evaluated_until"])
     since = min(evaluated or now, now) - HISTORY
-    frames = {name: _unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
+    frames = {name: unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
     return State(
         scrapes=pl.concat(
-            [_unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+            [unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
         ),
         gpus=store.gpus(since, now + timedelta(minutes=1)),
         collected_until={
@@ -84,8 +88,11 @@ def state_from(store: Store, now: datetime) -> State:
             seen=frames["seen"],
         ),
         incidents=incidents,
+        pins=pins,
         targets=_targets(document),
         departures=_departures(document, memory),
+        # a database of an earlier release has none
+        releases=unpacked(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
     )
 
 
@@ -97,7 +104,7 @@ def _departures(
     if any(f"tick.{name}" not in memory for name in _DEPARTED):
         return found
     return replace(
-        found, traffic=_unpacked(memory["tick.traffic"]), last=_unpacked(memory["tick.last"])
+        found, traffic=unpacked(memory["tick.traffic"]), last=unpacked(memory["tick.last"])
     )
 
 
@@ -145,13 +152,3 @@ def _text(at: datetime | None) -> str | None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
-
-
-def _packed(frame: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.write_ipc(buffer, compression="zstd")
-    return buffer.getvalue()
-
-
-def _unpacked(data: bytes) -> pl.DataFrame:
-    return pl.read_ipc(io.BytesIO(data))

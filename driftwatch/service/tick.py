@@ -40,7 +40,7 @@ from driftwatch.service.judging import let_go, live_through
 from driftwatch.service.pinned import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.service.plan import Plan
 from driftwatch.service.roster import Sources, returning, roster
-from driftwatch.service.state import HISTORY, Outcome, State
+from driftwatch.service.state import HISTORY, Outcome, State, forgotten
 from driftwatch.service.telling import findings_of, with_pages
 from driftwatch.service.unseen import late, listing, said
 from driftwatch.signals.minutes import minutes
@@ -121,6 +121,7 @@ def evaluate(
     gpus = gpus_told_once([state.gpus, read], (state.evaluated_until or until - CATCH_UP) - HISTORY)
     first, last = _first_minute(replace(state, scrapes=scrapes), until), _floor(until)
     reasons = there.gone or {}
+    left_out = forgotten({*there.reborn, *reasons}, state.evaluated_until)
     departures = replace(state.departures, origins=there.origins, retired=there.retired)
     incidents, closed = let_go(
         plan.rules, state.incidents, there.targets, reasons, first or until, state.targets
@@ -157,6 +158,7 @@ def evaluate(
         retired={**reasons, **{k: why for p in pieces for k, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=read,
+        forgotten=pl.concat([left_out, *(forgotten(p.retired, p.until) for p in pieces)]),
     )
 
 
