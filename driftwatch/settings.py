@@ -24,6 +24,7 @@ from pydantic import (
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Severity
+from driftwatch.settings_detection import DetectionSettings
 from driftwatch.settings_problems import checked_names, note_errors, without_secrets
 from driftwatch.settings_values import (
     SECRET,
@@ -327,6 +328,10 @@ class Settings(Part):
         ("namespace", "model_name"),
         min_length=1,
         description="labels that make a pool where none of pools matches",
+    )
+    detection: DetectionSettings = Field(
+        default_factory=lambda: DetectionSettings.model_validate({}),
+        description="budget of false episodes, holidays",
     )
     receivers: tuple[ReceiverSettings, ...] = Field((), description="who is told")
     rules: tuple[File, ...] = Field(

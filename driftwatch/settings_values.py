@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -73,6 +74,16 @@ def _below(path: Path, info: ValidationInfo) -> Path:
     return expanded if base is None else base / expanded
 
 
+def _day(value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError("a day is written 2026-12-25") from None
+
+
+Day = Annotated[date, BeforeValidator(_day)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Url = Annotated[str, AfterValidator(_http)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]

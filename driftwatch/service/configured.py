@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.clock import Clock
 from driftwatch.collect.schema import Source
 from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
+from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
 from driftwatch.model import Serving, Slo
 from driftwatch.rulebook.book import load_rulebook
@@ -61,6 +62,10 @@ def plan_of_settings(settings: Settings) -> Plan:
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
         external_url=settings.external_url,
+        detection=DetectSettings(
+            false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
+            holidays={day.date: day.name for day in settings.detection.holidays},
+        ),
     )
 
 
