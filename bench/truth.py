@@ -1,12 +1,14 @@
 """What driftwatch's findings are worth: replayed truth, through the public commands only.
 
-    python bench/truth.py --seed N [--set smoke|standard|full] [--out FILE.json] [--jobs 2]
+    python bench/truth.py --seed N [--set smoke|standard|full] [--detection] [--out FILE.json]
+                          [--jobs 2]
                           [--servegen DIR] [--only NAME]... [--prometheus]
                           [--page docs/truth.md --date YYYY-MM-DD]
 
 A set is the recorded runs of real servers, the shipped scenarios, healthy weeks and grids of many
-episodes; docs/truth.md says what each figure means. Everything is drawn from the seed; any seed
-will do. `smoke` takes minutes, `standard` a quarter of an hour, `full` hours.
+episodes; with --detection the recorded runs and larger grids, for the detection figures alone.
+docs/truth.md says what each figure means. Everything is drawn from the seed; any seed will do.
+`smoke` takes minutes, `standard` a quarter of an hour, `full` hours.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from typing import Any
 from truth_judge import disguise, golden, through_prometheus, whatif
 from truth_judge.commands import Case
 from truth_judge.facts import MONTH_SECONDS
-from truth_judge.figures import confusion, detection, false_alarms, unexpected
+from truth_judge.figures import confusion, detection, false_alarms, not_slower, unexpected
 from truth_judge.healthy import summary as healthy_summary
 from truth_judge.recordings import recorded_cases
 from truth_judge.report import into_page, sections
 from truth_judge.running import Ran, run_draw, run_recorded
-from truth_judge.sets import SETS, SIZES, Draw, draws
+from truth_judge.sets import SETS, SIZES, Draw, detection_draws, draws
 
 from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         figures = {
             "schema_version": 1,
             "seed": given.seed,
-            "set": given.set,
+            "set": f"{given.set} --detection" if given.detection else given.set,
             "only": given.only or None,
             "commit": commit,
             "date": given.date,
@@ -65,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if (found := [r.stretch for r in ran if r.group == group])
             },
             "detection": detection([r.stretch for r in ran], seed=given.seed),
+            "not_slower": not_slower([r.stretch for r in ran], seed=given.seed),
             "unexpected": unexpected(r.stretch for r in ran),
             "leaves": {
                 "driftwatch explain": confusion(chain.from_iterable(r.explained for r in ran)),
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "healthy_ln_r": _ln_r(ran),
             "scheduler": _scheduler(given, folder),
             "calibration": {"built": False, "note": NOT_BUILT},
-            "tick": [] if given.only else [_tick(count) for count in size.ticks],
+            "tick": [] if given.only or given.detection else [_tick(count) for count in size.ticks],
             "disguise": _disguised(given, folder),
             "prometheus": _through_prometheus(given, folder),
             "stretches": [_stretch(r) for r in ran],
@@ -96,6 +99,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     asked.add_argument("--seed", type=_seed, required=True)
     asked.add_argument("--set", choices=SETS, default="smoke")
+    asked.add_argument("--detection", action="store_true", help="the detection figures alone")
     asked.add_argument("--out", type=Path, metavar="FILE.json", help="all figures, for machines")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
     asked.add_argument("--data", type=Path, default=DATA, help="recorded runs and golden schedules")
@@ -104,7 +108,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
     asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
     asked.add_argument("--date", help="printed beside the figures")
-    asked.add_argument("--keep", type=Path, metavar="DIR", help="keep recordings and truth there")
+    asked.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep recordings and truth there, and use those that are",
+    )
     given = asked.parse_args(argv)
     known = _names(given)
     if unknown := sorted(set(given.only or ()) - known):
@@ -127,6 +136,8 @@ def _names(given: argparse.Namespace) -> set[str]:
 
 
 def _drawn(given: argparse.Namespace) -> list[Draw]:
+    if given.detection:
+        return list(detection_draws(given.set, given.seed, given.servegen))
     shipped = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
     return list(draws(SIZES[given.set], given.seed, shipped, given.servegen))
 
@@ -142,15 +153,16 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
         drawn = [draw for draw in drawn if draw.name in given.only]
         cases = [case for case in cases if case.name in given.only]
     explains, whatifs = EXPLAINS[given.set], WHATIFS[given.set]
+    if given.detection:
+        explains = whatifs = 0
 
-    def of_draw(numbered: tuple[int, Draw]) -> Ran:
-        number, draw = numbered
-        into = folder / f"{number:04}-{draw.name}"
+    def of_draw(draw: Draw) -> Ran:
+        into = folder / f"{draw.name}-{draw.seed}"
         kept = given.keep is not None
         return run_draw(draw, into, explains=explains, whatifs=whatifs, keep=kept)
 
     # the longest first, so that none is left alone at the end
-    todo = sorted(enumerate(drawn), key=lambda one: one[1].group == "shipped")
+    todo = sorted(drawn, key=lambda draw: draw.group == "shipped")
     with ThreadPoolExecutor(given.jobs) as pool:
         return [
             *_told(pool.map(run_recorded, cases)),
@@ -200,7 +212,7 @@ def _commit() -> str:
 def _scheduler(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs = []
     for number, run in enumerate(golden.golden_runs(given.data)):
-        if given.only:
+        if given.only or given.detection:
             break
         into = folder / f"golden-{number}"
         into.mkdir(parents=True)
@@ -224,7 +236,7 @@ def _tick(targets: int) -> dict[str, Any]:
 
 def _one_draw(given: argparse.Namespace, name: str) -> Draw | None:
     """The draw of one scenario that a proof is made with."""
-    if given.only and name not in given.only:
+    if given.detection or (given.only and name not in given.only):
         return None
     return next(draws(SIZES["full"], given.seed, {name: 1.0}, None))
 
@@ -232,6 +244,8 @@ def _one_draw(given: argparse.Namespace, name: str) -> Draw | None:
 def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     from truth_judge import fleets
 
+    if given.detection:
+        return []
     cases: list[Case] = [
         case for case in recorded_cases(_vllm(given)) if not given.only or case.name in given.only
     ]

@@ -34,6 +34,7 @@ class Case:
             None = none is given.
         options: further words of the command line (``-c`` with the pool's declared settings).
         present: server → from when to when it was there, where not all the time.
+        judged_from_seconds: what is said and injected before is not counted; None = all is.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Case:
     reference: tuple[float, float] | None = None
     options: tuple[str, ...] = ()
     present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    judged_from_seconds: float | None = None
 
     def words(self) -> list[str]:
         """What ``replay`` and ``explain`` are both given."""
@@ -65,6 +67,7 @@ class Case:
             episodes=self.episodes,
             findings=tuple(findings),
             present=self.present,
+            judged_from_seconds=self.judged_from_seconds,
         )
 
 
@@ -82,7 +85,9 @@ def driftwatch(*words: str, accept: Sequence[int] = (0,)) -> subprocess.Complete
     ran = subprocess.run(
         [sys.executable, "-m", "driftwatch", *words], capture_output=True, text=True, check=False
     )
-    if ran.returncode not in accept:
+    # a program that breaks ends with 1 as well, and says so
+    broken = ran.returncode != 0 and "Traceback (most recent call last)" in ran.stderr
+    if broken or ran.returncode not in accept:
         raise RuntimeError(
             f"driftwatch {' '.join(words)}: exit {ran.returncode}: {ran.stderr[-2000:]}"
         )
@@ -100,9 +105,10 @@ def pages(*words: str) -> tuple[list[dict[str, Any]], float]:
     return [json.loads(line) for line in ran.stdout.splitlines()], seconds
 
 
-def replayed(case: Case) -> tuple[tuple[Finding, ...], float]:
-    """The findings of a case, and the seconds it took."""
-    said, seconds = pages(*case.words(), str(case.recording))
+def replayed(case: Case, evidence: Path | None = None) -> tuple[tuple[Finding, ...], float]:
+    """The findings of a case, and the seconds it took; its evidence table into a file as well."""
+    more = [] if evidence is None else ["--evidence", str(evidence)]
+    said, seconds = pages(*case.words(), *more, str(case.recording))
     return findings_of(said), seconds
 
 

@@ -17,6 +17,8 @@ MONTH_SECONDS = 30.4375 * DAY_SECONDS
 # fires up to so long after an episode's end is still of the episode, unless its truth says else.
 GRACE_SECONDS = 900.0
 
+SPEED = "speed_at_equal_load_ratio"
+
 Block = tuple[str, int]  # (what is drawn together: seed and traffic, day)
 Said = tuple[str, str]  # (severity, rule)
 
@@ -41,6 +43,10 @@ class Episode:
         leaf: where the diagnosis should end; None = the truth does not say.
         knob: the setting that should be advised; None = none helps.
         grace_seconds: how long after its end a finding still counts as its own.
+        visible_seconds: from when on it could be seen at all (enough changed requests had
+            finished); None = from its start on.
+        detectable: what driftwatch said of it before: whether so small a shift would be seen; None
+            = it was not asked.
     """
 
     kind: str
@@ -54,6 +60,8 @@ class Episode:
     leaf: str | None = None
     knob: str | None = None
     grace_seconds: float = GRACE_SECONDS
+    visible_seconds: float | None = None
+    detectable: bool | None = None
 
     @property
     def rules(self) -> frozenset[str]:
@@ -82,7 +90,8 @@ class Episode:
     @property
     def cell(self) -> str:
         """Kind and size: what detection is counted by."""
-        return self.kind if self.size is None else f"{self.kind} {self.size:g}"
+        name = self.kind if self.size is None else f"{self.kind} {self.size:g}"
+        return f"{name}, said to be too small" if self.detectable is False else name
 
     def concerns(self, instance: str | None) -> bool:
         """Whether it is about this server (None: a pool's finding, that is about all)."""
@@ -104,6 +113,7 @@ class Finding:
         knob: the setting it advises to change; None = it advises no change.
         before: the value it says the setting has; None = it did not say one.
         after: the value it advises; None = it did not say one.
+        speed_ratio: the speed at equal load that it gives as evidence; None = none.
     """
 
     event: str
@@ -116,6 +126,7 @@ class Finding:
     knob: str | None = None
     before: float | None = None
     after: float | None = None
+    speed_ratio: float | None = None
 
     @property
     def said(self) -> Said:
@@ -136,6 +147,7 @@ class Stretch:
         episodes: what was injected.
         findings: what driftwatch said, oldest first.
         present: server → from when to when it was there, where not all the time (scaled up later).
+        judged_from_seconds: what is said and injected before is not counted; None = all is.
     """
 
     name: str
@@ -146,14 +158,23 @@ class Stretch:
     episodes: tuple[Episode, ...] = ()
     findings: tuple[Finding, ...] = ()
     present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    judged_from_seconds: float | None = None
 
     def block(self, at_seconds: float) -> Block:
         """The bootstrap's block of a moment."""
         return self.draw, int(at_seconds // DAY_SECONDS)
 
     def stays(self, instance: str) -> Sequence[tuple[float, float]]:
-        """From when to when a server was there."""
-        return self.present.get(instance, ((self.start_seconds, self.end_seconds),))
+        """From when to when a server was there, as far as it is judged."""
+        stays = self.present.get(instance, ((self.start_seconds, self.end_seconds),))
+        first = self.judged_from
+        return [(max(a, first), b) for a, b in stays if b > first]
+
+    @property
+    def judged_from(self) -> float:
+        """From when on it counts."""
+        begin = self.judged_from_seconds
+        return self.start_seconds if begin is None else begin
 
 
 def seconds_of(text: str) -> float:
@@ -178,6 +199,7 @@ def finding_of(page: Mapping[str, Any]) -> Finding:
         knob=change.get("knob"),
         before=change.get("from"),
         after=change.get("to"),
+        speed_ratio=page["evidence"].get(SPEED, {}).get("value"),
     )
 
 

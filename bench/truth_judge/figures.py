@@ -10,27 +10,42 @@ import numpy as np
 
 from truth_judge.bootstrap import ratio, statistic
 from truth_judge.facts import Block, Stretch
-from truth_judge.matching import Alarm, Detection, alarms, detections, quiet_months
+from truth_judge.matching import (
+    Alarm,
+    Claim,
+    Detection,
+    alarms,
+    claims,
+    detections,
+    kinds_that_slow,
+    pool_months,
+    quiet_months,
+)
 
 GOAL_EPISODES = 240
 GOAL_SERVER_MONTHS = 120.0
 TOLD = ("page", "ticket", "notice")
+SOON_MINUTES = (5, 10, 15)
+PER_POOL = frozenset({"TrafficShift"})  # said once of each pool: counted per pool-month
 NO_VERDICT = "no verdict"
 UNDETERMINED = "undetermined"
 
 
 def false_alarms(stretches: Sequence[Stretch], *, seed: int) -> dict[str, Any]:
-    """False findings per server-month, by severity and by rule."""
-    months = quiet_months(stretches)
+    """False findings per server-month, by severity and by rule; a pool's per pool-month."""
+    months, pools = quiet_months(stretches), pool_months(stretches)
     judged = [a for a in alarms(stretches) if a.verdict == "false"]
     rules = sorted({(a.finding.severity, a.finding.rule) for a in judged})
     return {
         "server_months": sum(months.values()),
+        "pool_months": sum(pools.values()),
         "goal_server_months": GOAL_SERVER_MONTHS,
         "blocks": len(months),
         "by_severity": {s: _rate(judged, months, seed, severity=s) for s in TOLD},
         "by_rule": {
-            f"{rule} ({severity})": _rate(judged, months, seed, severity=severity, rule=rule)
+            f"{rule} ({severity})": _rate(
+                judged, pools if rule in PER_POOL else months, seed, severity=severity, rule=rule
+            )
             for severity, rule in rules
         },
     }
@@ -81,6 +96,20 @@ def _cell(found: Sequence[Detection], seed: int) -> dict[str, Any]:
     for one in found:
         if one.delay_seconds is not None:
             delays[one.block].append(one.delay_seconds)
+    soon = {
+        f"within_{minutes}min_ratio": ratio(
+            Counter(
+                d.block
+                for d in found
+                if d.delay_seconds is not None and d.delay_seconds <= 60.0 * minutes
+            ),
+            of,
+            seed=seed,
+            share=True,
+        ).as_json()
+        for minutes in SOON_MINUTES
+    }
+    once = Counter(d.block for d in found if d.told == 1)
     return {
         "episodes": len(found),
         "goal_episodes": GOAL_EPISODES,
@@ -89,7 +118,48 @@ def _cell(found: Sequence[Detection], seed: int) -> dict[str, Any]:
         "found_ratio": ratio(hit, of, seed=seed, share=True).as_json(),
         "delay_median_seconds": statistic(delays, _median, seed=seed).as_json(),
         "delay_p95_seconds": statistic(delays, _p95, seed=seed).as_json(),
+        **soon,
+        "told_once_ratio": ratio(once, hit, seed=seed, share=True).as_json(),
+        "loss_error": _loss_error(found, seed),
     }
+
+
+def _loss_error(found: Sequence[Detection], seed: int) -> dict[str, Any] | None:
+    """Estimated less injected loss of speed, where pages tell one; in shares of the speed."""
+    errors: defaultdict[Block, list[float]] = defaultdict(list)
+    for one in found:
+        said = None if one.finding is None else one.finding.speed_ratio
+        if said is not None and one.episode.size is not None and one.episode.size < 1:
+            errors[one.block].append(1 - said - one.episode.size)
+    if not errors:
+        return None
+    return {
+        "median": statistic(errors, _median, seed=seed).as_json(),
+        "p95_absolute": statistic(errors, lambda e: _p95(np.abs(e)), seed=seed).as_json(),
+    }
+
+
+def not_slower(stretches: Sequence[Stretch], *, seed: int) -> dict[str, Any]:
+    """Pages in episodes in which no server was slower, by cell, with the upper bound of the share.
+
+    ``pages`` are those that the truth does not name, ``slower`` those that claim a loss of speed.
+    """
+    cells: defaultdict[str, list[Claim]] = defaultdict(list)
+    for one in claims(stretches, kinds_that_slow(stretches)):
+        cells[one.episode.cell].append(one)
+    found: dict[str, Any] = {}
+    for cell in sorted(cells, key=_by_size):
+        of = Counter(c.block for c in cells[cell])
+        paged = Counter(c.block for c in cells[cell] if c.pages)
+        slower = Counter(c.block for c in cells[cell] if c.slower)
+        found[cell] = {
+            "episodes": of.total(),
+            "pages": sum(c.pages for c in cells[cell]),
+            "paged_ratio": ratio(paged, of, seed=seed, share=True).as_json(),
+            "slower": sum(c.slower for c in cells[cell]),
+            "slower_ratio": ratio(slower, of, seed=seed, share=True).as_json(),
+        }
+    return found
 
 
 def _median(values: Any) -> float:

@@ -23,14 +23,16 @@ class Detection:
     Attributes:
         stretch: where it lies.
         episode: what was injected.
-        delay_seconds: from its start to the page; None = not found.
+        delay_seconds: from its start (from when on it could be seen) to the page; None = not found.
         finding: the page that found it.
+        told: how many findings were sent that could have found it: one is enough.
     """
 
     stretch: Stretch
     episode: Episode
     delay_seconds: float | None
     finding: Finding | None
+    told: int = 0
 
     @property
     def block(self) -> Block:
@@ -48,7 +50,12 @@ class Alarm:
 
 
 def _firing(stretch: Stretch) -> Iterator[Finding]:
-    return (f for f in stretch.findings if f.event == "firing")
+    begin = stretch.judged_from
+    return (f for f in stretch.findings if f.event == "firing" and f.at_seconds >= begin)
+
+
+def _episodes(stretch: Stretch) -> list[Episode]:
+    return [e for e in stretch.episodes if e.start_seconds >= stretch.judged_from]
 
 
 def _covers(episode: Episode, finding: Finding) -> bool:
@@ -68,18 +75,62 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
             asked[episode.kind] = asked.get(episode.kind, frozenset()) | episode.asked
     found = []
     for stretch in stretches:
-        for episode in stretch.episodes:
+        for episode in _episodes(stretch):
             due = episode.asked or asked[episode.kind]
             if not due:
                 continue
-            first = min(
-                (f for f in _firing(stretch) if f.said in due and _covers(episode, f)),
-                key=lambda f: f.at_seconds,
-                default=None,
-            )
-            delay = None if first is None else first.at_seconds - episode.start_seconds
-            found.append(Detection(stretch, episode, delay, first))
+            told = [f for f in _firing(stretch) if f.said in due and _covers(episode, f)]
+            first = min(told, key=lambda f: f.at_seconds, default=None)
+            since = episode.visible_seconds or episode.start_seconds
+            # a guess before it could be seen is no earlier than at once
+            delay = None if first is None else max(first.at_seconds - since, 0.0)
+            found.append(Detection(stretch, episode, delay, first, len(told)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An episode in which no server was slower, and how often one was said to be.
+
+    Attributes:
+        stretch: where it lies.
+        episode: what was injected.
+        pages: of any rule that its truth does not name.
+        slower: pages that say a server is slower.
+    """
+
+    stretch: Stretch
+    episode: Episode
+    pages: int
+    slower: int
+
+    @property
+    def block(self) -> Block:
+        """The bootstrap's block: of the episode's start."""
+        return self.stretch.block(self.episode.start_seconds)
+
+
+SLOWER = frozenset({"SlowerAtEqualLoad", "ReplicaSlow"})
+
+
+def claims(stretches: Iterable[Stretch], kinds_that_slow: frozenset[str]) -> list[Claim]:
+    """Episodes of all kinds in which no server was slower."""
+    found = []
+    for stretch in stretches:
+        for episode in _episodes(stretch):
+            if episode.kind in kinds_that_slow:
+                continue
+            said = [f for f in _firing(stretch) if f.severity == "page" and _covers(episode, f)]
+            others = sum(f.said not in episode.expected for f in said)
+            slower = sum(f.rule in SLOWER for f in said)
+            found.append(Claim(stretch, episode, others, slower))
+    return found
+
+
+def kinds_that_slow(stretches: Iterable[Stretch]) -> frozenset[str]:
+    """Kinds of which, at some size, a page or ticket is due that says slower."""
+    due = SLOWER | {"LatencyCreep"}
+    return frozenset(e.kind for s in stretches for e in s.episodes if e.rules & due)
 
 
 def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
@@ -111,6 +162,16 @@ def quiet_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
             for day, seconds in (part for start, end in quiet for part in _by_day(start, end)):
                 block = stretch.block(day * DAY_SECONDS)
                 months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
+    return months
+
+
+def pool_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
+    """Months of a pool, for what is said once of each: all of a stretch, episodes or not."""
+    months: dict[Block, float] = {}
+    for stretch in stretches:
+        for day, seconds in _by_day(stretch.judged_from, stretch.end_seconds):
+            block = stretch.block(day * DAY_SECONDS)
+            months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
     return months
 
 

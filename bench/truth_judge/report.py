@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from truth_judge.figures import SOON_MINUTES
+
 MARKER = "<!-- made by bench/truth.py; run it again instead of editing -->"
 _NONE = "–"
 
@@ -49,6 +51,7 @@ def sections(figures: Mapping[str, Any]) -> list[str]:
     ]
     lines += _false(figures["false_alarms"])
     lines += _detection(figures["detection"], figures["unexpected"])
+    lines += _not_slower(figures["not_slower"])
     lines += _leaves(figures["leaves"])
     lines += _recommendation(figures["recommendation"])
     lines += _scheduler(figures["scheduler"])
@@ -70,7 +73,8 @@ def _false(false: Mapping[str, Any]) -> list[str]:
         goal = f"; the goal asks for {group['goal_server_months']:g}" if short else ""
         lines += [
             f"{name}: {group['server_months']:.3g} quiet server-months in {group['blocks']} "
-            f"(seed, day) blocks{goal}.",
+            f"(seed, day) blocks{goal}. {group['pool_months']:.3g} pool-months, over which "
+            "`TrafficShift` is counted.",
             "",
         ]
     return lines
@@ -85,15 +89,53 @@ def _detection(cells: Mapping[str, Any], unexpected: Mapping[str, int]) -> list[
             interval(one["found_ratio"], "%"),
             interval(one["delay_median_seconds"], "min"),
             interval(one["delay_p95_seconds"], "min"),
+            " / ".join(
+                number(one[f"within_{m}min_ratio"]["value"], "%").removesuffix(" %")
+                for m in SOON_MINUTES
+            ),
+            number(one["told_once_ratio"]["value"], "%"),
         )
         for cell, one in cells.items()
     ]
-    head = ("injected", "must speak", "episodes", "found", "delay, median", "delay, p95")
+    soon = " / ".join(str(m) for m in SOON_MINUTES)
+    head = ("injected", "must speak", "episodes", "found", "delay, median", "delay, p95",
+            f"% within {soon} min", "told once")  # fmt: skip
     lines = ["### Detection", "", *table(head, rows)]
+    errors = [
+        (
+            cell,
+            interval(one["loss_error"]["median"], "%"),
+            interval(one["loss_error"]["p95_absolute"], "%"),
+        )
+        for cell, one in cells.items()
+        if one["loss_error"] is not None
+    ]
+    if errors:
+        lines += table(("estimated less injected loss", "median", "95 % are off by less"), errors)
     if unexpected:
         said = ", ".join(f"{rule} {count}" for rule, count in unexpected.items())
         lines += [f"Inside episodes, of rules that they do not expect: {said}.", ""]
     return lines
+
+
+def _not_slower(cells: Mapping[str, Any]) -> list[str]:
+    """Pages where no server was slower."""
+    rows = [
+        (
+            cell,
+            one["episodes"],
+            one["pages"],
+            interval(one["paged_ratio"], "%"),
+            one["slower"],
+            interval(one["slower_ratio"], "%"),
+        )
+        for cell, one in cells.items()
+    ]
+    if not rows:
+        return []
+    head = ("injected, nothing slower", "episodes", "pages nobody asked for", "episodes with one",
+            "of these: slower", "episodes with one")  # fmt: skip
+    return ["### Where nothing is slower", "", *table(head, rows)]
 
 
 def _leaves(matrices: Mapping[str, Any]) -> list[str]:

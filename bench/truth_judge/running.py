@@ -17,10 +17,11 @@ import polars as pl
 
 from truth_judge import fleets
 from truth_judge.commands import Case, explained, leaf_of, replayed
-from truth_judge.facts import Episode, Finding, Stretch
+from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.sets import Draw
 from truth_judge.undisturbed import servers_again
+from truth_judge.visible import with_visibility
 
 HEALTHY = "healthy"
 FAILED = "failed"  # the command ended with an error
@@ -76,8 +77,14 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
     """
     began = time.perf_counter()
     case = fleets.made(draw, folder)
+    if draw.unjudged_days:
+        begin = case.start_seconds + draw.unjudged_days * DAY_SECONDS
+        case = replace(case, judged_from_seconds=begin)
     make_seconds = time.perf_counter() - began
-    findings, seconds = replayed(case)
+    table = folder / "evidence.parquet" if draw.evidence else None
+    findings, seconds = replayed(case, table)
+    if table is not None:
+        case = with_visibility(case, table)
     stretch = case.stretch(findings)
     moments = moments_of(case, explains, draw.seed)
     said = [_explained(case, moment, folder / "around") for moment in moments]
@@ -87,7 +94,7 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
         whom: Iterable[str | None] = episode.instances or (None,)
         out += [(instance, episode.start_seconds, episode.until_seconds) for instance in whom]
     wanders = wander(counters_of(case.recording), out)
-    misfits = _misfits(draw, case, folder) if draw.group == "healthy" else {}
+    misfits = _misfits(draw, case, folder) if draw.group == "healthy" and explains else {}
     if not keep:
         shutil.rmtree(folder)
     return Ran(

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from truth_judge.detection_sets import KINDS, LEARNT_DAYS
+
 HOUR, DAY = 3600, 86_400
 SETS = ("smoke", "standard", "full")
 
@@ -29,12 +31,16 @@ class Draw:
         seed: of its randomness.
         scenario: its data, or the name of a shipped one.
         group: ``shipped``, ``healthy`` or ``grid``.
+        evidence: whether the replay's evidence table is looked at as well.
+        unjudged_days: so many at the start are replayed and not counted.
     """
 
     name: str
     seed: int
     scenario: Scenario | str
     group: str
+    evidence: bool = False
+    unjudged_days: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,27 @@ def draws(
             own = derived(seed, grid.__name__, k)
             scenario = grid(np.random.default_rng(own))
             yield Draw(scenario["name"], own, scenario, "grid")
+
+
+def detection_draws(name: str, seed: int, servegen: Path | None) -> Iterator[Draw]:
+    """The grids of the detection figures.
+
+    Args:
+        name: of the set: how large and how many.
+        seed: all seeds derive from it.
+        servegen: folder of the whole ServeGen dataset; None = the shipped extract.
+    """
+    for kind in KINDS:
+        draws = {"smoke": 1, "standard": 1, "full": kind.draws}[name]
+        for k in range(draws):
+            own = derived(seed, kind.name, k)
+            extent = kind.smoke if name == "smoke" else kind.full
+            scenario = kind.make(np.random.default_rng(own), extent)
+            traffic = scenario["traffic"]
+            if servegen is not None and traffic["source"] == "servegen":
+                scenario["traffic"] = {**traffic, "path": str(servegen.resolve())}
+            learnt = LEARNT_DAYS if traffic["source"] == "servegen" and name != "smoke" else 0
+            yield Draw(kind.name, own, scenario, kind.group, kind.evidence, learnt)
 
 
 def derived(seed: int, name: str, k: int) -> int:

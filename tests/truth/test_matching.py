@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from truth_judge.facts import DAY_SECONDS, GRACE_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.matching import alarms, detections, quiet_months
+from truth_judge.matching import alarms, detections, pool_months, quiet_months
 
 A, B = "a:8000", "b:8000"
 SLOW = Episode(
@@ -128,3 +128,19 @@ def test_a_size_of_which_nobody_must_be_told_shows_how_often_somebody_was() -> N
     one = stretch(fired(2000.0), fired(50_600.0), episodes=(SLOW, small))
     assert [d.delay_seconds for d in detections([one])] == [1000.0, 600.0]
     assert [a.verdict for a in alarms([one])] == ["found", "false"]
+
+
+def test_what_lies_before_the_judged_time_is_replayed_and_not_counted() -> None:
+    one = replace(stretch(fired(2000.0), fired(90_000.0)), judged_from_seconds=DAY_SECONDS)
+    assert detections([one]) == []
+    assert [a.finding.at_seconds for a in alarms([one])] == [90_000.0]
+    assert sum(quiet_months([one]).values()) == pytest.approx(2 * DAY_SECONDS / MONTH_SECONDS)
+    assert sum(pool_months([one]).values()) == pytest.approx(DAY_SECONDS / MONTH_SECONDS)
+
+
+def test_delay_counts_from_when_it_could_be_seen() -> None:
+    late = replace(SLOW, visible_seconds=1400.0)
+    (found,) = detections([stretch(fired(2000.0), fired(2600.0), episodes=(late,))])
+    assert (found.delay_seconds, found.told) == (600.0, 2)
+    (found,) = detections([stretch(fired(1200.0), episodes=(late,))])
+    assert found.delay_seconds == 0.0

@@ -36,6 +36,7 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
         "date": None,
         "false_alarms": {},
         "detection": {},
+        "not_slower": {},
         "unexpected": {},
         "leaves": {},
         "recommendation": {

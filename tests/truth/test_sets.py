@@ -8,8 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import truth
+from truth_judge.detection_sets import KINDS, PINNED_UNTIL, Kind
 from truth_judge.matching import quiet_months
-from truth_judge.sets import GRIDS, SIZES, draws, healthy_azure, healthy_servegen
+from truth_judge.sets import (
+    GRIDS,
+    SIZES,
+    detection_draws,
+    draws,
+    healthy_azure,
+    healthy_servegen,
+)
 
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_file import read_scenario, shipped_scenarios
@@ -40,6 +48,46 @@ def test_a_grid_is_a_scenario_whatever_the_seed(grid: object, tmp_path: Path) ->
         cells = Counter((e.kind, e.size) for e in effects)
         assert max(cells.values()) - min(cells.values()) <= 1
     assert grid(np.random.default_rng(1)) != grid(np.random.default_rng(2))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_grid_of_the_detection_figures_is_a_scenario_whatever_the_seed(
+    kind: Kind, tmp_path: Path
+) -> None:
+    engines = set()
+    for seed in range(6):
+        made = kind.make(np.random.default_rng(seed), kind.smoke)
+        assert made == kind.make(np.random.default_rng(seed), kind.smoke)
+        scenario = read(made, tmp_path)
+        engines.add(scenario.engine)
+        windows: dict[int, list[tuple[float, float]]] = {}
+        for effect in scenario.truth.effects:
+            assert effect.at >= PINNED_UNTIL
+            for replica in effect.replicas or range(scenario.servers):
+                until = scenario.duration if effect.until is None else effect.until
+                windows.setdefault(replica, []).append((effect.at, until))
+        for own in windows.values():
+            assert all(a[1] + 1800 <= b[0] for a, b in pairwise(sorted(own)))
+        assert (kind.group == "healthy") == (not windows)
+    assert len(engines) > 1  # no draw is of one engine alone
+
+
+def test_the_detection_set_is_large_enough_for_its_goals() -> None:
+    drawn = list(detection_draws("full", 7, None))
+    cells: Counter[tuple[str, float | None]] = Counter()
+    months = 0.0
+    for draw in drawn:
+        assert not isinstance(draw.scenario, str)
+        days = float(draw.scenario["duration"].removesuffix("d")) - draw.unjudged_days
+        months += draw.scenario["pool"]["replicas"] * days / 30.4375 * (draw.group == "healthy")
+        for effect in draw.scenario["truth"]["effects"]:
+            judged = float(effect["at"].removesuffix("s")) >= 86_400 * draw.unjudged_days
+            cells[effect["kind"], effect.get("size")] += judged
+    assert months >= 120
+    promised = {"loss", "loss-wander-6", "uneven-prompt", "uneven-generation", "shift-prompt"}
+    promised |= {"shift-generation", "shift-new-client", "loss-at-cap"}
+    assert min(count for (kind, _), count in cells.items() if kind in promised) >= 240
+    assert len({draw.seed for draw in drawn}) == len(drawn)
 
 
 def test_healthy_weeks_have_nothing_in_them(tmp_path: Path, shared_data: Path) -> None:
