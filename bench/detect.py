@@ -154,8 +154,9 @@ def time_scipy(servers: int, needed: float) -> None:
 
 def recorded_minutes() -> pl.DataFrame:
     """The minutes of run_slow, one target."""
-    scrapes = RecordingSource([RUN_SLOW]).everything().scrapes
-    first, last = scrapes["time"].min(), scrapes["time"].max()
+    source = RecordingSource(RUN_SLOW)
+    first, last = source.span()
+    scrapes = source.collect(first, last).scrapes
     serving = pl.DataFrame(
         [
             {"instance": i, "engine": e, "pool": "p", "max_num_seqs_inferred": False}
