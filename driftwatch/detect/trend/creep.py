@@ -27,7 +27,9 @@ LEAST_MINUTES = 240.0  # of a day, with a known speed at equal load
 SPAN_DAYS = 14
 LEAST_CHANGE = 0.03  # over SPAN_DAYS
 MOST_P_VALUE = 0.01
-_Z = 1.959963984540054
+# Of what equal lengths and load took off a slope, how much may be wrong: on real client traffic
+# whose mix drifts, up to a third is (docs/trends.md).
+UNEXPLAINED_RATIO = 1 / 3
 _EPOCH = date(1970, 1, 1)
 
 
@@ -59,9 +61,12 @@ def crept(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Flo
     speed = trends(np.where(usable, arrays["ln_speed"], np.nan), day, season)
     worse, known = _said(held, "speed", speed, np.zeros(len(held)), bad=-1)
     for i, q in enumerate(QUANTILES):
-        level = adjusted(arrays["equal_lengths"][:, :, i], day)
+        level = adjusted(arrays["equal_lengths"][:, :, i], arrays["within_days"][:, i])
         trend = trends(level.values, day, season)
-        bad, there = _said(held, f"e2e_p{round(q * 100)}", trend, level.slope_error, bad=1)
+        taken = np.abs(trends(level.adjustment, day, season).slope)
+        bad, there = _said(
+            held, f"e2e_p{round(q * 100)}", trend, UNEXPLAINED_RATIO * np.nan_to_num(taken), bad=1
+        )
         worse, known = worse | bad, known | there
     held[:, HOLD["latency_creeps"]] = np.where(known, worse, np.nan)
     return held
@@ -78,14 +83,19 @@ def _latest(reference: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _said(
-    held: Floats, name: str, trend: Trend, slope_error: Floats, bad: int
+    held: Floats, name: str, trend: Trend, unexplained: Floats, bad: int
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Write one trend's columns; whether it is bad enough, and whether it is known."""
+    """Write one trend's columns; whether it is bad enough, and whether it is known.
+
+    Args:
+        held: to write into.
+        name: of the trend.
+        trend: of every target.
+        unexplained: by how much the slope may be that of the adjustment, per day.
+        bad: the direction that is, -1 or 1.
+    """
     known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)
-    more = _Z * slope_error
-    # the two errors are independent: their squares add up
-    lower = trend.slope - np.hypot(trend.slope - trend.lower, more)
-    upper = trend.slope + np.hypot(trend.upper - trend.slope, more)
+    lower, upper = trend.lower - unexplained, trend.upper + unexplained
     for part, per_day in (("", trend.slope), ("lower_", lower), ("upper_", upper)):
         column = HOLD[f"{name}_slope_14d_{part}ratio"]
         held[:, column] = np.where(known, per_day * SPAN_DAYS, np.nan)

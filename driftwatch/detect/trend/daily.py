@@ -147,29 +147,38 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
         equal_lengths.MOST_WAIT_RATIO * sums[:, SUM["e2e_seconds_sum"]]
     )
     # a wait that nobody counts may be any
-    unclear = sums[:, SUM["queue_seconds_count"]] < sums[:, SUM["e2e_seconds_count"]]
-    prompt = ratio("prompt_tokens_sum", "prompt_tokens_count")
+    unclear = sums[:, SUM["queue_seconds_count"]] < 0.99 * sums[:, SUM["e2e_seconds_count"]]
+    means = [ratio(f"{s}_sum", f"{s}_count") for s in LENGTHS]
     per_pass = ratio("passed_tokens", "forward_passes")
     found = []
     for q, least in zip(QUANTILES, equal_lengths.LEAST_FINISHED, strict=True):
         few = sums[:, SUM["e2e_seconds_count"]] < least
         unusable = few | waits | unclear | (sums[:, SUM["interruptions"]] > 0)
-        e2e = _quantile(memory, arrays, "hour", "e2e_seconds", q)
-        generation = _quantile(memory, arrays, "hour", "generation_tokens", q)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            x = np.log(np.stack([prompt, generation, per_pass], axis=1))
-            y = np.where(unusable, np.nan, np.log(e2e))
-        found.append(equal_lengths.hourly(y, x))
+        e2e, *lengths = (_ln_quantile(memory, arrays, s, q) for s in ("e2e_seconds", *LENGTHS))
+        x = np.stack([*np.log(means), *lengths, np.log(per_pass)], axis=1)
+        found.append(equal_lengths.hourly(np.where(unusable, np.nan, e2e), x))
     return np.stack(found, axis=1)
 
 
+def _ln_quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -> Floats:
+    """ln of the open hour's quantile [n]."""
+    number = arrays["layouts"][:, SIGNALS.index(signal)]
+    found = np.full(len(number), np.nan)
+    for one in np.unique(number[number >= 0]):
+        edges = np.array(memory.layouts[signal][one])
+        rows = np.flatnonzero(number == one)
+        cells = arrays[f"hour_{signal}"][rows, : len(edges)]
+        found[rows] = equal_lengths.ln_quantile(cells, edges, q)
+    return found
+
+
 def _histograms(
-    memory: Memory, arrays: dict[str, Array], span: str, signal: str
+    memory: Memory, arrays: dict[str, Array], signal: str
 ) -> tuple[pl.Series, pl.Series]:
-    """List columns of cumulative counts and of edges, NULL where no layout is known."""
+    """The open day's cumulative counts and edges as lists, NULL where no layout is known."""
     number = arrays["layouts"][:, SIGNALS.index(signal)]
     known = [list(edges) for edges in memory.layouts.get(signal, ())]
-    cells = arrays[f"{span}_{signal}"]
+    cells = arrays[f"day_{signal}"]
     sizes = np.array([len(edges) for edges in known] or [0])
     edges = pl.Series([*known, None], dtype=pl.List(pl.Float64)).gather(
         np.where(number >= 0, number, len(known))
@@ -187,8 +196,8 @@ def _histograms(
     return buckets, edges
 
 
-def _quantile(memory: Memory, arrays: dict[str, Array], span: str, signal: str, q: float) -> Floats:
-    buckets, edges = _histograms(memory, arrays, span, signal)
+def _quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -> Floats:
+    buckets, edges = _histograms(memory, arrays, signal)
     return quantile(buckets, edges, q).value.cast(pl.Float64).to_numpy()
 
 
@@ -224,11 +233,9 @@ def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame
         for q in (5, 50, 95):
             values[f"{name}_p{q:02d}"] = BATCH.quantile(arrays[f"day_{name}"], q / 100)
     for name, (signal, share) in _QUANTILES.items():
-        values[name] = _quantile(memory, arrays, "day", signal, share)
+        values[name] = _quantile(memory, arrays, signal, share)
     for signal in SIGNALS:
-        values[f"{signal}_buckets"], values[f"{signal}_edges"] = _histograms(
-            memory, arrays, "day", signal
-        )
+        values[f"{signal}_buckets"], values[f"{signal}_edges"] = _histograms(memory, arrays, signal)
     start = _EPOCH + timedelta(days=day)
     rows = memory.targets.with_columns(
         pl.lit(start).alias("day"),
@@ -256,11 +263,13 @@ def _finish_day(
     reference = np.full(len(minutes), PROVISIONAL, dtype=np.int64)
     there = pinned.of >= 0
     reference[there] = pinned.number[pinned.of[there]]
+    of_hours, within = equal_lengths.daily(arrays["day_hours"])
+    arrays["within_days"] = arrays["within_days"] * equal_lengths.REMEMBERED + within
     daily = {
         "ln_speed": LN_SPEED.quantile(arrays["day_ln_speed"], 0.5),
         "speed_minutes": minutes,
         "speed_reference": np.where(minutes > 0, reference, -1),
-        "equal_lengths": equal_lengths.daily(arrays["day_hours"]),
+        "equal_lengths": of_hours,
     }
     for signal in LENGTHS:
         distances = stale.day_distances(memory, arrays, signal, day, settings)

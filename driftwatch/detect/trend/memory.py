@@ -54,11 +54,9 @@ HOURS = 24  # whole hours that are compared with the pin
 DAYS = 28  # whole days that a trend is sought in: four of every weekday
 PAST_DAYS = 7  # whole days whose lengths today's are compared with, for what is usual
 QUANTILES = (0.5, 0.99)  # of the end-to-end time
-COVARIATES = 3  # ln of prompt mean, generation quantile, requests per forward pass
-# count, mean y, mean x, products of x with x and y about the day's means
-STATISTICS = 2 + COVARIATES + COVARIATES * COVARIATES + COVARIATES
-# per hour: how many, y, x, xx, xy as sums
-HOURLY = 2 + COVARIATES + COVARIATES * COVARIATES + COVARIATES
+COVARIATES = 5  # ln of prompt and generation lengths, mean and quantile; of the batch
+# per hour: how many, y, x, and the products of x with x and y
+HOURLY = 2 + 2 * COVARIATES + COVARIATES**2
 RECENT = 9  # minutes before this one: ten with it
 RECENT_SUMS = (
     "itl_seconds_sum",
@@ -124,7 +122,8 @@ FIELDS: Mapping[str, Field] = {
     "ln_speed": Field((DAYS,), "float64", np.nan),
     "speed_minutes": Field((DAYS,), "float32"),
     "speed_reference": Field((DAYS,), "int64", -1),
-    "equal_lengths": Field((DAYS, len(QUANTILES), STATISTICS), "float32"),
+    "equal_lengths": Field((DAYS, len(QUANTILES), 2 + COVARIATES), "float32"),
+    "within_days": Field((len(QUANTILES), 1 + COVARIATES + COVARIATES**2)),
     "recent": Field((RECENT, len(RECENT_SUMS)), "float64", np.nan),
     "held": Field((len(HELD),), "float64", np.nan),
     "moved_hours": Field((), "int16"),
