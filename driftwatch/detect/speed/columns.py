@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 
+from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.speed.change import LOOKBACK
+from driftwatch.detect.speed.load import load_of
+from driftwatch.detect.speed.memory import Memory, memory_from
+from driftwatch.detect.speed.stretch import MINUTE, Stretch
+from driftwatch.detect.speed.told import COLUMNS
 
+__all__ = ["Memory", "columns", "memory_from"]
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What outlives the minutes it was learnt from."""
-
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Name → frame, to be kept in the store."""
-        return {}
-
-    def without(self, targets: pl.DataFrame) -> Memory:
-        """Less what is known of some targets (instance, engine)."""
-        return self
-
-
-def memory_from(frames: dict[str, pl.DataFrame]) -> Memory:
-    """The memory that :meth:`Memory.frames` gave."""
-    return Memory()
+_KEY = list(KEY_COLUMNS)
 
 
 def columns(
@@ -41,4 +35,38 @@ def columns(
         pins: in force for all of these minutes.
         settings: what a person set.
     """
-    return pl.DataFrame({"rows": minutes["end"]}).drop("rows"), memory
+    if minutes.is_empty():
+        return pl.DataFrame(schema=COLUMNS), memory
+    numbered = minutes.with_row_index("row")
+    found = []
+    for rows in _stretches(numbered):
+        start: datetime = rows.select(pl.col("end").min()).item()
+        last: datetime = rows.select(pl.col("end").max()).item()
+        targets = rows.select(*_KEY, "pool").unique(_KEY, keep="last", maintain_order=True)
+        count = (last - start) // MINUTE + 1
+        stretch = Stretch(memory, targets, start, count, pins, accepts=settings.accepts_proposals)
+        known = stretch.targets.select(_KEY).with_row_index("target")
+        target = rows.join(known, on=_KEY, how="left", maintain_order="left")["target"]
+        at = target.to_numpy().astype(np.intp)
+        minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
+        stretch.place(load_of(rows), at, minute)
+        memory = stretch.run()
+        found.append(stretch.told.frame(stretch.why, at, minute).with_columns(rows["row"]))
+    told = found[0] if len(found) == 1 else pl.concat(found).sort("row")
+    return told.drop("row").select(*COLUMNS), memory
+
+
+def _stretches(minutes: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The rows in stretches of time without a long gap, in each of which no target changes pool."""
+    ends = minutes["end"].unique().sort()
+    gaps = ends.diff() > timedelta(minutes=LOOKBACK)
+    moves = minutes.filter(
+        (pl.col("pool") != pl.col("pool").shift(1).over(_KEY)).fill_null(value=False)
+    )["end"]
+    cuts = pl.concat([ends.filter(gaps.fill_null(value=False)), moves]).unique().sort()
+    if cuts.is_empty():
+        yield minutes
+        return
+    part = cuts.search_sorted(minutes["end"], side="right")
+    for number in part.unique().sort():
+        yield minutes.filter(part == number)

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.speed.fit import nonnegative_fit
+from driftwatch.detect.speed.load import (
+    CHANGED,
+    ITL,
+    KNOWN,
+    PASSES,
+    REQUESTS,
+    RESTARTED,
+    WARM_MINUTES,
+    Floats,
+    features,
+    load_of,
+)
+
+MIN_SCRAPES = 240.0
+MIN_MINUTES = 20
+# q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; a minute averages
+# over them (run_slow: 4.0 of its 5-s scrapes is 2.3 of its minutes).
+MIN_SPREAD = 2.0
+# Beyond its range a law may be this much too low for each doubling of the load (docs/speed.md).
+SLACK_PER_DOUBLING = 0.05
+
+Quadruple = tuple[float, float, float, float]
+_NOWHERE = (math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     """ITL = b0 + b1·n + b2·KV + b3·P seconds, with the range it was fitted on.
+
+    n, KV and P as a token meets them (:func:`driftwatch.detect.speed.load.features`).
 
     Attributes:
         coefficients: b0 seconds, b1 seconds per request, b2 seconds per KV token, b3 seconds per
@@ -15,9 +51,210 @@ class Law:
         requests_range: 1 % and 99 % quantile of requests per forward pass in the fit.
         scrapes: how many scrapes the fit saw.
         minutes: how many minutes.
+        edges: 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated.
+        work_ratio: 98 % quantile of passes per second × the law at the mean pass, at least 1: no
+            engine works more than all the time, so what is above 1 is the law's own error.
+        misfit_ratio: robust standard deviation of ln r in the fit.
     """
 
-    coefficients: tuple[float, float, float, float]
+    coefficients: Quadruple
     requests_range: tuple[float, float]
     scrapes: int
     minutes: int
+    edges: tuple[float, float, float] = _NOWHERE
+    work_ratio: float = 1.0
+    misfit_ratio: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; an infinite edge is null."""
+        said = asdict(self)
+        said["edges"] = [edge if math.isfinite(edge) else None for edge in self.edges]
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in said.items()}
+
+
+def law_from(document: Mapping[str, Any]) -> Law:
+    """The law of a document.
+
+    Raises:
+        ValueError: a part is missing, unknown, or no law can have it; with all that is wrong.
+    """
+    wrong: list[str] = []
+    names = {f.name for f in fields(Law)}
+    optional = {"edges", "work_ratio", "misfit_ratio"}
+    if missing := sorted(names - optional - document.keys()):
+        wrong.append(f"missing: {', '.join(missing)}")
+    if unknown := sorted(document.keys() - names):
+        wrong.append(f"unknown: {', '.join(unknown)}")
+
+    def numbers(name: str, count: int, empty: float | None = None) -> tuple[float, ...]:
+        said = document.get(name)
+        listed = said if isinstance(said, list | tuple) else [said]
+        found = [empty if x is None else x for x in listed]
+        if len(found) != count or not all(
+            isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in found
+        ):
+            wrong.append(f"{name}: {count} numbers of at least 0 are needed, not {said!r:.60}")
+            return (0.0,) * count
+        return tuple(float(x) for x in found if x is not None)
+
+    known = [n for n in names if n in document]
+    sizes = {"coefficients": 4, "requests_range": 2, "edges": 3}
+    said = {n: numbers(n, sizes.get(n, 1), math.inf if n == "edges" else None) for n in known}
+    if not wrong and sum(said["coefficients"]) <= 0:
+        wrong.append("coefficients: all are 0")
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    made: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in said.items()}
+    made |= {n: int(made[n]) for n in ("scrapes", "minutes")}
+    return Law(**made)
+
+
+@dataclass(frozen=True, slots=True)
+class Arming:
+    """Why there is no law yet.
+
+    Attributes:
+        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 2.1x of 2x``.
+        scrapes: usable ones.
+        spread: q95/q05 of requests per forward pass; None without a usable minute.
+        earliest: when there would be enough at the present pace; None where only other load helps.
+    """
+
+    reason: str
+    scrapes: int
+    spread: float | None
+    earliest: datetime | None
+
+
+def fit(minutes: pl.DataFrame) -> Law | Arming:
+    """The law of a stretch that somebody says was good: one target's minutes, or a pool's.
+
+    Minutes that say nothing of speed (idle, preempting, just restarted, unseen) are left out.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+    """
+    ordered = minutes.sort([*KEY_COLUMNS, "end"])
+    load = load_of(ordered)
+    warming = ordered.select(
+        (pl.Series("changed", load.values[:, CHANGED]) == RESTARTED)
+        .cast(pl.Float64)
+        .alias("restarts")
+    ).with_columns(ordered.select(*KEY_COLUMNS, "end"))
+    recent = warming.select(
+        pl.col("restarts")
+        .rolling_max_by("end", window_size=f"{WARM_MINUTES}m")
+        .over(list(KEY_COLUMNS))
+    ).to_series()
+    good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
+    found = law_of(load.values[good], float(load.scrapes[good].sum()))
+    if isinstance(found, Law):
+        return found
+    pace = load.scrapes[good].sum() / max(ordered["end"].n_unique(), 1)
+    last = ordered["end"].max()
+    short = max(MIN_SCRAPES - found.scrapes, (MIN_MINUTES - int(good.sum())) * pace)
+    # with enough scrapes only another load helps
+    earliest = None
+    if short > 0 and pace > 0 and isinstance(last, datetime):
+        earliest = last + timedelta(minutes=math.ceil(short / pace))
+    return Arming(found.reason, found.scrapes, found.spread, earliest)
+
+
+def law_of(values: npt.NDArray[np.floating], scrapes: float) -> Law | Arming:
+    """The law of known minutes.
+
+    Args:
+        values: (minute, 8), none NaN (:class:`driftwatch.detect.speed.load.Load`).
+        scrapes: how many they hold.
+    """
+    minutes = len(values)
+    requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
+    spread = None
+    if minutes:
+        low, high = np.quantile(requests, (0.05, 0.95))
+        spread = float(high / low) if low > 0 else None
+    if scrapes < MIN_SCRAPES or minutes < MIN_MINUTES or (spread or 0.0) < MIN_SPREAD:
+        return Arming(missing(scrapes, minutes, spread), int(scrapes), spread, None)
+    load = features(values)
+    itl = np.asarray(values[:, ITL], dtype=np.float64)
+    found = nonnegative_fit(load, itl)
+    expected = load @ found
+    work = features(values, of_passes=True) @ found * np.asarray(values[:, PASSES], np.float64)
+    ratio = max(1.0, float(np.quantile(work, 0.98)))
+    residual = np.log(np.maximum(expected / itl, work / ratio))
+    low, high = np.quantile(requests, (0.01, 0.99))
+    edges = np.quantile(load[:, 1:], 0.99, axis=0)
+    spreaded = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
+    return Law(
+        (float(found[0]), float(found[1]), float(found[2]), float(found[3])),
+        (float(low), float(high)),
+        int(scrapes),
+        minutes,
+        (float(edges[0]), float(edges[1]), float(edges[2])),
+        ratio,
+        spreaded,
+    )
+
+
+def missing(scrapes: float, minutes: int, spread: float | None) -> str:
+    """What a law still needs, in words."""
+    parts = []
+    if scrapes < MIN_SCRAPES:
+        parts.append(f"{scrapes:.0f} of {MIN_SCRAPES:.0f} scrapes")
+    if minutes < MIN_MINUTES:
+        parts.append(f"{minutes} of {MIN_MINUTES} minutes")
+    if (spread or 0.0) < MIN_SPREAD:
+        known = "unknown" if spread is None else f"{spread:.1f}x"
+        parts.append(f"load spread {known} of {MIN_SPREAD:.0f}x")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """The laws of many targets as arrays; a row of NaN has none.
+
+    Attributes:
+        coefficients: (target, 4).
+        edges: (target, 3).
+        work: (target,).
+    """
+
+    coefficients: Floats
+    edges: Floats
+    work: Floats
+
+    @classmethod
+    def of(cls, laws: list[Law | None]) -> Laws:
+        """One per target."""
+        none = [math.nan] * 4
+        return cls(
+            np.array([none if x is None else x.coefficients for x in laws]).reshape(-1, 4),
+            np.array([_NOWHERE if x is None else x.edges for x in laws]).reshape(-1, 3),
+            np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
+        )
+
+    def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+        """ln r of minutes, and by how much the law may be too low there (0 inside its range).
+
+        r is the larger of two: the expected over the measured ITL, and the expected busy time over
+        the whole time. The second is a bound from below whatever bursts do to a mean over tokens:
+        an engine that did so much work in a minute is at least so fast.
+
+        Args:
+            values: (target, minute, 8).
+
+        Returns:
+            (target, minute) twice.
+        """
+        wide = features(values)
+        b = self.coefficients[:, None, :]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            by_token = (wide * b).sum(axis=-1) / values[..., ITL]
+            passes = features(values, of_passes=True)
+            by_work = (passes * b).sum(axis=-1) * values[..., PASSES] / self.work[:, None]
+            # a covariate that the fit never saw above 0 has no range to leave
+            edges = np.where(self.edges > 0, self.edges, math.inf)
+            beyond = np.max(wide[..., 1:] / edges[:, None, :], axis=-1)
+            ln = np.log(np.maximum(by_token, by_work))
+            slack = np.log1p(SLACK_PER_DOUBLING * np.log2(np.maximum(beyond, 1.0)))
+        return ln, slack

@@ -1,0 +1,157 @@
+"""Has the speed fallen: a sudden change, a low level, and how both end.
+
+A healthy engine's ln r wanders slowly (an AR(1) of 90 min with a sd of 3.5 % is what the fleet of
+this repository does; real engines do something like it). Over ten minutes it moves little, so a
+sudden loss of 15 % is ten standard deviations of the *change* while it is three of the *level*.
+The change therefore decides within minutes; the level is for what came slowly or during a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.detect.speed.load import Floats
+from driftwatch.detect.speed.windows import faded_mean, last_quantiles
+
+Flags = npt.NDArray[np.bool_]
+
+LEVEL_MINUTES = 10
+LEVEL_QUANTILE = 0.9  # nearly every minute is at most so fast (detection.md)
+NOW_MINUTES = 8
+NOW_QUANTILE = 0.9
+BEFORE_MINUTES = 45
+BEFORE_FADING = 6.0  # about where an AR(1) of 90 min under a noise of 1-2 % a minute is known best
+BEFORE_LEAST = 6
+RISE_QUANTILE = 0.25
+BACK_MINUTES = 15
+LOOKBACK = NOW_MINUTES + BEFORE_MINUTES + 1
+
+# A change is one from the speed it had to one that its reference does not know either.
+MOST_AFTER_CHANGE = float(np.log(0.95))
+# Back: that share of the loss is regained. Less, and the wander ends an episode that goes on.
+REGAINED = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What windows say of every target and minute, (target, minute), in ln; NaN is unknown.
+
+    Attributes:
+        median: of the last 10 min.
+        level: 90 % quantile of the last 10 min.
+        change: 90 % quantile of the last 8 min less what was before them.
+        now: median of the last 8 min.
+        before: the faded mean before these 8 min.
+        rise: 25 % quantile of the last 8 min less what was before them.
+        back: median of the last 15 min.
+    """
+
+    median: Floats
+    level: Floats
+    change: Floats
+    now: Floats
+    before: Floats
+    rise: Floats
+    back: Floats
+
+
+def past_of(ln_speed: Floats, start: int) -> Past:
+    """The windows' statistics.
+
+    Args:
+        ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
+        start: which minute is the first.
+    """
+    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE))
+    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE))
+    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,))
+    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST)
+    return Past(
+        *(
+            found[:, start:]
+            for found in (median, level, high - before, now, before, low - before, back)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds of targets, in ln; NaN where there is no law.
+
+    Attributes:
+        level: at or below it the level is too low.
+        usual: the usual level, at most 0.
+        change: at or below it a change is a sudden loss.
+        smallest: the smallest change that is found in 95 of 100 cases, as a share of the speed.
+        source: own, pool or shipped; None without a law.
+    """
+
+    level: Floats
+    usual: Floats
+    change: Floats
+    smallest: Floats
+    source: npt.NDArray[np.object_]
+
+
+@dataclass(slots=True)
+class Holding:
+    """Which targets are slower, from the moment it is found until the speed is back.
+
+    Attributes:
+        slower: (target,).
+        before: ln r before the loss.
+        loss: how much ln r fell, above 0.
+        age: minutes since it was found.
+    """
+
+    slower: Flags
+    before: Floats
+    loss: Floats
+    age: Floats
+
+    @classmethod
+    def of(cls, targets: int) -> Holding:
+        """Nobody is slower."""
+        return cls(np.zeros(targets, dtype=bool), *(np.zeros(targets) for _ in range(3)))
+
+    def step(self, past: Past, minute: int, limits: Limits) -> None:
+        """One minute on.
+
+        Args:
+            past: statistics.
+            minute: which of its minutes.
+            limits: thresholds.
+        """
+        with np.errstate(invalid="ignore"):
+            now, change = past.now[:, minute], past.change[:, minute]
+            sudden = (change <= limits.change) & (now <= MOST_AFTER_CHANGE)
+            low = past.level[:, minute] <= limits.level
+            begins = (sudden | low) & ~self.slower
+            before = np.where(
+                sudden, np.minimum(past.before[:, minute], 0.0), np.minimum(limits.usual, 0.0)
+            )
+            fallen = before - np.where(sudden, now, past.median[:, minute])
+            lost = np.maximum(fallen, 0.05)
+            # what came back on its own by chance before the loss is no part of the usual speed
+            held = np.maximum(self.before, -0.03)
+            regained = past.back[:, minute] >= held - (1.0 - REGAINED) * self.loss
+            jumped = (past.rise[:, minute] >= REGAINED * self.loss) & (
+                now >= held - (1.0 - REGAINED) * self.loss
+            )
+            ends = self.slower & (regained | jumped)
+        self.slower = (self.slower & ~ends) | begins
+        self.before = np.where(begins, before, self.before)
+        self.loss = np.where(begins, lost, self.loss)
+        self.age = np.where(begins, 0.0, self.age + 1.0)
+
+    @property
+    def fresh(self) -> Flags:
+        """Slower since so shortly that the last 10 min still hold minutes from before."""
+        return self.slower & (self.age < LEVEL_MINUTES - NOW_MINUTES)
+
+    def reset(self, which: Flags) -> None:
+        """Nothing is known any more of these: their reference is another one."""
+        self.slower = self.slower & ~which

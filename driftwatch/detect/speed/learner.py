@@ -1,0 +1,169 @@
+"""A law that a pool's own clean minutes give: provisional, and enough to compare twins with.
+
+It is fitted as soon as the minutes suffice, again when two, six, 24 and 48 hours of clean minutes
+are there, and then no more. The minutes are thinned as they grow, so that a pool costs at most
+``MOST · 40`` bytes whatever its size and age.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+
+from driftwatch.detect.speed.law import (
+    MIN_MINUTES,
+    MIN_SCRAPES,
+    Law,
+    law_from,
+    law_of,
+    missing,
+)
+from driftwatch.detect.speed.load import REQUESTS, WIDTH, Singles
+
+MOST = 480  # minutes (of one target each) that are kept
+A_MINUTE = 8  # targets of a pool whose minute is taken
+STAGES = (120, 360, 1440, 2880)  # clean minutes after which the law is fitted anew
+
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "pool": pl.String,
+    "values": pl.List(pl.Float32),
+    "taken": pl.List(pl.Int64),
+    "minutes": pl.Int64,
+    "scrapes": pl.Float64,
+    "stride": pl.Int64,
+    "fits": pl.Int64,
+    "law": pl.String,
+}
+
+
+def _no_values() -> Singles:
+    return np.empty((0, WIDTH), dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What one pool has learnt.
+
+    Attributes:
+        values: (kept minute of a target, 8), as in :class:`driftwatch.detect.speed.load.Load`.
+        taken: beside them, the number of the clean minute.
+        minutes: clean minutes seen.
+        scrapes: in them, of all targets.
+        stride: every so many minutes one is kept.
+        fits: how often a law was fitted.
+        law: the last one.
+    """
+
+    values: Singles = field(default_factory=_no_values)
+    taken: np.ndarray[tuple[int], np.dtype[np.int64]] = field(
+        default_factory=lambda: np.empty(0, dtype=np.int64)
+    )
+    minutes: int = 0
+    scrapes: float = 0.0
+    stride: int = 1
+    fits: int = 0
+    law: Law | None = None
+
+    def with_minute(self, values: Singles, scrapes: float) -> Learner:
+        """One more minute.
+
+        Args:
+            values: of the targets that were clean in it, by instance and engine; one at least.
+            scrapes: of these.
+        """
+        number, stride = self.minutes, self.stride
+        kept, taken = self.values, self.taken
+        if number % stride == 0:
+            some = values[:: -(-len(values) // A_MINUTE)]
+            kept = np.concatenate((kept, some))
+            taken = np.concatenate((taken, np.full(len(some), number)))
+            while len(kept) > MOST:
+                stride *= 2
+                stays = taken % stride == 0
+                if stays.all():
+                    break
+                kept, taken = kept[stays], taken[stays]
+        return replace(
+            self,
+            values=kept,
+            taken=taken,
+            minutes=number + 1,
+            scrapes=self.scrapes + scrapes,
+            stride=stride,
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether its law is fitted no more."""
+        return self.fits > len(STAGES)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are enough minutes for a first law, or for the next one."""
+        if self.law is None:
+            return self.scrapes >= MIN_SCRAPES and self.minutes >= MIN_MINUTES
+        return not self.done and self.minutes >= STAGES[self.fits - 1]
+
+    def fitted(self) -> Learner:
+        """With a law of the minutes so far, where they can carry one."""
+        found = law_of(self.values, self.scrapes)
+        if not isinstance(found, Law):
+            return self
+        law = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
+        fits = 1 + sum(self.minutes >= stage for stage in STAGES)
+        last = fits > len(STAGES)
+        return replace(
+            self,
+            law=law,
+            fits=fits,
+            values=_no_values() if last else self.values,
+            taken=self.taken[:0] if last else self.taken,
+        )
+
+    def arming(self) -> str:
+        """What a first law still needs, in words."""
+        spread = None
+        if len(self.values):
+            low, high = np.quantile(self.values[:, REQUESTS].astype(np.float64), (0.05, 0.95))
+            spread = float(high / low) if low > 0 else None
+        return missing(self.scrapes, self.minutes, spread) or "fitted within 5 min"
+
+
+def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
+    """One row per pool."""
+    return pl.DataFrame(
+        [
+            (
+                pool,
+                one.values.ravel().tolist(),
+                one.taken.tolist(),
+                one.minutes,
+                one.scrapes,
+                one.stride,
+                one.fits,
+                None if one.law is None else json.dumps(one.law.document()),
+            )
+            for pool, one in sorted(learners.items())
+        ],
+        schema=SCHEMA,
+        orient="row",
+    )
+
+
+def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
+    """What :func:`learners_frame` gave."""
+    return {
+        row["pool"]: Learner(
+            np.array(row["values"], dtype=np.float32).reshape(-1, WIDTH),
+            np.array(row["taken"], dtype=np.int64),
+            row["minutes"],
+            row["scrapes"],
+            row["stride"],
+            row["fits"],
+            None if row["law"] is None else law_from(json.loads(row["law"])),
+        )
+        for row in frame.iter_rows(named=True)
+    }

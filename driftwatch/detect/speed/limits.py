@@ -1,0 +1,117 @@
+"""Thresholds from a target's own past, else its pool's, else shipped ones that are marked.
+
+A threshold aims at a budget of false episodes, and a quantile of a statistic is not one: the 0.1 %
+quantile of a 10-min statistic is crossed for 43 min a month, in two episodes. Beyond what a few
+days have seen the tail must be extrapolated: so many standard deviations of the lower half below
+the median. What that gives is measured in docs/speed.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from driftwatch.detect.null import Null, null
+from driftwatch.detect.speed.change import Limits
+from driftwatch.detect.speed.law import Law
+from driftwatch.detect.speed.load import Floats
+
+LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE = "level", "change", "peer level", "peer change"
+STATISTICS = (LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE)
+_EDGES = np.linspace(-0.6, 0.4, 101)
+_DAYS, _LEAST = 6, 480
+OWN_DAYS, POOL_DAYS = 2, 3
+
+# Never above: what detection.md calls nearly every minute 11 % slow; and a sudden change of 8.5 %,
+# for a loss of 15 % less what the 90 % quantile and the fading mean hide of it.
+MOST_LEVEL = math.log(0.89)
+MOST_CHANGE = math.log(0.915)
+LEVEL_SDS = 4.75
+CHANGE_SDS = 5.0
+# The lower half as normal: median less 2 % quantile is so many standard deviations.
+_LOW_QUANTILE, _LOW_SDS = 0.02, 2.054
+_FOUND_SDS = 1.645  # 95 of 100
+
+# Shipped, before two days of one's own: a young law has the wander of its window in it as well
+# (two independent deviations: √2), and a law of a day or more only its own.
+YOUNG_MINUTES = 1440
+YOUNG_LEVEL, OLD_LEVEL = math.log(0.80), math.log(0.85)
+SHIPPED_CHANGE = math.log(0.90)
+# The 90 % quantile of eight minutes of white noise lies 1.2 sd up and, less a fading mean, moves by
+# 0.58 sd: five of them below are 1.7 sd of the noise (docs/speed.md).
+_NOISE_SDS = 1.7
+
+
+def no_past() -> Null:
+    """A memory of the statistics without anything in it: at most 5,800 bytes a target."""
+    return null(_EDGES, ("instance", "engine", "statistic"), _DAYS, _LEAST)
+
+
+def limits_of(
+    past: Null,
+    keys: pl.DataFrame,
+    pools: Sequence[str],
+    laws: Sequence[Law | None],
+    statistics: tuple[str, str],
+) -> Limits:
+    """The thresholds of targets.
+
+    Args:
+        past: of the statistics.
+        keys: instance, engine.
+        pools: of each.
+        laws: of each; None has no thresholds.
+        statistics: which are the level and the change.
+    """
+    noise = np.array([math.nan if law is None else law.misfit_ratio for law in laws])
+    young = np.array([law is None or law.minutes < YOUNG_MINUTES for law in laws], dtype=bool)
+    level = np.where(young, YOUNG_LEVEL, OLD_LEVEL)
+    shipped_level = np.minimum(level, -LEVEL_SDS * noise)
+    shipped_change = np.minimum(SHIPPED_CHANGE, -_NOISE_SDS * noise)
+    numbers = {pool: k for k, pool in enumerate(dict.fromkeys(pools))}
+    groups = np.array([numbers[pool] for pool in pools], dtype=np.intp)
+    usual, sd, source = _usual(past, keys, groups, statistics[0])
+    change, change_sd, changes = _usual(past, keys, groups, statistics[1])
+    known = ~np.isnan(noise)
+    own_level = np.minimum(MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd)
+    own_change = np.minimum(MOST_CHANGE, change - CHANGE_SDS * change_sd)
+    level = np.where(np.isnan(usual), shipped_level, own_level)
+    fall = np.where(np.isnan(change), shipped_change, own_change)
+    typical = np.where(np.isnan(change), 0.8 * noise, change)
+    spread = np.where(np.isnan(change_sd), 0.58 * noise, change_sd)
+    smallest = -np.expm1(np.minimum(fall - typical - _FOUND_SDS * spread, 0.0))
+    label = np.where(
+        (source == "own") & (changes == "own"),
+        "own",
+        np.where((source == "shipped") | (changes == "shipped"), "shipped (uncalibrated)", "pool"),
+    ).astype(object)
+    label[~known] = None
+    nothing = np.where(known, 0.0, np.nan)
+    return Limits(
+        level + nothing,
+        np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
+        fall + nothing,
+        smallest + nothing,
+        label,
+    )
+
+
+def _usual(
+    past: Null, keys: pl.DataFrame, groups: np.ndarray[tuple[int], np.dtype[np.intp]], which: str
+) -> tuple[Floats, Floats, np.ndarray[tuple[int], np.dtype[np.object_]]]:
+    """Median, standard deviation of the lower half, and whose past it is."""
+    known, slots = past.with_keys(keys.with_columns(statistic=pl.lit(which)))
+    where = np.full(known.size, -1, dtype=np.intp)
+    where[slots] = groups
+    middle = known.quantile(0.5, OWN_DAYS)[slots]
+    low = known.quantile(_LOW_QUANTILE, OWN_DAYS)[slots]
+    source = np.where(np.isnan(middle), "pool", "own").astype(object)
+    pooled = known.pooled_quantile(0.5, where, POOL_DAYS)[slots]
+    pooled_low = known.pooled_quantile(_LOW_QUANTILE, where, POOL_DAYS)[slots]
+    source[np.isnan(middle) & np.isnan(pooled)] = "shipped"
+    low = np.where(np.isnan(middle), pooled_low, low)
+    middle = np.where(np.isnan(middle), pooled, middle)
+    return middle, (middle - low) / _LOW_SDS, source

@@ -1,0 +1,337 @@
+"""A stretch of minutes without a gap, all targets side by side, folded minute by minute.
+
+Speeds and their windows are computed for the whole stretch at once and again where a law changes.
+Laws and thresholds change at fixed times of the clock only (a first law every 5 min, a better one
+every hour, what is usual every midnight), so that nothing depends on how minutes came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.null import Null, day_number
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.speed.change import (
+    LEVEL_MINUTES,
+    LOOKBACK,
+    Flags,
+    Limits,
+    Past,
+    past_of,
+)
+from driftwatch.detect.speed.law import Laws
+from driftwatch.detect.speed.learner import Learner
+from driftwatch.detect.speed.limits import (
+    CHANGE,
+    LEVEL,
+    PEER_CHANGE,
+    PEER_LEVEL,
+    STATISTICS,
+    limits_of,
+)
+from driftwatch.detect.speed.load import (
+    CHANGED,
+    KNOWN,
+    RESTARTED,
+    SETTLING_MINUTES,
+    WARM_MINUTES,
+    WARMING,
+    Codes,
+    Floats,
+    Load,
+)
+from driftwatch.detect.speed.memory import Memory, with_holding
+from driftwatch.detect.speed.references import PROVISIONAL, Reference, references_of
+from driftwatch.detect.speed.told import Told
+from driftwatch.detect.speed.windows import last_quantiles, of_others
+
+_KEY = list(KEY_COLUMNS)
+MINUTE = timedelta(minutes=1)
+_FIRST_LAW_MINUTES, _NEXT_LAW_MINUTES = 5, 60
+Places = npt.NDArray[np.intp]
+
+
+class Stretch:
+    """One stretch.
+
+    Args:
+        memory: of the minutes before.
+        targets: instance, engine, pool of its rows.
+        start: end of its first minute.
+        minutes: how many.
+        pins: in force.
+        accepts: whether a pool's own law is a reference without anybody's word.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        targets: pl.DataFrame,
+        start: datetime,
+        minutes: int,
+        pins: Pins,
+        *,
+        accepts: bool,
+    ) -> None:
+        self._memory, self.load = memory.at(targets, start, minutes)
+        self.targets = self._memory.targets
+        self._start, self._minutes = start, minutes
+        self._pins, self._accepts = pins, accepts
+        count = len(self.targets)
+        self._pools: list[str] = [pool or "" for pool in self.targets["pool"]]
+        self._groups = _groups(self._pools)
+        self._own, self._peer = self._memory.holding(), self._memory.holding("peer_")
+        self._learners: dict[str, Learner] = dict(memory.learners)
+        # thresholds hold as long as nobody changes pool
+        same = self.targets["pool"].equals(memory.targets["pool"], null_equal=True)
+        self._known: Mapping[str, object] = memory.known if same else {}
+        self._keys: list[str | None] = self.targets["reference"].to_list()
+        named = self.targets.select(_KEY)
+        self._slots: dict[str, Places] = {}
+        self._past: Null = memory.past
+        for name in STATISTICS:
+            self._past, self._slots[name] = self._past.with_keys(
+                named.with_columns(statistic=pl.lit(name))
+            )
+        self._counted: list[tuple[Places, Floats]] = []
+        self.why: Codes = np.full((count, minutes), 1, dtype=np.int8)
+        self._scrapes = np.zeros((count, minutes))
+        self._usable = np.zeros((count, minutes), dtype=bool)
+        self.told = Told.of(count, minutes)
+
+    def place(self, load: Load, target: Places, minute: Places) -> None:
+        """Put rows of load where they belong."""
+        self.load[target, LOOKBACK + minute] = load.values
+        self.why[target, minute] = load.why
+        self._scrapes[target, minute] = load.scrapes
+        self._usable[target, minute] = load.usable
+        restarts = self.load[..., CHANGED] == RESTARTED
+        warming = _within(restarts, WARM_MINUTES)
+        self.load[warming, :CHANGED] = np.nan
+        new = warming[:, LOOKBACK:] & (self.why == KNOWN)
+        self.why[new] = WARMING
+        self._settled = ~_within(self.load[..., CHANGED] > 0, SETTLING_MINUTES)[:, LOOKBACK:]
+
+    def run(self) -> Memory:
+        """Fold the minutes; ``told`` has what they say."""
+        references = self._references()
+        limits = self._limits(references)
+        at = 0
+        while at < self._minutes:
+            self._speeds(references, at)
+            self._begin_day(at)
+            limits = self._limits(references)
+            while at < self._minutes:
+                if self._begin_day(at):
+                    limits = self._limits(references)
+                self._minute(at, references, *limits)
+                at += 1
+                if self._learn(at - 1):
+                    references = self._references()
+                    break
+        return self._remembered()
+
+    def _end(self, minute: int) -> datetime:
+        return self._start + minute * MINUTE
+
+    def _references(self) -> list[Reference]:
+        found = references_of(self.targets, self._pins, self._learners, accepts=self._accepts)
+        keys = [one.key for one in found]
+        if keys != self._keys:
+            pairs = list(zip(self._keys, keys, strict=True))
+            other = np.array([old is not None and old != new for old, new in pairs], dtype=bool)
+            grown = [all(k and k.startswith(PROVISIONAL) for k in pair) for pair in pairs]
+            self._flush()
+            gone = self.targets.select(_KEY).filter(other)
+            for name in (LEVEL, PEER_LEVEL):
+                self._past = self._past.without(gone.with_columns(statistic=pl.lit(name)))
+            for name in STATISTICS:
+                self._past, self._slots[name] = self._past.with_keys(
+                    self.targets.select(_KEY).with_columns(statistic=pl.lit(name))
+                )
+            self._own.reset(other & ~np.array(grown, dtype=bool))
+            self._peer.reset(other & ~np.array(grown, dtype=bool))
+            self._keys = keys
+            self._known = {}
+        self._laws = Laws.of([one.twins for one in found])
+        self._armed = np.array([one.law is not None for one in found], dtype=bool)
+        return found
+
+    def _limits(self, references: Sequence[Reference]) -> tuple[Limits, Limits]:
+        about = f"{self._past.day} {self._past.size}"
+        known = self._known.get(about)
+        if isinstance(known, tuple):
+            return known
+        named = self.targets.select(_KEY)
+        own = limits_of(
+            self._past, named, self._pools, [one.law for one in references], (LEVEL, CHANGE)
+        )
+        peer = limits_of(
+            self._past,
+            named,
+            self._pools,
+            [one.twins for one in references],
+            (PEER_LEVEL, PEER_CHANGE),
+        )
+        self._known = {about: (own, peer)}
+        return own, peer
+
+    def _speeds(self, references: Sequence[Reference], at: int) -> None:
+        """Speeds and their windows from a minute on; they are indexed from there."""
+        first = at
+        values = self.load[:, first:]
+        twins, slack = self._laws.ln_speed(values)
+        bound = twins + slack
+        off = ~self._armed
+        own, own_bound = twins.copy(), bound.copy()
+        own[off], own_bound[off] = np.nan, np.nan
+        others = np.full_like(twins, np.nan)
+        for rows in self._groups:
+            others[rows] = of_others(bound[rows])
+        self._first = first
+        self._bounds: Past = past_of(own_bound, LOOKBACK)
+        stretched = bool(np.nanmax(slack, initial=0.0) > 0.0)
+        self._plain: Past = past_of(own, LOOKBACK) if stretched else self._bounds
+        self._peers: Past = past_of(bound - others, LOOKBACK)
+        (self._beyond,) = last_quantiles(slack, LEVEL_MINUTES, (0.5,))
+        (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,))
+        self._beyond, self._pool = self._beyond[:, LOOKBACK:], self._pool[:, LOOKBACK:]
+        self._pool[off] = np.nan
+
+    def _minute(
+        self, minute: int, references: Sequence[Reference], own: Limits, peer: Limits
+    ) -> None:
+        k = minute - self._first
+        self._own.step(self._bounds, k, own)
+        self._peer.step(self._peers, k, peer)
+        clean = (
+            (self.why[:, minute] == KNOWN)
+            & self._usable[:, minute]
+            & self._settled[:, minute]
+            & ~self._own.slower
+            & ~self._peer.slower
+        )
+        if clean.any():
+            self._count(k, clean)
+            self._study(minute, clean)
+        self.told.write(
+            minute,
+            k,
+            references,
+            self._missing(references),
+            (self._plain, self._bounds, self._peers),
+            (own, peer),
+            (self._own, self._peer),
+            self._beyond[:, k],
+            self._pool[:, k],
+        )
+
+    def _count(self, k: int, clean: Flags) -> None:
+        """What was usual in a clean minute."""
+        for name, values in (
+            (LEVEL, self._bounds.level),
+            (CHANGE, self._bounds.change),
+            (PEER_LEVEL, self._peers.level),
+            (PEER_CHANGE, self._peers.change),
+        ):
+            counted = np.flatnonzero(clean & ~np.isnan(values[:, k]))
+            if len(counted):
+                self._counted.append((self._slots[name][counted], values[counted, k]))
+
+    def _study(self, minute: int, clean: Flags) -> None:
+        """Give the clean minutes of targets without a pin to their pools' learners."""
+        wanted = clean & self._unpinned
+        for rows in self._groups:
+            inside = rows[wanted[rows]]
+            if len(inside):
+                pool = self._pools[rows[0]]
+                learner = self._learners.get(pool, Learner())
+                if not learner.done:
+                    self._learners[pool] = learner.with_minute(
+                        self.load[inside, LOOKBACK + minute],
+                        float(self._scrapes[inside, minute].sum()),
+                    )
+
+    def _missing(self, references: Sequence[Reference]) -> npt.NDArray[np.object_]:
+        """Why there is no law, target by target."""
+        told: dict[str, str] = {}
+        found = []
+        for one, pool in zip(references, self._pools, strict=True):
+            if one.learning and pool not in told:
+                told[pool] = self._learners.get(pool, Learner()).arming()
+            found.append(f"{one.missing}{told[pool]}" if one.learning else one.missing)
+        return np.array(found, dtype=object)
+
+    @property
+    def _unpinned(self) -> Flags:
+        return np.array(
+            [key is None or key.startswith(PROVISIONAL) for key in self._keys], dtype=bool
+        )
+
+    def _learn(self, minute: int) -> bool:
+        """Fit what is due after a minute; whether any law changed."""
+        end = self._end(minute)
+        of_day = end.hour * 60 + end.minute
+        if of_day % _FIRST_LAW_MINUTES:
+            return False
+        changed = False
+        for pool, learner in self._learners.items():
+            if learner.law is not None and of_day % _NEXT_LAW_MINUTES:
+                continue
+            if learner.ready:
+                fitted = learner.fitted()
+                changed |= fitted is not learner
+                self._learners[pool] = fitted
+        return changed
+
+    def _begin_day(self, minute: int) -> bool:
+        day = day_number((self._end(minute) - MINUTE).date())
+        if day == self._past.day:
+            return False
+        self._flush()
+        self._past = self._past.begun(day)
+        return True
+
+    def _flush(self) -> None:
+        if self._counted:
+            slots, values = zip(*self._counted, strict=True)
+            self._past = self._past.add(np.concatenate(slots), np.concatenate(values))
+            self._counted = []
+
+    def _remembered(self) -> Memory:
+        self._flush()
+        targets = with_holding(self.targets, self._own, self._peer).with_columns(
+            reference=pl.Series(self._keys, dtype=pl.String)
+        )
+        return replace(
+            self._memory,
+            until=self._end(self._minutes - 1),
+            targets=targets,
+            load=np.ascontiguousarray(self.load[:, self._minutes :]),
+            past=self._past,
+            learners=self._learners,
+            known=self._known,
+        )
+
+
+def _groups(pools: Sequence[str]) -> list[Places]:
+    """Rows by pool, pools in order of their names."""
+    names, inverse = np.unique(np.array(pools, dtype=object).astype(str), return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    cuts = np.searchsorted(inverse[order], np.arange(1, len(names)))
+    return [rows for rows in np.split(order, cuts) if len(rows)]
+
+
+def _within(flags: npt.NDArray[np.bool_], minutes: int) -> npt.NDArray[np.bool_]:
+    """Whether a flag is set in a minute or in one of those before it."""
+    found = flags.copy()
+    for back in range(1, minutes):
+        found[:, back:] |= flags[:, :-back]
+    return found

@@ -1,0 +1,166 @@
+"""What the detector tells of each target and minute, on its way into evidence columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.detect.speed.change import Holding, Limits, Past
+from driftwatch.detect.speed.load import WHY_NOT, Codes, Floats
+from driftwatch.detect.speed.references import Reference
+
+NUMBERS = (
+    "speed_at_equal_load_ratio",
+    "speed_at_equal_load_upper_ratio",
+    "speed_at_equal_demand_ratio",
+    "speed_threshold_ratio",
+    "speed_change_ratio",
+    "speed_change_threshold_ratio",
+    "speed_smallest_detectable_loss_ratio",
+    "pool_speed_at_equal_load_ratio",
+    "speed_against_pool_ratio",
+    "speed_against_pool_threshold_ratio",
+)
+FLAGS = ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
+TEXTS = ("speed_reference", "speed_calibration", "speed_unknown_reason")
+COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(NUMBERS, pl.Float64),
+    **dict.fromkeys(FLAGS, pl.Boolean),
+    **dict.fromkeys(TEXTS, pl.String),
+}
+_NO, _YES, _UNKNOWN = 0, 1, -1
+_TOO_FEW = "fewer than 6 of the last 10 minutes are known"
+_BEYOND = "outside the tuned range: a pin that saw such load would settle it"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Arrays of (target, minute).
+
+    Attributes:
+        numbers: by column; NaN is unknown.
+        flags: by column; -1 is unknown.
+        texts: by column.
+    """
+
+    numbers: dict[str, Floats]
+    flags: dict[str, Codes]
+    texts: dict[str, npt.NDArray[np.object_]]
+
+    @classmethod
+    def of(cls, targets: int, minutes: int) -> Told:
+        """With nothing told."""
+        shape = (targets, minutes)
+        return cls(
+            {name: np.full(shape, np.nan) for name in NUMBERS},
+            {name: np.full(shape, _UNKNOWN, dtype=np.int8) for name in FLAGS},
+            {name: np.full(shape, None, dtype=object) for name in TEXTS},
+        )
+
+    def write(
+        self,
+        minute: int,
+        place: int,
+        references: Sequence[Reference],
+        missing: npt.NDArray[np.object_],
+        pasts: tuple[Past, Past, Past],
+        limits: tuple[Limits, Limits],
+        held: tuple[Holding, Holding],
+        beyond: Floats,
+        pool: Floats,
+    ) -> None:
+        """What one minute says.
+
+        Args:
+            minute: of the stretch.
+            place: the same minute in the statistics.
+            references: of each target.
+            missing: why there is no law.
+            pasts: of ln r, of its upper bound, and of the bound less the twins'.
+            limits: own, and of twins.
+            held: who is slower, and who than its twins.
+            beyond: by how much the law may be too low here, median of the last 10 min.
+            pool: ln r of the twins, median of the last 10 min.
+        """
+        plain, bound, peers = pasts
+        own, peer = limits
+        with np.errstate(invalid="ignore"):
+            outside = beyond > 0.0
+            level, change = plain.level[:, place], bound.change[:, place]
+            # the median of the last 10 min would still count minutes from before the loss
+            speed = np.where(held[0].fresh, plain.now[:, place], plain.median[:, place])
+            against = np.where(held[1].fresh, peers.now[:, place], peers.median[:, place])
+            # the law says slower, yet it may be wrong by as much out there
+            doubtful = outside & (level <= own.level) & ~(bound.level[:, place] <= own.level)
+        known = ~np.isnan(speed)
+        told: dict[str, Any] = {
+            "speed_at_equal_load_ratio": np.exp(speed),
+            "speed_at_equal_load_upper_ratio": np.exp(level),
+            "speed_at_equal_demand_ratio": np.exp(
+                np.where(outside, bound.median[:, place], np.nan)
+            ),
+            "speed_threshold_ratio": np.exp(own.level),
+            "speed_change_ratio": np.exp(change),
+            "speed_change_threshold_ratio": np.exp(own.change),
+            "speed_smallest_detectable_loss_ratio": own.smallest,
+            "pool_speed_at_equal_load_ratio": np.exp(pool),
+            "speed_against_pool_ratio": np.exp(against),
+            "speed_against_pool_threshold_ratio": np.exp(peer.level),
+        }
+        for name, values in told.items():
+            self.numbers[name][:, minute] = values
+        slower = np.where(held[0].slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
+        back = np.where(np.isnan(plain.back[:, place]), _UNKNOWN, _YES)
+        flags = {
+            "slower_at_equal_load": np.where(known, slower, _UNKNOWN),
+            "speed_recovered": np.where(known, np.where(held[0].slower, _NO, back), _UNKNOWN),
+            "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, held[1].slower),
+        }
+        for name, codes in flags.items():
+            self.flags[name][:, minute] = codes
+        names = np.array([one.name for one in references], dtype=object)
+        load = np.where(outside, ", equal demand", ", equal load").astype(object)
+        armed = np.array([one.law is not None for one in references], dtype=bool)
+        said = np.full(len(names), None, dtype=object)
+        said[armed] = names[armed] + load[armed]
+        self.texts["speed_reference"][:, minute] = said
+        self.texts["speed_calibration"][:, minute] = own.source
+        why = missing.copy()
+        why[armed & ~known] = _TOO_FEW
+        why[armed & known & doubtful & ~held[0].slower] = _BEYOND
+        self.texts["speed_unknown_reason"][:, minute] = why
+
+    def frame(
+        self, why: Codes, target: npt.NDArray[np.intp], minute: npt.NDArray[np.intp]
+    ) -> pl.DataFrame:
+        """The columns of rows.
+
+        Args:
+            why: (target, minute), index into :data:`driftwatch.detect.speed.load.WHY_NOT`.
+            target: of each row.
+            minute: of each row.
+        """
+        series = [
+            pl.Series(name, values[target, minute], dtype=pl.Float64).fill_nan(None)
+            for name, values in self.numbers.items()
+        ]
+        for name, codes in self.flags.items():
+            of_rows = codes[target, minute]
+            flags = pl.Series(name, of_rows == _YES)
+            known = pl.Series("known", of_rows != _UNKNOWN)
+            series.append(pl.select(pl.when(known).then(flags).alias(name)).to_series())
+        texts = {name: values[target, minute] for name, values in self.texts.items()}
+        # the minute's own reason says more than that there are too few
+        reason = texts["speed_unknown_reason"]
+        codes_of_rows = why[target, minute]
+        told = (reason == _TOO_FEW) & (codes_of_rows > 0)
+        reason[told] = np.array(WHY_NOT, dtype=object)[codes_of_rows[told]]
+        series += [
+            pl.Series(name, values.tolist(), dtype=pl.String) for name, values in texts.items()
+        ]
+        return pl.DataFrame(series)
