@@ -1,4 +1,4 @@
-"""Scrapes and GPU readings in the database: one compressed batch of each per tick."""
+"""Scrapes and GPU readings in the database: compressed batches of one or some ticks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from driftwatch.collect.gpu_schema import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
@@ -30,6 +30,11 @@ class Kind:
     key: tuple[str, ...]
 
 
+# A batch that is smaller takes the next tick's rows in, as long as it stays this short: it is
+# deleted as a whole.
+_APPENDED_TO_BYTES = 12 * 1024
+_LONGEST = timedelta(minutes=15)
+
 SCRAPES = Kind(scrape_batches, SCRAPE_SCHEMA, (*KEY_COLUMNS, "time"))
 GPUS = Kind(gpu_batches, GPU_SCHEMA, GPU_KEY)
 
@@ -37,7 +42,11 @@ GPUS = Kind(gpu_batches, GPU_SCHEMA, GPU_KEY)
 def write(
     connection: Connection, kind: Kind, rows: pl.DataFrame, since: datetime, until: datetime
 ) -> None:
-    """Add the rows of one tick; the interval is widened to hold every row."""
+    """Add the rows of one tick; the interval is widened to hold every row.
+
+    While the batch before it is small it takes them in: one server's scrape alone would be mostly
+    a list of its columns.
+    """
     if rows.is_empty():
         return
     rows = rows.select(pl.col(name).cast(dtype) for name, dtype in kind.schema.items())
@@ -45,8 +54,25 @@ def write(
     if isinstance(first, datetime) and isinstance(last, datetime):
         since = min(since, first.astimezone(UTC))
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
+    table = kind.table
+    newest = connection.execute(select(table).order_by(table.c.id.desc()).limit(1)).one_or_none()
+    if (
+        newest is None
+        or len(newest.frame) > _APPENDED_TO_BYTES
+        or max(until, newest.until) - min(since, newest.since) > _LONGEST
+    ):
+        values = {"since": since, "until": until, "frame": encode(rows)}
+        connection.execute(insert(table), [values])
+        return
+    together = pl.concat([decode(newest.frame, kind.schema), rows])
     connection.execute(
-        insert(kind.table), [{"since": since, "until": until, "frame": encode(rows)}]
+        update(table)
+        .where(table.c.id == newest.id)
+        .values(
+            since=min(since, newest.since),
+            until=max(until, newest.until),
+            frame=encode(together),
+        )
     )
 
 

@@ -1,19 +1,19 @@
 """Scrape and GPU tables as bytes.
 
-Measured on a real server's pages (64 columns, many of them lists): the Arrow stream of a small
-frame is mostly schema, which only an outer compression can squeeze. Bytes per batch:
+Few rows are packed (:mod:`driftwatch.store.packing`), many are Parquet, which is written in a tenth
+of the time. Bytes per scrape of a real server (64 columns, 20 of them lists):
 
-===========  ================  =============  =================
-rows         Arrow, zstd       Parquet, zstd  Arrow, then zlib
-===========  ================  =============  =================
-4            15,760            20,946         3,603
-60           33,920            34,856         18,608
-400          58,336            51,308         61,048
-4,000        212,960           127,179        424,647
-===========  ================  =============  =================
+===========  ================  =============  =================  ======
+rows         Arrow, zstd       Parquet, zstd  Arrow, then zlib   packed
+===========  ================  =============  =================  ======
+4            3,940             5,237          977                439
+40           -                 -              366                134
+160          -                 -              320                101
+4,000        53                32             106                -
+===========  ================  =============  =================  ======
 
-So a few hundred rows are an Arrow stream under zlib, more are Parquet. Both name themselves in
-their first bytes.
+(4,000 rows: copies of one page.) Each form is known by its first bytes; "Arrow, then zlib" is what
+earlier releases wrote, and read still.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from driftwatch.collect.schema import SCRAPE_SCHEMA
+from driftwatch.store.packing import MAGIC, pack, unpack
 
 PARQUET_FROM_ROWS = 300
 _PARQUET_MAGIC = b"PAR1"
@@ -32,12 +33,11 @@ _PARQUET_MAGIC = b"PAR1"
 
 def encode(rows: pl.DataFrame) -> bytes:
     """A table as bytes; the same frame gives the same bytes."""
-    buffer = io.BytesIO()
     if rows.height >= PARQUET_FROM_ROWS:
+        buffer = io.BytesIO()
         rows.write_parquet(buffer, compression="zstd", compression_level=3, statistics=False)
         return buffer.getvalue()
-    rows.write_ipc_stream(buffer, compression="uncompressed")
-    return zlib.compress(buffer.getvalue(), 6)
+    return pack(rows)
 
 
 def decode(
@@ -47,6 +47,8 @@ def decode(
 
     Columns that a later version added are NULL, columns that it dropped are left out.
     """
+    if blob.startswith(MAGIC):
+        return unpack(blob, schema)
     if blob.startswith(_PARQUET_MAGIC):
         frame = pl.read_parquet(io.BytesIO(blob))
     else:

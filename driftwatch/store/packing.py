@@ -44,20 +44,26 @@ def pack(rows: pl.DataFrame, significant_bits: Mapping[str, int] | None = None) 
     """A table as bytes; the same table gives the same bytes.
 
     Args:
-        rows: columns of String, Float64, Boolean, Datetime, and pairs of List(Float64) that are
-            named ``*_buckets`` (cumulative) and ``*_edges``.
+        rows: columns of String, Float64, Boolean, Datetime, List(Int64), and pairs of List(Float64)
+            that are named ``*_buckets`` (cumulative) and ``*_edges``.
         significant_bits: column → bits kept of floats that are no whole numbers; all of them
             without one.
     """
     bits = significant_bits or {}
     head: list[Any] = []
     body: list[bytes] = []
+    histograms: set[str] = set()
     for name, dtype in rows.schema.items():
-        if name.endswith(_EDGES):
-            continue  # with its buckets
-        if isinstance(dtype, pl.List):
-            edges = rows[name.removesuffix(_BUCKETS) + _EDGES]
-            told, data = packed_histogram(rows[name], edges)
+        stem, of_histogram = name, False
+        for suffix in (_BUCKETS, _EDGES):
+            if name.endswith(suffix) and isinstance(dtype, pl.List):
+                stem, of_histogram = name.removesuffix(suffix), True
+        if of_histogram:
+            if stem in histograms:
+                continue
+            histograms.add(stem)
+            name = stem + _BUCKETS
+            told, data = packed_histogram(*(_lists(rows, stem + s) for s in (_BUCKETS, _EDGES)))
         else:
             told, data = _packed(rows[name], bits.get(name, ALL_BITS))
         head.append([name, len(data), *told])
@@ -87,12 +93,11 @@ def unpack(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
     found: dict[str, pl.Series] = {}
     for name, length, kind, *told in head:
         part, data = data[:length], data[length:]
-        if schema is not None and name not in schema:
-            continue
         if kind == "histogram":
             edges = name.removesuffix(_BUCKETS) + _EDGES
-            found[name], found[edges] = unpacked_histogram(told, part, count)
-        else:
+            if schema is None or name in schema or edges in schema:
+                found[name], found[edges] = unpacked_histogram(told, part, count)
+        elif schema is None or name in schema:
             found[name] = _unpacked(kind, told, part, count)
     if schema is None:
         return pl.DataFrame(found)
@@ -108,6 +113,10 @@ def unpack(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
 
 def _packed(column: pl.Series, bits: int) -> tuple[list[Any], bytes]:
     """Kind and what reading it takes; the bytes."""
+    if isinstance(column.dtype, pl.List):
+        names = column.list.eval(pl.element().cast(pl.String)).list.join(" ", ignore_nulls=False)
+        text, data = _packed(names, bits)
+        return ["lists", *text[1:]], data
     if column.dtype == pl.String:
         words = column.drop_nulls().unique().sort()
         coded = column.to_frame("w").join(
@@ -122,6 +131,12 @@ def _packed(column: pl.Series, bits: int) -> tuple[list[Any], bytes]:
     return [kind, numbers.told], numbers.data
 
 
+def _lists(rows: pl.DataFrame, name: str) -> pl.Series:
+    if name in rows.columns:
+        return rows[name]
+    return pl.repeat(None, rows.height, dtype=pl.List(pl.Float64), eager=True)
+
+
 def _known(column: pl.Series) -> tuple[Floats, Flags]:
     """Numbers (0 where there is none), and where there is one."""
     floats = column.cast(pl.Float64).fill_nan(None)
@@ -131,9 +146,13 @@ def _known(column: pl.Series) -> tuple[Floats, Flags]:
 def _unpacked(kind: str, told: list[Any], data: memoryview, count: int) -> pl.Series:
     values, known = unpacked_numbers(told[0], data, count)
     found = pl.Series(values)
-    if kind == "text":
+    if kind in ("text", "lists"):
         words = pl.Series(told[1] or [""], dtype=pl.String)
         found = words.gather(found.cast(pl.UInt32))
+        if kind == "lists":
+            found = found.str.split(" ").list.eval(
+                pl.element().filter(pl.element() != "").cast(pl.Int64)
+            )
     elif kind == "time":
         found = found.cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
     elif kind == "bool":
