@@ -76,12 +76,23 @@ def test_partly_other_and_missed() -> None:
     found, rest = words(made, said(made, 75, leaf="undetermined", knob="max_num_seqs"))
     assert found == [
         ("PARTLY", "page BatchLimitBinding after 15 min, 1 of 2 servers"),
-        ("MISSED", "page SlowerAtEqualLoad: no such rule in this release"),
         ("MISSED", "notice LengthDrift"),
         ("OTHER", "leaf kv_pressure: 0 of 1 times, else undetermined"),
         ("OTHER", "advice: none helps; driftwatch said max_num_seqs"),
     ]
     assert rest == []
+
+
+def test_of_several_rules_that_may_page_one_is_enough() -> None:
+    made = scenario(pages=["BatchLimitBinding", "SlowerAtEqualLoad"])
+    both = [said(made, 75, server=k, alert="BatchLimitBinding") for k in (0, 1)]
+    found, _ = words(made, *both)
+    assert found == [("FOUND", "page BatchLimitBinding after 15 min, 2 of 2 servers")]
+    found, _ = words(scenario(pages=["NoSuchRule", "BatchLimitBinding"]))
+    assert found == [
+        ("MISSED", "page NoSuchRule: no such rule in this release"),
+        ("MISSED", "page BatchLimitBinding"),
+    ]
 
 
 @pytest.mark.parametrize(
