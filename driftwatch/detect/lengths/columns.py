@@ -1,31 +1,37 @@
-"""The evidence columns of this detector, minute by minute."""
+"""The evidence columns of length drift, minute by minute: against twins, and against contexts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
+from driftwatch.detect.distributions.cells import Floats
+from driftwatch.detect.lengths.detectable import smallest
+from driftwatch.detect.lengths.episodes import Integers
+from driftwatch.detect.lengths.fold import Block, Told, fold
+from driftwatch.detect.lengths.layouts import SIGNALS, Bools, Lengths, read, wider
+from driftwatch.detect.lengths.memory import Memory, memory_from
+from driftwatch.detect.lengths.scales import SOURCES
+from driftwatch.detect.null import day_number
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 
+__all__ = ["Memory", "columns", "memory_from"]
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What outlives the minutes it was learnt from."""
-
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Name → frame, to be kept in the store."""
-        return {}
-
-    def without(self, targets: pl.DataFrame) -> Memory:
-        """Less what is known of some targets (instance, engine)."""
-        return self
-
-
-def memory_from(frames: dict[str, pl.DataFrame]) -> Memory:
-    """The memory that :meth:`Memory.frames` gave."""
-    return Memory()
+# Minutes that nobody was seen in are lived through up to so many; a longer gap forgets.
+_GAP = 180
+# (minute, target) cells of a block: what is worked on at a time stays below some 100 MB
+_CELLS = 60_000
+_COUNTED = ("drift_score", "drift_ratio", "peer_score", "peer_ratio", "smallest_detectable_ratio")
+_STATES = ("traffic_shifted", "traffic_shift_over", "traffic_uneven", "traffic_uneven_over")
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **{f"{signal}_{name}": pl.Float64 for signal in SIGNALS for name in _COUNTED},
+    **{f"{signal}_calibration": pl.String for signal in SIGNALS},
+    **dict.fromkeys(_STATES, pl.Boolean),
+}
 
 
 def columns(
@@ -34,11 +40,232 @@ def columns(
     """The detector's evidence columns, row for row beside the minutes.
 
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-            whatever was evaluated in this tick (and, for later detectors, the columns of earlier
-            ones).
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end,
+            with the columns of the speed detector where it has run.
         memory: from the minutes before. How minutes are split over calls changes nothing.
-        pins: in force for all of these minutes.
-        settings: what a person set.
+        pins: not asked: twins and contexts are what these scores compare with.
+        settings: holidays and the budget of false episodes.
+
+    Returns:
+        :data:`SCHEMA`, and the memory after the last minute.
     """
-    return pl.DataFrame({"rows": minutes["end"]}).drop("rows"), memory
+    if not len(minutes):
+        return pl.DataFrame(schema=SCHEMA), memory
+    memory = memory.with_grid(wider(memory.grid, minutes)).with_units(
+        minutes.select("instance", "engine").unique(maintain_order=True),
+        minutes.select("pool").drop_nulls().unique(maintain_order=True),
+    )
+    rows = _rows(minutes, memory)
+    out = _Out.of(len(minutes))
+    holidays = {day_number(day) for day in settings.holidays}
+    for block in _blocks(rows, memory.minute, len(memory.targets)):
+        memory = _moved(memory, rows, block)
+        least = smallest(memory)
+        memory, told = fold(
+            memory,
+            _dense(rows, block, memory),
+            settings.false_episodes_per_server_month,
+            holidays,
+        )
+        out.take(block, rows, memory.of_pool, told, least)
+    return out.frame(), memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The minutes as arrays, a row each.
+
+    Attributes:
+        minute: numbers since 1970.
+        target: places.
+        pool: places, -1 = none.
+        lengths: of the row.
+        restarted: a restart or a change of knobs.
+        clean: usual enough to learn from.
+        slow: slower than the twins.
+        order: rows by minute.
+    """
+
+    minute: Integers
+    target: Integers
+    pool: Integers
+    lengths: Lengths
+    restarted: Bools
+    clean: Bools
+    slow: Bools
+    order: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Minutes of one block: rows in it, its first minute and its number of minutes."""
+
+    rows: Integers
+    first: int
+    size: int
+
+
+def _rows(minutes: pl.DataFrame, memory: Memory) -> _Rows:
+    place = memory.targets.with_row_index("place")
+    keys = minutes.select("instance", "engine")
+    target = keys.join(place, on=["instance", "engine"], how="left", maintain_order="left")
+    pools = memory.pools.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
+    pool = minutes.select("pool").join(pools, on="pool", how="left", maintain_order="left")
+    minute = minutes["end"].dt.epoch("s").to_numpy() // 60
+    slow = _flag(minutes, "slower_than_pool")
+    missed = _flag(minutes, "slo_missed") & (
+        minutes["limit_binding_share_10m_ratio"].fill_null(0.0).to_numpy() >= 0.5
+    )
+    silent = minutes["seconds_since_last_token"].fill_null(0.0).to_numpy() >= 120.0
+    waiting = minutes["running_requests"].fill_null(0.0).to_numpy() > 0
+    dirty = slow | missed | (silent & waiting) | _flag(minutes, "slower_at_equal_load")
+    return _Rows(
+        minute=minute.astype(np.int64),
+        target=target["place"].to_numpy().astype(np.int64),
+        pool=pool["place"].fill_null(-1).to_numpy().astype(np.int64),
+        lengths=read(minutes, memory.grid),
+        restarted=_flag(minutes, "restarted") | _flag(minutes, "configuration_changed"),
+        clean=~dirty,
+        slow=slow,
+        order=np.argsort(minute, kind="stable"),
+    )
+
+
+def _flag(minutes: pl.DataFrame, name: str) -> Bools:
+    """A column of yes or no; unknown, or not there yet, is no."""
+    if name not in minutes.columns:
+        return np.zeros(len(minutes), dtype=bool)
+    return minutes[name].cast(pl.Boolean).fill_null(False).to_numpy().astype(bool)
+
+
+def _blocks(rows: _Rows, last: int, targets: int) -> Iterator[_Stretch]:
+    """Stretches of minutes within one hour, in which no target changes its pool.
+
+    After a gap of more than :data:`_GAP` minutes they begin anew at the next minute seen.
+    """
+    minute = rows.minute[rows.order]
+    seen = np.unique(minute)
+    switches = set(_switches(rows).tolist())
+    most = max(1, _CELLS // max(1, targets))
+    at = int(seen[0]) if last < 0 or seen[0] - last > _GAP + 1 else last + 1
+    for until in [*(seen[:-1][np.diff(seen) > _GAP + 1]).tolist(), int(seen[-1])]:
+        while at <= until:
+            end = min(until, (at - 1) // 60 * 60 + 60, at + most - 1)
+            end = next((m - 1 for m in range(at + 1, end + 1) if m in switches), end)
+            low, high = np.searchsorted(minute, [at, end + 1])
+            yield _Stretch(rows.order[low:high], at, end - at + 1)
+            at = end + 1
+        following = np.searchsorted(seen, at)
+        if following < len(seen):
+            at = int(seen[following])
+
+
+def _switches(rows: _Rows) -> Integers:
+    """Minutes in which a target is in another pool than in its row before."""
+    order = np.lexsort((rows.minute, rows.target))
+    target, pool = rows.target[order], rows.pool[order]
+    other = (target[1:] == target[:-1]) & (pool[1:] != pool[:-1])
+    found: Integers = rows.minute[order][1:][other]
+    return found
+
+
+def _moved(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:
+    """Before a block: a long gap forgets what was running, a target in another pool starts over."""
+    if memory.minute >= 0 and block.first > memory.minute + 1:
+        memory = replace(
+            memory,
+            counts=np.zeros_like(memory.counts),
+            sums=np.zeros_like(memory.sums),
+            pool_counts=np.zeros_like(memory.pool_counts),
+            pool_sums=np.zeros_like(memory.pool_sums),
+            uneven=memory.uneven.silenced(),
+            shifted=memory.shifted.silenced(),
+        )
+    of_pool = memory.of_pool.copy()
+    of_pool[rows.target[block.rows]] = rows.pool[block.rows]
+    other = of_pool != memory.of_pool
+    if not other.any():
+        return memory
+    counts, sums = memory.counts.copy(), memory.sums.copy()
+    counts[:, other], sums[:, other] = 0.0, 0.0
+    return replace(memory, of_pool=of_pool, counts=counts, sums=sums)
+
+
+def _dense(rows: _Rows, block: _Stretch, memory: Memory) -> Block:
+    """The block's rows in their places."""
+    shape = (block.size, len(memory.targets))
+    at, target = rows.minute[block.rows] - block.first, rows.target[block.rows]
+    counts = np.zeros((*shape, len(SIGNALS), len(memory.grid)), dtype=np.float32)
+    sums, known = np.zeros((*shape, len(SIGNALS))), np.zeros((*shape, len(SIGNALS)), dtype=bool)
+    restarted, slow, clean = (np.zeros(shape, dtype=bool) for _ in range(3))
+    counts[at, target] = rows.lengths.counts[block.rows]
+    sums[at, target] = rows.lengths.sums[block.rows]
+    known[at, target] = rows.lengths.known[block.rows]
+    restarted[at, target] = rows.restarted[block.rows]
+    slow[at, target] = rows.slow[block.rows]
+    clean[at, target] = rows.clean[block.rows]
+    return Block(block.first, counts, sums, known, restarted, clean, slow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """The columns being filled: numbers by name, NaN = unknown."""
+
+    numbers: dict[str, Floats]
+    sources: Integers
+
+    @classmethod
+    def of(cls, rows: int) -> _Out:
+        names = [name for name, dtype in SCHEMA.items() if dtype != pl.String]
+        return cls(
+            {name: np.full(rows, np.nan) for name in names},
+            np.full((rows, len(SIGNALS)), -1, dtype=np.int64),
+        )
+
+    def take(
+        self, block: _Stretch, rows: _Rows, of_pool: Integers, told: Told, least: Floats
+    ) -> None:
+        """What a block showed, row by row."""
+        here = block.rows
+        at, target = rows.minute[here] - block.first, rows.target[here]
+        pool = of_pool[target]
+        pooled = pool >= 0
+        there, ats, pools = here[pooled], at[pooled], pool[pooled]
+        known = np.asarray(rows.lengths.known[there].any(axis=1))
+        self.numbers["traffic_uneven"][here] = told.uneven[at, target]
+        self.numbers["traffic_uneven_over"][here] = told.uneven_over[at, target]
+        for name, values in (
+            ("traffic_shifted", told.shifted),
+            ("traffic_shift_over", told.shift_over),
+        ):
+            self.numbers[name][there] = np.where(known, values[ats, pools], np.nan)
+        for s, signal in enumerate(SIGNALS):
+            self.numbers[f"{signal}_peer_score"][here] = told.peer_score[at, target, s]
+            self.numbers[f"{signal}_peer_ratio"][here] = told.peer_ratio[at, target, s]
+            said = rows.lengths.known[there, s]
+            score = np.where(said, told.drift_score[ats, pools, s], np.nan)
+            self.numbers[f"{signal}_drift_score"][there] = score
+            ratio = np.where(said, told.drift_ratio[ats, pools, s], np.nan)
+            self.numbers[f"{signal}_drift_ratio"][there] = ratio
+            self.numbers[f"{signal}_smallest_detectable_ratio"][there] = np.where(
+                said, least[pools, s], np.nan
+            )
+            # the less certain of the scales that were used
+            of_peers = np.where(
+                np.isnan(told.peer_score[at, target, s]), -1, told.peer_source[target, s]
+            )
+            of_drift = np.full(len(here), -1, dtype=np.int64)
+            of_drift[pooled] = np.where(np.isnan(score), -1, told.drift_source[pools, s])
+            self.sources[here, s] = np.maximum(of_peers, of_drift)
+
+    def frame(self) -> pl.DataFrame:
+        """The columns of :data:`SCHEMA`."""
+        names = np.array([*SOURCES, None], dtype=object)
+        made = {
+            name: pl.Series(name, values).fill_nan(None).cast(SCHEMA[name])
+            for name, values in self.numbers.items()
+        }
+        for s, signal in enumerate(SIGNALS):
+            name = f"{signal}_calibration"
+            made[name] = pl.Series(name, names[self.sources[:, s]].tolist(), dtype=pl.String)
+        return pl.DataFrame([made[name] for name in SCHEMA])

@@ -1,0 +1,231 @@
+"""A pool's window against its contexts; what counts is the nearest of them.
+
+Contexts are the previous hour, the trailing 24 hours, and the same hour of the six days before
+and of the same weekday one to four weeks ago. A holiday is compared with Sundays and holidays
+of the last four weeks instead, and is no context of an ordinary day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from driftwatch.detect.distributions.cells import Floats
+from driftwatch.detect.lengths.calibration import CONTEXT_REQUESTS
+from driftwatch.detect.lengths.episodes import Integers, moved_enough
+from driftwatch.detect.lengths.layouts import Bools, Distance, Singles, distances
+from driftwatch.detect.lengths.peers import Compared, ln_mean_ratio
+from driftwatch.detect.lengths.windows import MIN_REQUESTS, WINDOWS, Window, chosen
+
+# ends of sums that make the previous hour of each window: latest 70 minutes less latest 10, ...
+HOUR_ENDS = tuple(w + 60 for w in WINDOWS)
+_DAYS = (1, 2, 3, 4, 5, 6, 7, 14, 21, 28)
+_FULL_DAY_HOURS = 20  # of the trailing 24
+_SUNDAY = 3  # 1970-01-01, day 0, was a Thursday
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the contexts are made of.
+
+    Attributes:
+        hours: numbers of the hours known, rising.
+        counts: cumulative [hours, pools, signals, edges].
+        sums: of tokens [hours, pools, signals].
+        holidays: days since 1970-01-01.
+    """
+
+    hours: Integers
+    counts: Singles
+    sums: Floats
+    holidays: Set[int]
+
+    def special(self, day: int) -> bool:
+        """A Sunday or a holiday."""
+        return day % 7 == _SUNDAY or day in self.holidays
+
+    def rows(self, hours: list[int]) -> Integers:
+        """Places of those of these hours that are known."""
+        place = np.searchsorted(self.hours, hours)
+        inside = place < len(self.hours)
+        place, wanted = place[inside], np.asarray(hours)[inside]
+        found: Integers = place[self.hours[place] == wanted]
+        return found
+
+    def same_hours(self, hour: int) -> list[int]:
+        """The hours of other days that an hour may be compared with."""
+        day = hour // 24
+        if day in self.holidays:
+            return [hour - 24 * d for d in range(1, 29) if self.special(day - d)]
+        return [hour - 24 * d for d in _DAYS if day - d not in self.holidays]
+
+    def day_before(self, hour: int) -> list[int]:
+        """The 24 hours before an hour, of days that it may be compared with."""
+        hours = range(hour - 24, hour)
+        if hour // 24 in self.holidays:
+            return list(hours)
+        return [h for h in hours if h // 24 not in self.holidays]
+
+
+@dataclass(slots=True)
+class _Best:
+    """The nearest context so far, per row."""
+
+    js: Floats
+    w1: Floats
+    direction: Floats
+    mean: Floats
+    contexts: Integers
+    day: Bools
+
+
+def against_contexts(
+    window: Window,
+    counts: dict[int, Floats],
+    sums: dict[int, Floats],
+    first: int,
+    asked: Bools,
+    past: Past,
+    grid: Floats,
+) -> Compared:
+    """Every pool's window against the nearest of its contexts.
+
+    Args:
+        window: of pools.
+        counts: number of latest minutes → cumulative [minutes, pools, signals, edges], for
+            :data:`WINDOWS` and :data:`HOUR_ENDS`.
+        sums: of tokens.
+        first: number of the block's first minute.
+        asked: [minutes, pools, signals].
+        past: the hours before.
+        grid: [edges].
+    """
+    shape = window.sums.shape
+    statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
+    moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    there = asked & (window.minutes > 0)
+    nothing = Compared(statistic, mean, moved, clearly)
+    if not there.any():
+        return nothing
+    own, tokens = window.counts[there], window.sums[there]
+    best = _best(len(own))
+    for context, of_tokens, is_day in contexts(window, counts, sums, first, past):
+        _nearer(best, own, tokens, context[there], of_tokens[there], is_day, grid)
+    told = ((best.contexts >= 2) | best.day) & np.isfinite(best.js)
+    statistic[there] = np.where(told, best.js * np.sqrt(weight(own[:, -1])), np.nan)
+    mean[there] = np.where(told, best.mean, np.nan)
+    apart = moved_enough(Distance(best.js, best.w1, best.direction), best.mean)
+    moved[there], clearly[there] = apart[0] & told, apart[1] & told
+    return Compared(statistic, mean, moved, clearly)
+
+
+def weight(requests: Floats) -> Floats:
+    """What JS is multiplied with (its root): requests, up to where more of them tell nothing."""
+    found: Floats = requests * CONTEXT_REQUESTS / (requests + CONTEXT_REQUESTS)
+    return found
+
+
+def contexts(
+    window: Window, counts: dict[int, Floats], sums: dict[int, Floats], first: int, past: Past
+) -> Iterator[tuple[Floats, Floats, bool]]:
+    """Each context of all windows: counts, sums of tokens, and whether it is the 24 hours."""
+    hour_counts = {w: counts[w + 60] - counts[w] for w in WINDOWS}
+    hour_sums = {w: sums[w + 60] - sums[w] for w in WINDOWS}
+    none = np.zeros_like(window.counts), np.zeros_like(window.sums)
+    yield (
+        np.maximum(chosen(hour_counts, window.minutes, none[0]), 0.0),
+        chosen(hour_sums, window.minutes, none[1]),
+        False,
+    )
+    minute = first + np.arange(len(window.sums))
+    starts = {w: (minute - w) // 60 for w in WINDOWS}
+    middles = {w: (2 * minute - w) // 120 for w in WINDOWS}
+    if not len(past.hours):
+        return
+    trailing = {h: _day(past, h) for h in {int(h) for s in starts.values() for h in s}}
+    yield _placed(window, starts, trailing, True)
+    same = {
+        h: [_hours(past, [o]) for o in past.same_hours(h)]
+        for h in {int(h) for m in middles.values() for h in m}
+    }
+    for number in range(max(len(s) for s in same.values())):
+        one = {h: s[number] if number < len(s) else None for h, s in same.items()}
+        if any(one.values()):
+            yield _placed(window, middles, one, False)
+
+
+_Sum = tuple[Floats, Floats]
+
+
+def _hours(past: Past, hours: list[int]) -> _Sum | None:
+    rows = past.rows(hours)
+    if not len(rows):
+        return None
+    return past.counts[rows].sum(axis=0, dtype=np.float64), past.sums[rows].sum(axis=0)
+
+
+def _day(past: Past, hour: int) -> _Sum | None:
+    """The 24 hours before an hour; nothing for pools that know too few of them."""
+    rows = past.rows(past.day_before(hour))
+    if len(rows) < _FULL_DAY_HOURS:
+        return None
+    counts = past.counts[rows].sum(axis=0, dtype=np.float64)
+    sums = past.sums[rows].sum(axis=0)
+    few = (past.counts[rows][..., -1] > 0).sum(axis=0) < _FULL_DAY_HOURS
+    counts[few], sums[few] = 0.0, 0.0
+    return counts, sums
+
+
+def _placed(
+    window: Window, hour: dict[int, Integers], by_hour: dict[int, _Sum | None], is_day: bool
+) -> tuple[Floats, Floats, bool]:
+    """What belongs to each window's hour, in the shape of the windows."""
+    counts, sums = np.zeros_like(window.counts), np.zeros_like(window.sums)
+    for length, hours in hour.items():
+        for one in {int(h) for h in hours}:
+            value = by_hour[one]
+            if value is None:
+                continue
+            here = (window.minutes == length) & (hours == one)[:, None, None]
+            counts = np.where(here[..., None], value[0], counts)
+            sums = np.where(here, value[1], sums)
+    return counts, sums, is_day
+
+
+def _best(n: int) -> _Best:
+    return _Best(
+        js=np.full(n, np.inf),
+        w1=np.full(n, np.nan),
+        direction=np.full(n, np.nan),
+        mean=np.full(n, np.nan),
+        contexts=np.zeros(n, dtype=np.int64),
+        day=np.zeros(n, dtype=bool),
+    )
+
+
+def _nearer(
+    best: _Best,
+    own: Floats,
+    tokens: Floats,
+    context: Floats,
+    of_tokens: Floats,
+    is_day: bool,
+    grid: Floats,
+) -> None:
+    """Take the context where it is nearer than the best so far."""
+    rows = np.flatnonzero(context[:, -1] >= MIN_REQUESTS)
+    if not len(rows):
+        return
+    apart = distances(own[rows], context[rows], grid)
+    comparable = np.isfinite(apart.js)
+    rows = rows[comparable]
+    best.contexts[rows] += 1
+    best.day[rows] |= is_day
+    mean = ln_mean_ratio(tokens[rows], own[rows, -1], of_tokens[rows], context[rows, -1])
+    js = apart.js[comparable]
+    near = js < best.js[rows]
+    here = rows[near]
+    best.js[here], best.w1[here] = js[near], apart.w1[comparable][near]
+    best.direction[here], best.mean[here] = apart.direction[comparable][near], mean[near]

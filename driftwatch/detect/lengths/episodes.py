@@ -1,0 +1,187 @@
+"""From scores to states: when a shift begins, when it is over, and how high quiet time reaches.
+
+A shift begins after :data:`LASTING` minutes of a score above the threshold with lengths moved by
+:data:`MOVED`, or at once where they moved by :data:`CLEARLY` and mean and typical length agree.
+It is over after :data:`CALM` minutes below 0.8 of the threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.detect.distributions.cells import Floats
+from driftwatch.detect.lengths.layouts import Bools, Distance
+
+Integers = npt.NDArray[np.int64]
+
+MOVED = math.log(1.15)
+CLEARLY = math.log(1.3)
+LASTING = 3
+CALM = 15
+RESOLVE_FACTOR = 0.8
+# a state that nothing was heard of for so long says nothing any more
+FORGOTTEN = 60
+# an episode of high scores ends after so many minutes without one
+APART = 30
+OFF = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One minute of many units (targets or pools), each [n].
+
+    Attributes:
+        score: the highest of the signals; NaN = no verdict.
+        counted: the highest of those whose lengths moved enough to be worth a word; 0 = none.
+        at_once: the highest of those that moved a lot; 0 = none.
+    """
+
+    score: Floats
+    counted: Floats
+    at_once: Floats
+
+
+def reading(scores: Floats, moved: Bools, clearly: Bools, may: Bools) -> Reading:
+    """One minute's scores of all signals, as one.
+
+    Args:
+        scores: [n, signals]; NaN = no verdict.
+        moved: of :func:`moved_enough`, [n, signals].
+        clearly: the same.
+        may: which units may begin a shift at all [n].
+    """
+    known = np.nan_to_num(scores)
+    return Reading(
+        score=np.where(np.isnan(scores).all(axis=1), np.nan, known.max(axis=1)),
+        counted=np.where(may, np.where(moved, known, 0.0).max(axis=1), 0.0),
+        at_once=np.where(may, np.where(clearly, known, 0.0).max(axis=1), 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is remembered of each unit, arrays [n].
+
+    Attributes:
+        run: consecutive minutes above the threshold.
+        calm: consecutive minutes well below it.
+        unheard: minutes since the last verdict.
+        since: minute in which its shift began; :data:`OFF` without one.
+        before: what counted as a score one minute ago.
+        earlier: and two minutes ago.
+        peak: highest score of the running episode, whatever the threshold; 0 = none.
+        quiet: minutes since the episode was last heard of.
+    """
+
+    run: Integers
+    calm: Integers
+    unheard: Integers
+    since: Integers
+    before: Floats
+    earlier: Floats
+    peak: Floats
+    quiet: Integers
+
+    def grown(self, more: int) -> Watch:
+        """Room for more units."""
+        fresh = watch(more)
+        return Watch(
+            *(np.concatenate([getattr(self, f.name), getattr(fresh, f.name)]) for f in fields(self))
+        )
+
+    def kept(self, stay: Bools) -> Watch:
+        """Only some of the units."""
+        return Watch(*(getattr(self, f.name)[stay] for f in fields(self)))
+
+    def silenced(self) -> Watch:
+        """After a long silence: no shift, no running episode."""
+        return replace(watch(len(self.run)), unheard=np.full(len(self.run), FORGOTTEN))
+
+    def on(self) -> Bools:
+        """Which units have a shift."""
+        state: Bools = self.since != OFF
+        return state
+
+
+def watch(units: int) -> Watch:
+    """Units of which nothing is known."""
+    zeros = np.zeros(units, dtype=np.int64)
+    return Watch(
+        run=zeros,
+        calm=zeros,
+        unheard=zeros,
+        since=np.full(units, OFF, dtype=np.int64),
+        before=np.zeros(units),
+        earlier=np.zeros(units),
+        peak=np.zeros(units),
+        quiet=zeros,
+    )
+
+
+def moved_enough(distance: Distance, mean_ln_ratio: Floats) -> tuple[Bools, Bools]:
+    """Which rows moved enough for an alarm, and which a lot: mean and typical length agree on that.
+
+    Args:
+        distance: [n].
+        mean_ln_ratio: ln of the ratio of means [n], signed; NaN where a sum is unknown.
+    """
+    mean = np.nan_to_num(mean_ln_ratio)
+    with np.errstate(invalid="ignore"):
+        moved = np.maximum(np.abs(mean), distance.w1) >= MOVED
+        agree = np.minimum(mean * distance.direction, distance.w1) >= CLEARLY
+    return moved, agree
+
+
+def step(
+    state: Watch, minute: int, reading: Reading, threshold: float, longest: float = math.inf
+) -> tuple[Watch, Floats]:
+    """One minute on.
+
+    Args:
+        state: of the minute before.
+        minute: number of this one.
+        reading: of this minute.
+        threshold: h.
+        longest: minutes after which a shift is over in any case.
+
+    Returns:
+        The state, and the peaks of the episodes that ended (0 = none) [n].
+    """
+    known = ~np.isnan(reading.score)
+    score = np.where(known, reading.score, 0.0)
+    counted, at_once = reading.counted, reading.at_once
+    above = counted > threshold
+    run = np.where(above, state.run + 1, 0)
+    low = score < RESOLVE_FACTOR * threshold
+    calm = np.where(known, np.where(low, state.calm + 1, 0), state.calm)
+    unheard = np.where(known, 0, state.unheard + 1)
+    since = state.since
+    begins = (since == OFF) & ((run >= LASTING) | (at_once > threshold))
+    since = np.where(begins, minute, since)
+    ends = (calm >= CALM) | (unheard >= FORGOTTEN) | (minute - since >= longest)
+    since = np.where(ends & ~begins, OFF, since)
+
+    lasting = np.minimum(np.minimum(counted, state.before), state.earlier)
+    height = np.maximum(lasting, at_once)
+    peak = np.where(height > 1.0, np.maximum(state.peak, height), state.peak)
+    quiet = np.where(height > 1.0, 0, state.quiet + 1)
+    over = (quiet >= APART) & (peak > 0)
+    ended = np.where(over, peak, 0.0)
+    return (
+        replace(
+            state,
+            run=run,
+            calm=calm,
+            unheard=unheard,
+            since=since,
+            before=counted,
+            earlier=state.before,
+            peak=np.where(over, 0.0, peak),
+            quiet=quiet,
+        ),
+        ended,
+    )

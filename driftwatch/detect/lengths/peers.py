@@ -1,0 +1,106 @@
+"""One target against its twins: the same pool, the same minutes, without the target.
+
+Requests are spread over twins alike, so what is left is chance and bursts: JS falls with the
+square root of the requests, whatever their number (measured on ServeGen and Azure from 115 to
+130,000 requests a window: the 99 % quantile of JS x sqrt(n) moves by less than a fifth over a day
+of fivefold load, that of JS itself threefold). So the scale is kept for JS x sqrt(n_eff).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from driftwatch.detect.distributions.cells import Floats
+from driftwatch.detect.lengths.episodes import Integers, moved_enough
+from driftwatch.detect.lengths.layouts import Bools, distances
+from driftwatch.detect.lengths.windows import MIN_REQUESTS, Window, chosen
+
+LEAST_MEMBERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Windows against what they are compared with, each [minutes, units, signals].
+
+    Attributes:
+        statistic: JS x sqrt(requests); NaN = no verdict.
+        mean: ln of the ratio of means, NaN = unknown.
+        moved: see :func:`driftwatch.detect.lengths.episodes.moved_enough`.
+        clearly: the same.
+    """
+
+    statistic: Floats
+    mean: Floats
+    moved: Bools
+    clearly: Bools
+
+
+def against_twins(
+    own: Window,
+    pool_counts: Mapping[int, Floats],
+    pool_sums: Mapping[int, Floats],
+    of_pool: Integers,
+    asked: Bools,
+    grid: Floats,
+) -> Compared:
+    """Every target's window against that of its twins.
+
+    Args:
+        own: of targets.
+        pool_counts: window length → cumulative counts [minutes, pools, signals, edges].
+        pool_sums: of tokens [minutes, pools, signals].
+        of_pool: place of each target's pool, -1 = none.
+        asked: where there is somebody to compare [minutes, targets, signals].
+        grid: [edges].
+    """
+    shape = own.sums.shape
+    statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
+    moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    if not pool_counts or not len(next(iter(pool_counts.values()))[0]):
+        return Compared(statistic, mean, moved, clearly)
+    first = min(pool_counts)
+    counts = {w: c[:, of_pool] for w, c in pool_counts.items()}
+    sums = {w: c[:, of_pool] for w, c in pool_sums.items()}
+    twins = np.maximum(chosen(counts, own.minutes, counts[first]) - own.counts, 0.0)
+    tokens = chosen(sums, own.minutes, sums[first]) - own.sums
+    there = asked & (own.minutes > 0) & (twins[..., -1] >= MIN_REQUESTS)
+    if not there.any():
+        return Compared(statistic, mean, moved, clearly)
+    n, m = own.requests[there], twins[there][:, -1]
+    apart = distances(own.counts[there], twins[there], grid)
+    ratio = ln_mean_ratio(own.sums[there], n, tokens[there], m)
+    statistic[there] = apart.js * np.sqrt(n * m / (n + m))
+    mean[there] = ratio
+    moved[there], clearly[there] = moved_enough(apart, ratio)
+    return Compared(statistic, mean, moved, clearly)
+
+
+def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floats) -> Floats:
+    """ln((S/n)/(S_r/n_r)), signed; NaN where a sum is unknown or nothing."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = np.log((sums / counts) / (of_sums / of_counts))
+    found[~np.isfinite(found)] = np.nan
+    return found
+
+
+def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
+    """Which targets are about as far from their twins as the furthest of the pool.
+
+    Of three servers one that differs makes the twins of the other two differ too, about half as
+    much; only the one that leads is told of.
+
+    Args:
+        scores: of one minute [targets]; NaN = no verdict.
+        of_pool: place of each target's pool, -1 = none.
+        pools: number of pools.
+    """
+    furthest = np.zeros(pools + 1)
+    np.maximum.at(furthest, of_pool, np.nan_to_num(scores))
+    found: Bools = np.nan_to_num(scores) >= _LEAD * furthest[of_pool]
+    return found
+
+
+_LEAD = 0.7
