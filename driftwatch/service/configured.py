@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.clock import Clock
 from driftwatch.collect.schema import Source
 from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
+from driftwatch.collect.what_runs import fingerprint_from_startup_log
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
-from driftwatch.model import Serving, Slo
+from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.plan import Plan, Pool, TunedFor
 
@@ -93,7 +94,17 @@ def _pool(pool: PoolSettings) -> Pool:
         else TunedFor(tuned.prompt_tokens, tuned.generation_tokens),
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
+        told=_told(pool.serving),
     )
+
+
+def _told(said: ServingSettings) -> Fingerprint:
+    """What runs, as the start-up log says."""
+    log = said.startup_log
+    if log is None:
+        return Fingerprint()
+    # that it can be read is known: its settings were
+    return fingerprint_from_startup_log(log.read_text(encoding="utf-8", errors="replace"))
 
 
 def serving_said(said: ServingSettings) -> list[Serving]:

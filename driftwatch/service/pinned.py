@@ -16,6 +16,7 @@ from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.fingerprints import (
     differences,
     fingerprint_of,
+    merged,
     only,
     release_text,
     without_knobs,
@@ -138,7 +139,9 @@ def fingerprint(
         gpu_models: names of its GPUs.
         cache_config: the labels of its ``vllm:cache_config_info``, as JSON.
     """
-    told = plan.told.get(target.key.instance)
+    told = plan.pool_of(target).told
+    if (answered := plan.told.get(target.key.instance)) is not None:
+        told = merged(answered, told)
     serving = plan.serving_of(target)
     return fingerprint_of(target.labels, serving, cache_config, gpu_models, told)
 

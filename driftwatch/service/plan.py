@@ -46,6 +46,7 @@ class Pool:
         tuned_for: declared lengths.
         gpus_per_replica: GPUs per instance (a replica: all its engines), None = not declared.
         gpu_uuids: the GPUs of the pool's servers on bare metal, as declared.
+        told: what runs, as the start-up log says that the configuration names.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Pool:
     tuned_for: TunedFor = field(default_factory=TunedFor)
     gpus_per_replica: float | None = None
     gpu_uuids: tuple[str, ...] = ()
+    told: Fingerprint = field(default_factory=Fingerprint)
 
     def holds(self, target: Target) -> bool:
         """The target carries every label that the pool asks for."""

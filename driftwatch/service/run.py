@@ -28,7 +28,7 @@ from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.pins import pins_from_store
 from driftwatch.service.plan import Plan
 from driftwatch.service.resuming import kept, resumed
-from driftwatch.service.served import asked
+from driftwatch.service.served import asked, told_memory
 from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.stored import memory_of, state_from
 from driftwatch.service.tick import evaluate, sources_told
@@ -140,7 +140,7 @@ class Service:
             scrapes=outcome.scrapes if len(outcome.scrapes) else None,
             since=min(before.collected_until.values(), default=now),
             until=now,
-            memory={**memory_of(state), **keeping.memory()},
+            memory={**memory_of(state), **keeping.memory(), **told_memory(self._plan)},
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,

@@ -1,0 +1,324 @@
+"""What can be pinned: minutes of the store or of a recording, proposals, refusals, who arms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, Source, in_order
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.proposals import (
+    LONGEST,
+    LeftOut,
+    Proposal,
+    Trouble,
+    left_out_of,
+    marked,
+    propose,
+)
+from driftwatch.detect.speed.law import Arming, fit
+from driftwatch.model import Fingerprint, Incident, Target, TargetKey
+from driftwatch.service.explain import Window
+from driftwatch.service.pin_making import (
+    Acceptance,
+    Measured,
+    pin_id,
+    pin_of_pool,
+    pin_of_target,
+    what_ran,
+)
+from driftwatch.service.pins import pins_from_store
+from driftwatch.service.plan import Plan
+from driftwatch.service.replay import replay
+from driftwatch.service.served import stored_told
+from driftwatch.service.stored import newest, stored_targets
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.store import Store
+
+_KEY = list(KEY_COLUMNS)
+_SAID = ("slower_at_equal_load", "slower_than_pool", "speed_unknown_reason", "cache_config")
+# Reasons that no baseline gets over without somebody saying why: what a pin must not hold.
+_GRAVE = ("incident ", "restart", "knobs changed", "release changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What pins can be made of.
+
+    Attributes:
+        rows: minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what detectors said,
+            and ``left_out``.
+        targets: with their pools.
+        ran: target → what is known of what runs there.
+        pins: in force.
+    """
+
+    rows: pl.DataFrame
+    targets: Mapping[TargetKey, Target]
+    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
+    pins: Pins = field(default_factory=Pins)
+
+    @property
+    def until(self) -> datetime | None:
+        """End of the newest minute; None where there is none."""
+        newest = self.rows["end"].max()
+        return newest if isinstance(newest, datetime) else None
+
+    def of(self, members: Iterable[Target]) -> pl.DataFrame:
+        """The minutes of some targets."""
+        keys = [tuple(target.key) for target in members]
+        frame = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+        return self.rows.join(frame, on=_KEY, how="semi", maintain_order="left")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a pin is about.
+
+    Attributes:
+        scope: ``target`` or ``pool``.
+        members: the target, or the pool's targets.
+    """
+
+    scope: str
+    members: tuple[Target, ...]
+
+    @property
+    def name(self) -> str:
+        """``host:8000``, or the pool's name."""
+        one = self.members[0]
+        return one.key.text if self.scope == "target" else one.pool or ""
+
+    def id_of(self, window: Window) -> str:
+        """The id of its pin of a window."""
+        one = self.members[0]
+        if self.scope == "pool":
+            return pin_id("pool", one.pool or "", "", window)
+        return pin_id("target", one.key.instance, one.key.engine, window)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A subject with its proposal.
+
+    Attributes:
+        subject: what it is about.
+        proposal: None where no minute is fit for a baseline.
+        arming: what its minutes lack for a load model; None = nothing.
+        left_out: what was looked at and is no baseline.
+    """
+
+    subject: Subject
+    proposal: Proposal | None
+    arming: str | None
+    left_out: tuple[LeftOut, ...]
+
+
+def known_of_store(store: Store, plan: Plan) -> Known:
+    """What the store has: minutes are kept as such for two days, which is the longest pin.
+
+    Args:
+        store: of a service.
+        plan: pools.
+    """
+    plan = replace(plan, told=stored_told(store))
+    targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
+    if until is None:
+        return Known(_no_rows(), targets, {}, pins)
+    since = until - LONGEST - timedelta(hours=1)
+    rows = store.past(since, until)
+    rows = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_SAID)
+    troubles = troubles_of(store.incidents(since=since, limit=100_000))
+    gpus = store.gpus(until - timedelta(minutes=10), until)
+    return Known(
+        marked(rows, troubles),
+        targets,
+        what_ran(rows, targets, plan, gpus),
+        pins,
+    )
+
+
+def known_of_recording(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    pins: Pins,
+    progress: Callable[[datetime], None] | None = None,
+) -> Known:
+    """What recordings have: all of it goes through the tick, which knows incidents.
+
+    Args:
+        sources: recordings.
+        span: from, to.
+        plan: pools.
+        pins: in force.
+        progress: told how far it has come.
+    """
+    rows: list[pl.DataFrame] = []
+    open_at: dict[str, Incident] = {}
+    troubles: list[Incident] = []
+    for outcome in replay(sources, span, plan, pins=pins, progress=progress):
+        if len(outcome.rows):
+            steps = pl.col("forward_passes_per_second") * pl.col("duration_seconds")
+            rows.append(
+                outcome.rows.with_columns(forward_passes=steps).select(
+                    *(pl.col(c).cast(t) for c, t in MINUTE_SCHEMA.items()), *_SAID
+                )
+            )
+        for transition in outcome.transitions:
+            incident = transition.incident
+            if transition.event == "firing":
+                open_at[incident.id] = incident
+            else:
+                open_at.pop(incident.id, None)
+                troubles.append(incident)
+    gathered = pl.concat(rows) if rows else _no_rows()
+    collected = [s.collect(*span) for s in sources]
+    targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
+    gpus = pl.concat(c.gpus for c in collected)
+    return Known(
+        marked(gathered, troubles_of([*troubles, *open_at.values()])),
+        targets,
+        what_ran(in_order(pl.concat(c.scrapes for c in collected)), targets, plan, gpus),
+        pins,
+    )
+
+
+def troubles_of(incidents: Iterable[Incident]) -> list[Trouble]:
+    """Incidents that paged: what only informs does not spoil a baseline."""
+    return [
+        Trouble(
+            incident.alert,
+            incident.started_at,
+            incident.resolved_at,
+            incident.target.get("instance"),
+            incident.target.get("engine", "0") if incident.target.get("instance") else None,
+            incident.target.get("pool"),
+        )
+        for incident in incidents
+        if incident.severity == "page" and incident.firing_at is not None
+    ]
+
+
+def subjects(known: Known, name: str | None) -> list[Subject]:
+    """Targets that a person means, or a pool of several; every target where nothing is named."""
+    every = [known.targets[key] for key in sorted(known.targets)]
+    if name is None:
+        return [Subject("target", (target,)) for target in every]
+    exact = [t for t in every if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
+    if exact:
+        return [Subject("target", (exact[0],))]
+    pool = tuple(t for t in every if t.pool == name)
+    if len(pool) > 1:
+        return [Subject("pool", pool)]
+    found = pool or tuple(t for t in every if t.key.instance == name)
+    return [Subject("target", (target,)) for target in found]
+
+
+def offer(known: Known, subject: Subject) -> Offer:
+    """The best stretch of a subject, with what it lacks."""
+    rows = known.of(subject.members)
+    proposal = propose(rows) if len(rows) else None
+    lacking = None
+    if proposal is not None:
+        inside = rows.filter(
+            (pl.col("end") > proposal.since) & (pl.col("end") <= proposal.until)
+        ).filter(pl.col("left_out").is_null())
+        law = fit(inside.select(list(MINUTE_SCHEMA)))
+        lacking = law.reason if isinstance(law, Arming) else None
+    return Offer(subject, proposal, lacking, left_out_of(rows))
+
+
+def refused(known: Known, subject: Subject, window: Window) -> tuple[str, ...]:
+    """Why a window should not be pinned; nothing where it may."""
+    inside = _inside(known.of(subject.members), window)
+    seen = inside.filter(pl.col("scrapes") > 0)
+    if seen.is_empty():
+        return (f"no minute of {subject.name} lies in the window",)
+    found = [
+        f"{one.why} ({one.since:%Y-%m-%d %H:%M}-{one.until:%H:%M} UTC)"
+        for one in left_out_of(inside)
+        if one.why.startswith(_GRAVE)
+    ]
+    law = fit(_good(inside))
+    if isinstance(law, Arming):
+        found.append(f"too little for a load model: {law.reason}")
+    return tuple(found)
+
+
+def pinned_window(
+    known: Known, subject: Subject, window: Window, accepted: Acceptance
+) -> Pins | None:
+    """The pin of a subject; minutes that are no baseline are left out of what it remembers."""
+    inside = _inside(known.of(subject.members), window)
+    found = Measured(_good(inside), known.ran)
+    if subject.scope == "pool":
+        pin = pin_of_pool(found, window, subject.members, accepted)
+    else:
+        pin = pin_of_target(found, window, subject.members[0], accepted)
+    return None if pin is None else Pins((pin,))
+
+
+@dataclass(frozen=True, slots=True)
+class ArmingTarget:
+    """A target without a pin in force.
+
+    Attributes:
+        target: which one.
+        lacking: what its minutes lack for a load model; None = nothing, a proposal can be had.
+        earliest: no verdict before this; None where only another load helps, or nothing lacks.
+    """
+
+    target: Target
+    lacking: str | None
+    earliest: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """``arming: 37 of 240 scrapes, load spread 2.1x of 2x, no verdict before 11:34 UTC``."""
+        if self.lacking is None:
+            return "no pin: driftwatch baseline propose has one"
+        soonest = "" if self.earliest is None else f", no verdict before {self.earliest:%H:%M} UTC"
+        return f"arming: {self.lacking}{soonest}"
+
+
+def arming(known: Known) -> list[ArmingTarget]:
+    """Targets without a pin in force, with what is missing and the earliest time.
+
+    The time is a lower bound: nobody knows when load will spread.
+    """
+    found = []
+    for key, target in sorted(known.targets.items()):
+        if known.pins.of_target(key.instance, key.engine, target.pool or "") is not None:
+            continue
+        rows = _good(known.of([target]))
+        law = fit(rows) if len(rows) else Arming("no minute of it is kept", 0, None, None)
+        if isinstance(law, Arming):
+            found.append(ArmingTarget(target, law.reason, law.earliest))
+        else:
+            found.append(ArmingTarget(target, None))
+    return found
+
+
+def _inside(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Whole minutes of a window."""
+    start = pl.col("end") - timedelta(minutes=1)
+    return rows.filter((start >= window.start) & (pl.col("end") <= window.end))
+
+
+def _good(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("left_out").is_null()).select(list(MINUTE_SCHEMA))
+
+
+def _no_rows() -> pl.DataFrame:
+    said: dict[str, pl.DataType | type[pl.DataType]] = {
+        **MINUTE_SCHEMA,
+        "slower_at_equal_load": pl.Boolean,
+        "slower_than_pool": pl.Boolean,
+        "speed_unknown_reason": pl.String,
+        "cache_config": pl.String,
+    }
+    return pl.DataFrame(schema=said)
