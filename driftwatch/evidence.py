@@ -175,6 +175,14 @@ def _drift(stem: str, what: str) -> tuple[Column, ...]:
             needs=("baseline", "own_past"),
         ),
         _c(
+            f"{stem}_pin_ratio",
+            "1",
+            f"mean {what} of the last 24 h over the pin's",
+            stem,
+            off="no pin, or less than 24 h of minutes",
+            needs=("baseline", "own_past"),
+        ),
+        _c(
             f"{stem}_smallest_detectable_ratio",
             "1",
             f"the smallest factor of the {what}s that the scores would show here",

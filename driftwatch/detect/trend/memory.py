@@ -82,6 +82,8 @@ HELD = (
     "latency_creeps",
     "prompt_tokens_pin_score",
     "generation_tokens_pin_score",
+    "prompt_tokens_pin_ratio",
+    "generation_tokens_pin_ratio",
     "pin_lengths_moved",
 )
 HOLD = {name: i for i, name in enumerate(HELD)}

@@ -72,11 +72,12 @@ def judged(
     apart: npt.NDArray[np.bool_] = np.zeros(len(pin), dtype=bool)
     for i, signal in enumerate(LENGTHS):
         score, change = _against(memory, arrays, pinned, signal, rows)
-        mean = _mean_change(arrays, pinned, i, rows)
+        mean = _mean_ratio(arrays, pinned, i, rows)
         held[:, HOLD[f"{signal}_pin_score"]] = score
+        held[:, HOLD[f"{signal}_pin_ratio"]] = mean
         known = known | np.isfinite(score)
         with np.errstate(invalid="ignore"):
-            beyond = (score > 1.0) & (np.fmax(change, mean) >= LEAST_CHANGE)
+            beyond = (score > 1.0) & (np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE)
         apart = apart | beyond
     parts = {part_of_week(h // 24, settings) for h in range(hour - HOURS + 1, hour + 1)}
     comparable = np.zeros(len(pin), dtype=bool)
@@ -130,17 +131,17 @@ def _against(
     return score, change
 
 
-def _mean_change(
+def _mean_ratio(
     arrays: dict[str, Array], pinned: Pinned, signal: int, rows: npt.NDArray[np.intp]
 ) -> Floats:
-    """|ln| of the ratio of means [n]."""
+    """Ratio of means [n], NaN where unknown."""
     sums = arrays["last_hours_sums"].sum(axis=1)
     found = np.full(len(sums), np.nan)
     reference = pinned.scalars[pinned.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1]
-        ratio = np.abs(np.log(mean / reference))
-    found[rows] = np.where(np.isfinite(ratio), ratio, np.nan)
+        ratio = mean / reference
+    found[rows] = np.where(np.isfinite(ratio) & (ratio > 0), ratio, np.nan)
     return found
 
 
