@@ -103,14 +103,14 @@ def rescaling(
     # what lies in a cell without width lies at its edge
     smooth = PchipInterpolator(at, np.concatenate([[cdf[~rising].max(initial=0.0)], cdf[rising]]))
     # what is at most at an edge afterwards was at most at edge / ratio before
-    before = np.clip(np.log(np.minimum(edges / ratio, upper[-1])), start[0], end[-1])
+    before = np.log(np.clip(edges / ratio, lower[0], upper[-1]))
     inside = np.clip(before[None, :], start[:, None], end[:, None])
     held = smooth(end) - smooth(start)
     with np.errstate(invalid="ignore", divide="ignore"):
         shaped = (smooth(inside) - smooth(start)[:, None]) / held[:, None]
         even = (inside - start[:, None]) / (end - start)[:, None]
     below = np.where(held[:, None] > 0, shaped, even)
-    below[~rising] = np.log(edges / ratio)[None, :] >= start[~rising, None]
+    below[~rising] = edges[None, :] >= ratio * lower[~rising, None]
     below[:, -1] = 1.0
     found: Floats = np.diff(np.clip(below, 0.0, 1.0), axis=1, prepend=0.0)
     return found

@@ -56,12 +56,14 @@ def cell_bounds(edges: Floats, lowest: float = LOWEST_TOKENS) -> tuple[Floats, F
 
     Args:
         edges: upper edges, ``inf`` last (or a single ``inf``: one cell from ``lowest``).
-        lowest: the smallest value there can be, > 0; the first cell begins there. Of a first edge
-            at or below it the cell has no width.
+        lowest: the smallest value there can be, > 0; the first cell begins there. A cell up to an
+            edge at or below it has no width, and one up to 0 or less lies at the first edge above.
     """
     finite = edges[:-1]
-    last = finite[-1] if len(finite) else lowest
-    start = min(lowest, finite[0]) if len(finite) else lowest
+    positive = finite[finite > 0]
+    start = min(lowest, positive[0]) if len(positive) else lowest
+    finite = np.maximum(finite, start)
+    last = finite[-1] if len(finite) else start
     return (
         np.concatenate([[start], finite]),
         np.concatenate([finite, [last * OPEN_CELL_RATIO]]),

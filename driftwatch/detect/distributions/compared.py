@@ -56,8 +56,8 @@ def compared(
         if pair is None:
             continue
         counts, reference, common = pair
-        if len(common) < 2:
-            continue  # a single cell says how many and nothing of where
+        if len(common) < 2 or not np.isinf(common[-1]) or not (np.diff(common) > 0).all():
+            continue  # a single cell says how many and nothing of where; the rest is no layout
         few = (counts.sum(axis=1) < at_least) | (reference.sum(axis=1) < at_least)
         counts[few] = np.nan
         distance = wasserstein(counts, reference, common)

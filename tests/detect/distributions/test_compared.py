@@ -53,7 +53,8 @@ def test_every_row_is_compared_in_its_own_layout(shared_data: Path) -> None:
 def test_what_cannot_be_compared_is_null_and_nothing_else_is() -> None:
     ones = np.cumsum(np.ones(len(EDGES)))
     many = 10 * ones
-    coarse = [1.0, float("inf")]
+    inf = float("inf")
+    coarse = [1.0, inf]
     rows: list[tuple[object, object, object, object]] = [
         (many, EDGES, many, EDGES),
         (None, EDGES, many, EDGES),
@@ -63,12 +64,15 @@ def test_what_cannot_be_compared_is_null_and_nothing_else_is() -> None:
         (0 * ones, EDGES, many, EDGES),
         (many[::-1], EDGES, many, EDGES),  # falls
         ([100.0, 120.0], coarse, [100.0, 120.0], coarse),  # a single edge, the same on both sides
-        ([120.0], [float("inf")], [120.0], [float("inf")]),  # how many, and nothing of where
+        ([120.0], [inf], [120.0], [inf]),  # how many, and nothing of where
         ([100.0, 120.0], coarse, many, EDGES),
+        (many[:3], EDGES[:3], many[:3], EDGES[:3]),  # no +Inf
+        ([1e3, 2e3, 3e3], [5.0, 2.0, inf], [1e3, 2e3, 3e3], [5.0, 2.0, inf]),  # edges that fall
+        ([50.0, 200.0, 300.0], [0.0, 2.0, inf], [0.0, 200.0, 300.0], [0.0, 2.0, inf]),
     ]
     found = compared(*(lists(list(column)) for column in zip(*rows, strict=True)), at_least=100)  # type: ignore[arg-type]
     known = found["js_distance"].is_not_null().to_list()
-    assert known == [True, False, False, False, False, False, False, True, False, False]
+    assert [row for row, is_known in enumerate(known) if is_known] == [0, 7, 12]
     for name in STATISTICS:
         assert found[name].is_not_null().to_list() == known, name
     empty = compared(*(lists([]) for _ in range(4)))

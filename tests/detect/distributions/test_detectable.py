@@ -129,6 +129,13 @@ def test_rescaling_by_one_changes_nothing_and_by_more_nothing_becomes_shorter(
     assert (np.tril(rows, -1) == 0).all()
 
 
+def test_an_edge_at_zero_is_no_trouble() -> None:
+    edges = np.array([0.0, 100.0, 200.0, np.inf])
+    rows = rescaling(edges, 1.5, np.array([0.0, 60.0, 40.0, 0.0]))
+    np.testing.assert_allclose(rows.sum(axis=1), 1.0)
+    assert rows[1, 2] > 0.1
+
+
 def test_ratios_ascend_from_five_percent_to_three() -> None:
     assert list(RATIOS) == sorted(set(RATIOS))
     assert (RATIOS[0], RATIOS[-1]) == (1.05, 3.0)

@@ -112,6 +112,8 @@ def test_the_first_cell_holds_one_token_and_the_open_one_ends_at_two_and_a_half_
     coarse = np.array([16.0, 64.0, np.inf])
     np.testing.assert_allclose(ln_widths(coarse), np.log([16.0, 4.0, 2.5]))
     assert (ln_widths(np.array([0.3, 0.5, np.inf]), lowest=0.1) > 0).all()
+    # an edge at 0, that custom buckets may have: nothing lies there but what lies at 1
+    np.testing.assert_allclose(ln_widths(np.array([0.0, 4.0, np.inf])), np.log([1.0, 4.0, 2.5]))
 
 
 @given(edges=drawn_layouts())
