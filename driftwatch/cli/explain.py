@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.detect.pins import Pins
-    from driftwatch.model import Incident, Target, TargetKey
+    from driftwatch.model import Finding, Incident, Target, TargetKey
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
 
@@ -79,12 +79,7 @@ def command(
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.walk import UNDETERMINED
-    from driftwatch.service.explain import (
-        explain,
-        measured_reference,
-        target_named,
-        window_ending,
-    )
+    from driftwatch.service.explain import explain, target_named, window_ending
     from driftwatch.service.last_seen import last_seen
 
     if recording is None and serving["config"] is None:
@@ -106,24 +101,30 @@ def command(
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, chosen, today)
     pinned = pins_from(pins)
+    past = None
     if recording is None:
-        measured, detected = measured_reference(scrapes, baseline, targets, plan, gpus), None
+        past, measured, detected = _stored(
+            db, serving["config"], scrapes, gpus, chosen, targets, plan, window, baseline, today
+        )
     else:
         measured, detected = _detected(
             scrapes, gpus, chosen, targets, plan, window, baseline, pinned
         )
-    found = explain(
-        scrapes,
-        chosen,
-        window,
-        targets,
-        plan,
-        measured,
-        gpus,
-        source=source,
-        today=today,
-        detected=detected,
-    )
+    if past is not None:
+        found, window = past
+    else:
+        found = explain(
+            scrapes,
+            chosen,
+            window,
+            targets,
+            plan,
+            measured,
+            gpus,
+            source=source,
+            today=today,
+            detected=detected,
+        )
     if as_json:
         from driftwatch.notify.explained import explained_json
 
@@ -147,6 +148,46 @@ def command(
         )
     undetermined = found.diagnosis is not None and found.diagnosis.leaf == UNDETERMINED
     click.get_current_context().exit(_EXIT_NO_VERDICT if undetermined else 0)
+
+
+def _stored(
+    db: Path | None,
+    config: Path | None,
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    chosen: Target,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    window: Window,
+    baseline: Window | None,
+    today: date,
+) -> tuple[tuple[Finding, Window] | None, pl.DataFrame, pl.DataFrame]:
+    """The answer from stored minutes where the window's scrapes are gone, else None; reference
+    rows; what the detectors said of the window's last minute.
+    """
+    from driftwatch.cli.database import open_store
+    from driftwatch.service.past_windows import (
+        detected_from_store,
+        explain_past,
+        is_past,
+        reference_from_store,
+    )
+
+    with open_store(*_database(db, config)) as store:
+        measured = reference_from_store(store, scrapes, gpus, baseline, targets, plan)
+        detected = detected_from_store(store, chosen.key, window.end)
+        past = None
+        if is_past(store, scrapes, chosen.key, window):
+            past = explain_past(store, chosen, window, plan, measured, today=today)
+        return past, measured, detected
+
+
+def _database(db: Path | None, config: Path | None) -> tuple[str | None, str | None]:
+    """What names the store; with both, the configuration brings the pools and --db the data."""
+    from driftwatch.cli.database import config_here
+
+    named = None if config is None or config == config_here() else str(config)
+    return None if db is None else str(db), named
 
 
 def _detected(
@@ -228,12 +269,10 @@ def _from_store(
     """Stored scrapes and GPU readings around the window (and the baseline), targets, up to when,
     open incidents, and the source of each target.
     """
-    from driftwatch.cli.database import config_here, open_store
+    from driftwatch.cli.database import open_store
     from driftwatch.service.stored import newest, stored_origins, stored_targets
 
-    # with both, the configuration brings the pools and --db the data
-    named = None if config is None or config == config_here() else str(config)
-    with open_store(None if db is None else str(db), named) as store:
+    with open_store(*_database(db, config)) as store:
         last = newest(store)
         if last is None:
             raise NoVerdict(

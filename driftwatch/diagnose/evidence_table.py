@@ -190,7 +190,7 @@ def evidence_table(
         *stuck.select("seconds_since_last_token"),
         *slo_columns(last_10m, known),
         *coverage_columns(inputs_seen, serving).drop([*_KEY, "end"]),
-        *_ten_minute_columns(last_10m),
+        *ten_minute_columns(last_10m),
     )
     rows = (
         rows.with_row_index("window")
@@ -290,7 +290,7 @@ def _queue_wait() -> pl.Expr:
     )
 
 
-def _ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
+def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
     """The last 10 min's waits, cut at restarts and knob changes."""
     wait = pl.when(pl.col("queue_seconds_count") > 0).then(
         pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")

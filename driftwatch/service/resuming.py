@@ -34,12 +34,12 @@ class Keeping:
 
     Attributes:
         at: time of the checkpoint; None before the first.
-        pins: names of the pins that were in force then.
+        pins: names of the pins that were in force then, and what they were not in force for.
         forgotten: :data:`driftwatch.service.state.FORGOTTEN_SCHEMA`, since then.
     """
 
     at: datetime | None = None
-    pins: tuple[object, ...] = ()
+    pins: tuple[tuple[str, ...], frozenset[tuple[str, str, str]]] = ((), frozenset())
     forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
 
     def memory(self) -> dict[str, bytes]:
@@ -58,7 +58,9 @@ def kept(before: Keeping, state: State, gone: pl.DataFrame) -> tuple[Keeping, Ch
     Returns:
         What the store is to have, and the checkpoint, None where the last one still serves.
     """
-    at, pins = state.evaluated_until, _names(state.pinned.pins)
+    at, pins = state.evaluated_until, before.pins
+    if state.pinned.made_of is not None:  # else they are looked at anew with the next minute
+        pins = _names(state.pinned.pins)
     if at is not None and (before.at is None or at - before.at >= EVERY or pins != before.pins):
         return Keeping(at, pins), Checkpoint(at, state.detection.frames())
     if gone.is_empty():
@@ -66,8 +68,8 @@ def kept(before: Keeping, state: State, gone: pl.DataFrame) -> tuple[Keeping, Ch
     return replace(before, forgotten=pl.concat([before.forgotten, gone])), None
 
 
-def _names(pins: Pins) -> tuple[object, ...]:
-    return (tuple(pin.id for pin in pins.pins), pins.not_for)
+def _names(pins: Pins) -> tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]:
+    return tuple(pin.id for pin in pins.pins), pins.not_for
 
 
 def resumed(store: Store, state: State, plan: Plan) -> tuple[State, Keeping]:
@@ -95,7 +97,7 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, Keeping]:
         leaving = gone.filter(pl.col("at") == last).select("instance", "engine")
         if len(leaving):
             memory = memory.without(leaving)
-    return replace(state, detection=memory), Keeping(at, _names(pins) if at else (), gone)
+    return replace(state, detection=memory), Keeping(at, _names(pins), gone)
 
 
 def _gone(memory: Mapping[str, bytes]) -> pl.DataFrame:

@@ -190,6 +190,24 @@ def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).sort(_KEY)
 
 
+def read_span(connection: Connection, target: TargetKey) -> tuple[datetime, datetime] | None:
+    """Start of the first row of a target and end of the last; None without any."""
+    table = minute_batches
+    mine = (table.c.first_instance <= target.instance) & (table.c.last_instance >= target.instance)
+    query = select(table.c.since, table.c.until).where(mine)
+    ends = []
+    for ordered in (query.order_by(table.c.since), query.order_by(table.c.until.desc())):
+        for batch in connection.execute(ordered):
+            rows = read(connection, batch.since, batch.until, [target])
+            if len(rows):
+                ends.append(rows)
+                break
+    if len(ends) < 2:
+        return None
+    first, last = ends
+    return span(first.head(1), int(first["seconds"][0]))[0], span(last)[1]
+
+
 def prune(connection: Connection, before: datetime) -> None:
     """Delete batches that end before a time."""
     connection.execute(delete(minute_batches).where(minute_batches.c.until <= before))

@@ -57,6 +57,11 @@ class Past(Transactions):
         with self._reading() as connection:
             return minute_rows.read(connection, since, until, targets)
 
+    def minutes_span(self, target: TargetKey) -> tuple[datetime, datetime] | None:
+        """Start of the first stored row of a target and end of the last; None without any."""
+        with self._reading() as connection:
+            return minute_rows.read_span(connection, target)
+
     def checkpoint(self) -> Checkpoint | None:
         """The detectors' memory as it was last kept; None where it never was."""
         with self._reading() as connection:
