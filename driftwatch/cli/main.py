@@ -32,6 +32,7 @@ VERBS: dict[str, str] = {
     "evidence": "Explain the evidence columns, or print one window of a recording.",
     "doctor": "What can fire, what is missing, and the line that fixes it.",
     "sweep": "Find the concurrency where latency starts to degrade.",
+    "baseline": "Pin what is good: what speed and lengths are compared with.",
     "plan": "What fits a server, how fast it is then, and what waits.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",

@@ -183,14 +183,13 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
     fit_minutes = by_minute.filter(fit)["end"].to_list()
     unfit = by_minute.filter(~fit & (pl.col("seen") > 0))["end"].to_list()
     found = [
-        _described(rows, first, last)
+        described(rows, first, last)
         for start, end in _stretches(fit_minutes, unfit)
         for first, last in _cuts(start, end)
     ]
     if not found:
         return None
-    best = _best(found)
-    return best
+    return _best(found)
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
@@ -215,8 +214,14 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
     return tuple(sorted(found, key=lambda one: (one.since, one.why)))
 
 
-def _described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
-    """What a stretch shows, without the minutes in it that are no baseline."""
+def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
+    """What a stretch shows, without the minutes in it that are no baseline.
+
+    Args:
+        rows: from :func:`marked`.
+        first: end of its first minute.
+        last: end of its last.
+    """
     inside = rows.filter(pl.col("end").is_between(first, last))
     good = inside.filter(pl.col("left_out").is_null())
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")

@@ -19,6 +19,7 @@ from driftwatch.detect.proposals import (
     marked,
     propose,
 )
+from driftwatch.detect.proposals import described as stretch
 from driftwatch.detect.speed.law import Arming, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.service.explain import Window
@@ -247,6 +248,15 @@ def refused(known: Known, subject: Subject, window: Window) -> tuple[str, ...]:
     if isinstance(law, Arming):
         found.append(f"too little for a load model: {law.reason}")
     return tuple(found)
+
+
+def described(known: Known, subject: Subject, window: Window) -> Proposal | None:
+    """What a window shows of a subject; None where no minute of it lies inside."""
+    inside = _inside(known.of(subject.members), window)
+    first, last = inside["end"].min(), inside["end"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return None
+    return stretch(inside, first, last)
 
 
 def pinned_window(

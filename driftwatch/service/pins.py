@@ -55,6 +55,16 @@ def row_of(pin: Pin) -> KeptPin:
     )
 
 
+def replacing(before: Sequence[Pin], new: Sequence[Pin]) -> tuple[Pin, ...]:
+    """Pins in force once new ones take the places of those of the same target or pool."""
+
+    def place(pin: Pin) -> tuple[str | None, ...]:
+        return (pin.scope, pin.instance, pin.engine, pin.pool if pin.scope == "pool" else None)
+
+    taken = {place(pin) for pin in new}
+    return (*(pin for pin in before if place(pin) not in taken), *new)
+
+
 def of_others(
     pins: Sequence[Pin], now: Mapping[TargetKey, tuple[Target, Fingerprint]]
 ) -> list[tuple[Pin, str, tuple[Difference, ...]]]:
@@ -76,4 +86,29 @@ def of_others(
             if other:
                 found.append((pin, key.text, other))
                 break
+    return found
+
+
+def notes_on(
+    pins: Pins, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+) -> dict[str, str]:
+    """Pin id → what runs differently now: the pin is not in force, or it is and says so.
+
+    Args:
+        pins: those in force.
+        targets: every target that is known, with its pool.
+        ran: target → its fingerprint now.
+    """
+    found: dict[str, str] = {}
+    for key, target in targets.items():
+        for pin in pins.said_of(key.instance, key.engine, target.pool or ""):
+            other = differences(pin.fingerprint, ran.get(key, Fingerprint()))
+            if not other or pin.id in found:
+                continue
+            texts = ", ".join(one.text for one in other)
+            which = f" ({key.text})" if pin.scope == "pool" else ""
+            if only(other, "identity"):
+                found[pin.id] = f"not in force, another server now{which}: {texts}"
+            else:
+                found[pin.id] = f"changed since{which}: {texts}"
     return found
