@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -217,6 +217,11 @@ class Finding:
         concerned: of a pool's finding: the targets that it is about, the worst one first.
         of_targets: of a pool's finding: how many targets the pool has.
         told_before: of those concerned, the ones of which people were told one by one before.
+        twins: of a target in a pool: how many there are, how many are slower, and the speed at
+            equal load of the others (``of_targets``, ``slower``, ``speed_low_ratio``,
+            ``speed_high_ratio``); None where no other's is known.
+        histograms: cumulative counts of lengths by edge, of the window and of its reference; empty
+            where nobody draws them.
     """
 
     rule: str
@@ -231,6 +236,8 @@ class Finding:
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None
     told_before: tuple[TargetKey, ...] = ()
+    twins: Mapping[str, float] | None = None
+    histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 IncidentState = Literal["pending", "firing", "resolved"]

@@ -80,7 +80,13 @@ DEFAULT_ADVICE: Mapping[str, str] = {
     "GpuLost": "Do not change a knob; drain it, reset the GPU",
     "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
     "CoverageLost": "Check the server and its scrape",
+    "SlowerAtEqualLoad": "Do not change a knob; drain it",
+    "ReplicaSlow": "Do not change a knob; drain it",
+    "LatencyCreep": "Do not change a knob; look for what changed in those days",
+    "RetuneAdvised": "No hurry: tune for these lengths, then pin",
 }
 _ADVICE_OF_MANY: Mapping[str, str] = {
     "CoverageLost": "Check service discovery and the servers",
+    "SlowerAtEqualLoad": "Do not change a knob; look for what they share",
+    "ReplicaSlow": "Do not change a knob; look for what they share",
 }

@@ -6,9 +6,7 @@ the renderer's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
@@ -16,6 +14,7 @@ from driftwatch.notify.advice import full_advice, no_verdict
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.gpus import gpus_text
 from driftwatch.notify.limits_text import limit_text, page_window
+from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import (
     bare_seconds,
     change,
@@ -32,7 +31,9 @@ from driftwatch.notify.numbers import (
     seconds,
     times,
 )
-from driftwatch.notify.page_values import Page, instant, value
+from driftwatch.notify.page_values import Page, instant, reference_values, value
+from driftwatch.notify.past_lines import made_of, moved_mass, not_seen, speed_lines
+from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
 from driftwatch.notify.wording import (
     all_gone,
     complaints,
@@ -55,23 +56,6 @@ _NOT_FORECAST = "how much TTFT gains is not forecast"
 _MILLISECOND_STEMS = ("itl_", "tpot_")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a page's body.
-
-    Attributes:
-        label: its first word, set bold in Slack.
-        text: the rest, plain.
-        at: a time that stands before the text, for a renderer that knows the reader's clock.
-        weight: what is shed first where room is short (the smallest).
-    """
-
-    label: str
-    text: str
-    at: datetime | None = None
-    weight: int = 5
-
-
 def lines(page: Page) -> tuple[Line, ...]:
     """The body of a page, in reading order."""
     if page["test"]:
@@ -89,6 +73,7 @@ def _body(page: Page) -> Iterator[Line]:
         if page.get("resolved_reason"):
             yield Line("Why", clean(page["resolved_reason"]), weight=8)
         yield from _was(page)
+        yield from not_seen(page)
         return
     if (text := _concerned(page)) is not None:
         yield Line("Targets", text, weight=8)
@@ -96,11 +81,13 @@ def _body(page: Page) -> Iterator[Line]:
         # it tells what moved and asks for nothing; the walk and its limits stay in the JSON
         if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
             yield Line("Missing", text, weight=8)
+        yield from moved_mass(page)
         return
     yield from _gpus_lost(page)
+    yield from speed_lines(page)
     if (text := limit_text(page)) is not None:
         yield Line("Limit", text, weight=7)
-    if (text := _seen(page)) is not None:
+    if page["alert"] not in SPEED_ALERTS and (text := _seen(page)) is not None:
         yield Line("Seen", text, weight=4)
     if (text := _beside(page)) is not None:
         yield Line("Beside it", text, weight=4)
@@ -108,6 +95,7 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Missing", text, weight=8)
     advised = page["recommendation"]
     yield from _meaning(page)
+    yield from made_of(page)
     if advised is None:
         return
     if advised["action"] == "change":
@@ -175,8 +163,14 @@ def _meaning(page: Page) -> Iterator[Line]:
 
 def since_text(page: Page) -> str:
     """What moved since then: lengths against the reference, or why they are not compared."""
-    if page["alert"] in ("CoverageLost", "EngineStuck", "GpuLost"):
+    if page["alert"] in ("CoverageLost", "EngineStuck", "GpuLost", "LatencyCreep"):
         return ""
+    if page["alert"] in SPEED_ALERTS:
+        return others_text(page)
+    if page["alert"] == "RetuneAdvised":
+        return against_pin(page)
+    if page["alert"] == "UnevenTraffic":
+        return "against its twins of the same minutes"
     stems = [stem for stem, _ in length_words(page)]
     parts = [_length(page, stem) for stem in stems]
     known = any(moved(page, stem) is not None for stem in stems)
@@ -226,12 +220,6 @@ def _length(page: Page, stem: str) -> str:
     return f"{stem}s {times(ratio, 3)}{inside}"
 
 
-def reference_values(page: Page) -> Mapping[str, Any]:
-    """Column → value of the reference the page compares with; empty without one."""
-    values = (page["reference"] or {}).get("values")
-    return values if isinstance(values, Mapping) else {}
-
-
 def _reference(page: Page, column: str) -> float | None:
     found = reference_values(page).get(column)
     return float(found) if isinstance(found, int | float) else None
@@ -265,6 +253,8 @@ def _seen(page: Page) -> str | None:
         parts.append(f"in target {', '.join(goals)}" + (f", n {count(n)}" if n else ""))
     if page["alert"] in ("EngineStuck", "GpuLost"):
         return _requests(page)
+    if not parts and page["alert"] == "RetuneAdvised":
+        return slo_text(page)
     return "; ".join(parts) or None
 
 

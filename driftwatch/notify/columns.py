@@ -88,11 +88,65 @@ _GPU = (
     "gpus_lost",
     "tokens_per_second_per_gpu_ratio",
 )
+_SPEED = (
+    "slower_at_equal_load",
+    "speed_at_equal_load_ratio",
+    "speed_at_equal_demand_ratio",
+    "speed_reference",
+    "speed_calibration",
+    "speed_unknown_reason",
+)
+_TWINS = ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio")
+# what a change of throughput is made of, and what moved: on every page (evidence.md)
+_MADE_OF = (
+    *(
+        f"throughput_factor_{name}_ratio"
+        for name in ("batch", "load", "speed", "first_tokens", "gpus")
+    ),
+    "slower_at_equal_load",
+    "speed_at_equal_load_ratio",
+    "speed_at_equal_demand_ratio",
+    "generation_tokens_per_second",
+    "tokens_per_second_per_gpu",
+    "itl_seconds_mean",
+    "batch_assembly_wait_10m_seconds",
+    "prompt_tokens_moved",
+    "generation_tokens_moved",
+)
+# how small a change would be seen: beside every "as before" and every end
+_DETECTABLE = (
+    "prompt_tokens_smallest_detectable_ratio",
+    "generation_tokens_smallest_detectable_ratio",
+    "speed_smallest_detectable_loss_ratio",
+)
+_TREND = tuple(
+    f"{name}_slope_14d_{part}ratio"
+    for name in ("speed", "e2e_p50", "e2e_p99")
+    for part in ("", "lower_", "upper_")
+)
+
+
+def _against(which: str) -> tuple[str, ...]:
+    return tuple(
+        f"{stem}_{which}_{what}"
+        for stem in ("prompt_tokens", "generation_tokens")
+        for what in ("score", "ratio")
+    )
+
+
+_PAST = ("prompt_tokens_calibration", "generation_tokens_calibration")
 _EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_DEFERRED, *_GPU)
 
 # alert → what its page carries besides _ALWAYS; an alert not named here carries _EVERYTHING
 _BY_ALERT: Mapping[str, tuple[str, ...]] = {
     "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS, *_GPU),
+    "BatchDrift": (*_LENGTHS, *_COST, *_LIMITS, *_GPU),
+    "SlowerAtEqualLoad": (*_SPEED, *_TWINS, *_LENGTHS, *_COST, *_GPU),
+    "ReplicaSlow": (*_TWINS, *_SPEED, *_LENGTHS, *_COST, *_GPU),
+    "LatencyCreep": (*_TREND, *_SPEED),
+    "TrafficShift": (*_against("drift"), *_PAST, *_LENGTHS),
+    "UnevenTraffic": (*_against("peer"), *_PAST, *_LENGTHS),
+    "RetuneAdvised": (*_against("pin"), "pin_age_seconds", *_PAST, *_LENGTHS, *_COST),
     "DeferredAdmission": (*_COST, *_DEFERRED, "binding_limit"),
     "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED, *_GPU),
     "GpuLost": (*_STUCK, *_GPU),
@@ -103,7 +157,8 @@ _BY_ALERT: Mapping[str, tuple[str, ...]] = {
 
 def page_columns(alert: str) -> frozenset[str]:
     """The evidence columns a page of this alert carries besides those of its path."""
-    return frozenset((*_ALWAYS, *_BY_ALERT.get(alert, _EVERYTHING)))
+    more = () if alert == "CoverageLost" else (*_MADE_OF, *_DETECTABLE)
+    return frozenset((*_ALWAYS, *more, *_BY_ALERT.get(alert, _EVERYTHING)))
 
 
 # column → how a line of text calls it; without an entry the column's own name is printed
@@ -152,6 +207,12 @@ SHORT: Mapping[str, str] = {
     "batch_utilization": "{} of the token budget",
     "speed_at_equal_load_ratio": "speed at equal load",
     "pool_speed_at_equal_load_ratio": "the pool's",
+    "speed_at_equal_demand_ratio": "speed at equal demand",
+    "slower_at_equal_load": "slower at equal load:",
+    "slower_than_pool": "slower than its twins:",
+    "speed_against_pool_ratio": "against its twins",
+    "requests_per_second_low_ratio": "of the quiet hours' rate",
+    "release_changed_since_pin": "release changed since the pin:",
     "capacity_ratio": "capacity",
     "utilization_ratio": "load of capacity",
     "tokens_per_second_per_gpu": "tokens/s/GPU",

@@ -76,6 +76,7 @@ def build_page(
         "severity": incident.severity,
         "target": dict(sorted(incident.target.items())),
         **_concerned(finding, incident),
+        **_twins(finding, incident),
         **_content(finding, incident, slo),
         "annotations": dict(sorted(rule_annotations.items())),
     }
@@ -101,6 +102,12 @@ def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
             "told_before": [key.text for key in finding.told_before[:NAMED_TARGETS]],
         }
     }
+
+
+def _twins(finding: Finding | None, incident: Incident) -> dict[str, Any]:
+    """How the others of its pool do, where that is known."""
+    found = (incident.page or {}).get("twins") if finding is None else plain(finding.twins)
+    return {} if found is None else {"twins": found}
 
 
 def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> dict[str, Any]:

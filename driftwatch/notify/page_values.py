@@ -26,6 +26,12 @@ def evaluated(page: Page) -> datetime:
     return datetime.fromisoformat(page["times"]["evaluated_at"])
 
 
+def reference_values(page: Page) -> Mapping[str, Any]:
+    """Column → value of the reference the page compares with; empty without one."""
+    values = (page["reference"] or {}).get("values")
+    return values if isinstance(values, Mapping) else {}
+
+
 def leaf(page: Page) -> str | None:
     """Where the diagnosis ended, None without one."""
     diagnosis = page["diagnosis"]

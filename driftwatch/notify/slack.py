@@ -15,9 +15,10 @@ from slack_sdk.errors import SlackClientError
 from slack_sdk.webhook import WebhookClient, WebhookResponse
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.body import Line, lines
+from driftwatch.notify.body import lines
 from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, GuardedHTTPConnection, GuardedHTTPSConnection
+from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.page_values import Page, evaluated
 from driftwatch.notify.webhook import failed

@@ -11,12 +11,13 @@ from typing import Any
 
 from driftwatch.model import Limit
 from driftwatch.notify.advice import setting_change
-from driftwatch.notify.body import Line, lines, reference_values
+from driftwatch.notify.body import lines
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
 from driftwatch.notify.limits_text import preemptions
+from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean, count, moment, percent
 from driftwatch.notify.page import limit_json
-from driftwatch.notify.page_values import instant, value
+from driftwatch.notify.page_values import instant, reference_values, value
 from driftwatch.notify.path import render_path
 from driftwatch.notify.wording import LIMIT_WORDS, given_pool, lead, marked, waiting_requests
 

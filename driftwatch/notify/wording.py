@@ -29,6 +29,7 @@ from driftwatch.notify.numbers import (
     times,
 )
 from driftwatch.notify.page_values import Page, evaluated, instant, leaf, value
+from driftwatch.notify.speed_lines import creeps, replica_slow, slower, stale, uneven
 
 # a phone shows 120 characters, and Slack's state mark takes two of them
 HEADLINE_LIMIT = 118
@@ -37,6 +38,7 @@ SHORT_WHERE_LIMIT = 24
 
 NO_PAGE = "No page unless a limit binds and a target is missed"
 
+_OF_TRAFFIC = ("LengthDrift", "TrafficShift", "UnevenTraffic")
 _TRAFFIC_LEAVES = ("drifted_within_limits", "request_rate_drop")
 
 LIMIT_WORDS: Mapping[str, str] = {
@@ -124,7 +126,7 @@ def lead(page: Page) -> str:
     if page["test"]:
         return str(page["summary"])
     text = headline(page)
-    quiet = page["alert"] == "LengthDrift" or leaf(page) in _TRAFFIC_LEAVES
+    quiet = page["alert"] in _OF_TRAFFIC or leaf(page) in _TRAFFIC_LEAVES
     if page["event"] == "firing" and page["severity"] == "notice" and quiet:
         return f"{text}. {NO_PAGE}"
     return text
@@ -281,6 +283,8 @@ def moved(page: Page, stem: str) -> float | None:
 
 def moved_column(page: Page, stem: str) -> str:
     """The ratio that is printed: LengthDrift judges the last 2 min, the others their window."""
+    if page["alert"] == "TrafficShift":  # against the nearest of its contexts
+        return f"{stem}_tokens_drift_ratio"
     recent, window = f"{stem}_tokens_mean_2m_ratio", f"{stem}_tokens_mean_ratio"
     first, second = (recent, window) if page["alert"] == "LengthDrift" else (window, recent)
     return second if value(page, first) is None else first
@@ -333,4 +337,11 @@ _BY_ALERT: Mapping[str, Callable[[Page, bool], list[str]]] = {
     "DeferredAdmission": _deferred,
     "CoverageLost": _coverage,
     "LengthDrift": _traffic,
+    "TrafficShift": _traffic,
+    "UnevenTraffic": uneven,
+    "RetuneAdvised": stale,
+    "LatencyCreep": creeps,
+    "SlowerAtEqualLoad": slower,
+    "ReplicaSlow": replica_slow,
+    "BatchDrift": _cost,
 }

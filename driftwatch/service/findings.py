@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
 from driftwatch.detect.distributions.compared import STATISTICS
-from driftwatch.detect.reference import MIN_REQUESTS
+from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.walk import walk
@@ -24,6 +25,7 @@ from driftwatch.service.state import State
 from driftwatch.signals.gpu_words import reasons_of
 
 _KEY = list(KEY_COLUMNS)
+_HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
 
 
 def findings_at(
@@ -84,10 +86,38 @@ def findings_at(
         rule = rules[transition.incident.rule]
         key = TargetKey(row["instance"], row["engine"])
         diagnosis = diagnosed[rule.tree][i] if rule.tree else None
-        found[transition.incident.id] = finding(
-            transition.incident.rule, state.targets[key], row, diagnosis, plan
+        found[transition.incident.id] = replace(
+            finding(transition.incident.rule, state.targets[key], row, diagnosis, plan),
+            twins=twins_of(key, transition.at, minute_rows),
         )
     return found
+
+
+def twins_of(key: TargetKey, end: datetime, minute_rows: pl.DataFrame) -> dict[str, float] | None:
+    """A target's pool in one minute: how many there are, how many are slower, the others' speed.
+
+    Args:
+        key: whose pool.
+        end: of the minute.
+        minute_rows: evidence rows of the minute grid.
+
+    Returns:
+        None where the speed of no other target is known, or the minute is not among the rows.
+    """
+    of_minute = minute_rows.filter(pl.col("end") == end)
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    pool = of_minute.filter(own)["pool"].to_list()
+    of_pool = of_minute.filter(pl.col("pool").is_in(pool))
+    speed = of_pool.filter(~own, ~pl.col("slower_at_equal_load").fill_null(False))
+    known = speed["speed_at_equal_load_ratio"].drop_nulls()
+    if known.is_empty():
+        return None
+    return {
+        "of_targets": of_pool.height,
+        "slower": int(of_pool.filter(own | pl.col("slower_at_equal_load")).height),
+        "speed_low_ratio": float(known.min()),  # type: ignore[arg-type]
+        "speed_high_ratio": float(known.max()),  # type: ignore[arg-type]
+    }
 
 
 def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
@@ -130,6 +160,11 @@ def finding(
         recommendation=recommendation,
         reference=reference_of(row),
         since=row["binding_since"],
+        histograms={
+            name: found
+            for name in _HISTOGRAMS
+            if (found := row.get(name)) is not None and len(found)
+        },
     )
 
 
@@ -146,8 +181,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
         found |= dict.fromkeys((name for name in told if name in found), speed)
     if trend := row.get("trend_unknown_reason"):
-        told = ("latency_creeps", "speed_slope_14d_ratio")
-        found |= dict.fromkeys((name for name in told if name in found), trend)
+        slow = ("latency_creeps", "speed_slope_14d_ratio")
+        found |= dict.fromkeys((name for name in slow if name in found), trend)
     if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
         found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in found:

@@ -557,7 +557,261 @@ RETIRED = replace(
     resolved_reason=("the target is gone (scaled down; its traffic moved to the rest of the pool)"),
 )
 
+PIN = {
+    "kind": "baseline",
+    "from": datetime(2026, 10, 27, tzinfo=UTC),
+    "to": datetime(2026, 10, 29, tzinfo=UTC),
+    "values": USUAL
+    | {
+        "prompt_tokens_mean": 512.0,
+        "generation_tokens_mean": 211.0,
+        "effective_batch_size": 12.0,
+        "requests_per_forward_pass": 12.1,
+        "itl_seconds_mean": 0.0103,
+        "batch_assembly_wait_seconds": 0.011,
+        "generation_tokens_per_second": 1300.0,
+    },
+}
+NO_PIN = "no armed pin (driftwatch baseline list says what is missing)"
+# experience.md 3(e): one slow replica of eight, whose batch hides it
+DRAIN = case(
+    "SlowerAtEqualLoad",
+    "page",
+    {
+        "duration_seconds": 600.0,
+        "scrapes": 120.0,
+        "slower_at_equal_load": True,
+        "speed_at_equal_load_ratio": 0.81,
+        "speed_reference": "own pin, equal load",
+        "speed_calibration": "own",
+        "speed_smallest_detectable_loss_ratio": 0.12,
+        "pool_speed_at_equal_load_ratio": 1.0,
+        "itl_seconds_mean": 0.013,
+        "effective_batch_size": 16.4,
+        "requests_per_forward_pass": 16.5,
+        "tokens_per_second_per_gpu": 1295.0,
+        "generation_tokens_per_second": 1295.0,
+        "prompt_tokens_mean_ratio": 1.01,
+        "generation_tokens_mean_ratio": 0.98,
+        "batch_assembly_wait_10m_seconds": 0.012,
+        "throughput_factor_batch_ratio": 1.367,
+        "throughput_factor_load_ratio": 0.9,
+        "throughput_factor_speed_ratio": 0.81,
+        "throughput_factor_first_tokens_ratio": 1.0,
+        "throughput_factor_gpus_ratio": 1.0,
+        "gpu_count": 1.0,
+        "gpu_count_source": "DCGM by pod",
+        "gpu_utilization_ratio": 0.99,
+        "gpu_sm_clock_hertz": 1.155e9,
+        "gpu_sm_clock_ratio": 0.583,
+        "running_requests": 16.4,
+        "waiting_requests": 0.0,
+        "prompt_tokens_smallest_detectable_ratio": 1.2,
+        "generation_tokens_smallest_detectable_ratio": 1.3,
+    },
+    labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
+    reference=PIN,
+    twins={"of_targets": 8, "slower": 1, "speed_low_ratio": 0.991, "speed_high_ratio": 1.012},
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="replica_slow",
+        path=(
+            Step(
+                "engine_slower",
+                "Is the engine itself slower?",
+                "yes",
+                {"slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81},
+            ),
+            Step(
+                "twins_fine",
+                "Do its twins keep their speed?",
+                "yes",
+                {"pool_speed_at_equal_load_ratio": 1.0},
+            ),
+        ),
+        meaning="slower at equal load than its twins",
+        advice="Do not change a knob; drain it",
+    ),
+    recommendation=Recommendation(action="none", reason="Do not change a knob; drain it"),
+)
+# 5 of 8 within half an hour: one page, the worst of them speaks; its batch left the tuned range
+SLOW_POOL = replace(
+    DRAIN,
+    finding=replace(
+        DRAIN.finding,
+        evidence={
+            **DRAIN.finding.evidence,
+            "speed_at_equal_load_ratio": None,
+            "speed_at_equal_demand_ratio": 0.72,
+            "speed_reference": "pool pin, equal demand",
+            "speed_calibration": "shipped",
+            "throughput_factor_load_ratio": None,
+            "throughput_factor_speed_ratio": None,
+        },
+        reasons={"speed_at_equal_load_ratio": "outside the tuned range"},
+        twins=None,
+        concerned=tuple(TargetKey(f"chat-8b-{i}:8000", "0") for i in (5, 1, 2, 3, 7)),
+        of_targets=8,
+        told_before=(TargetKey("chat-8b-1:8000", "0"), TargetKey("chat-8b-2:8000", "0")),
+        diagnosis=Diagnosis(
+            tree="batch-size-drift",
+            leaf="version_change",
+            path=(),
+            meaning="slower at equal load than before the release changed",
+            advice="Do not change a knob; roll the release back on one replica and compare",
+        ),
+        recommendation=None,
+    ),
+    incident=replace(
+        DRAIN.incident, key='SlowerAtEqualLoad{pool="chat-8b"}', target={"pool": "chat-8b"}
+    ),
+)
+REPLICA = case(
+    "ReplicaSlow",
+    "page",
+    {
+        "slower_than_pool": True,
+        "speed_against_pool_ratio": 0.845,
+        "speed_unknown_reason": "arming: 37 of 240 scrapes, load spread 2.1× of 3×",
+        "itl_seconds_mean": 0.013,
+        "running_requests": 16.4,
+        "waiting_requests": 0.0,
+    },
+    labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
+    reasons={
+        "slower_at_equal_load": "arming: 37 of 240 scrapes, load spread 2.1× of 3×",
+        "prompt_tokens_mean_ratio": NO_REFERENCE,
+    },
+    diagnosis=Diagnosis(
+        tree="batch-size-drift",
+        leaf="replica_slow",
+        path=(),
+        meaning="slower at equal load than its twins",
+        advice="Do not change a knob; drain it",
+    ),
+)
+SHIFT = case(
+    "TrafficShift",
+    "notice",
+    {
+        "traffic_shifted": True,
+        "prompt_tokens_drift_score": 4.2,
+        "prompt_tokens_drift_ratio": 2.31,
+        "generation_tokens_drift_score": 0.4,
+        "generation_tokens_drift_ratio": 0.98,
+        "prompt_tokens_moved": "+38 points in 1k-2k, -42 in 200-500",
+        "finished_requests": 1640.0,
+        "prompt_tokens_mean": 1200.0,
+        "prompt_tokens_calibration": "own",
+        "prompt_tokens_smallest_detectable_ratio": 1.2,
+        "generation_tokens_smallest_detectable_ratio": 1.3,
+    },
+    labels={"instance": "", "pool": "rag-8b"},
+    reference={"kind": "baseline", "values": {"prompt_tokens_mean": 512.0}},
+)
+UNEVEN = case(
+    "UnevenTraffic",
+    "notice",
+    {
+        "traffic_uneven": True,
+        "prompt_tokens_peer_ratio": 2.04,
+        "prompt_tokens_peer_score": 3.1,
+        "generation_tokens_peer_ratio": 1.02,
+        "prompt_tokens_calibration": "shipped",
+    },
+    labels={"instance": "rag-8b-3:8000", "pool": "rag-8b"},
+)
+STALE = case(
+    "RetuneAdvised",
+    "ticket",
+    {
+        "pin_lengths_moved": True,
+        "prompt_tokens_pin_score": 0.4,
+        "prompt_tokens_pin_ratio": 1.03,
+        "generation_tokens_pin_score": 3.3,
+        "generation_tokens_pin_ratio": 1.602,
+        "ttft_in_target_10m_ratio": 1.0,
+        "slo_missed": False,
+        "slo_ttft_seconds": 1.0,
+        "slo_share": 0.95,
+    },
+    labels={"instance": "", "pool": "chat-8b"},
+    reference=PIN,
+)
+CREEP = case(
+    "LatencyCreep",
+    "ticket",
+    {
+        "latency_creeps": True,
+        "speed_slope_14d_ratio": -0.043,
+        "speed_slope_14d_lower_ratio": -0.061,
+        "speed_slope_14d_upper_ratio": -0.025,
+        "e2e_p99_slope_14d_ratio": 0.012,
+        "e2e_p99_slope_14d_lower_ratio": -0.01,
+        "e2e_p99_slope_14d_upper_ratio": 0.04,
+    },
+    labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
+)
+DRIFTED = replace(
+    BUDGET,
+    finding=replace(
+        BUDGET.finding,
+        rule="BatchDrift",
+        evidence={
+            **BUDGET.finding.evidence,
+            "slower_at_equal_load": False,
+            "speed_at_equal_load_ratio": 1.0,
+            "speed_smallest_detectable_loss_ratio": 0.12,
+            "requests_per_forward_pass": 67.0,
+            "effective_batch_size": 66.0,
+            "tokens_per_second_per_gpu": 2990.0,
+            "itl_seconds_mean": 0.0223,
+            "throughput_factor_batch_ratio": 0.71,
+            "throughput_factor_load_ratio": 0.8,
+            "throughput_factor_speed_ratio": 1.0,
+            "throughput_factor_first_tokens_ratio": 1.0,
+            "throughput_factor_gpus_ratio": 1.0,
+            "prompt_tokens_moved": "+38 points in 1k-2k, -42 in 200-500",
+        },
+        reference={
+            **PIN,
+            "values": {
+                "prompt_tokens_mean": 512.0,
+                "generation_tokens_mean": 211.0,
+                "effective_batch_size": 93.0,
+                "requests_per_forward_pass": 94.8,
+                "itl_seconds_mean": 0.0178,
+                "tokens_per_second_per_gpu": 5280.0,
+                "batch_assembly_wait_seconds": 0.01,
+            },
+        },
+    ),
+    incident=replace(
+        BUDGET.incident,
+        alert="BatchDrift",
+        rule="BatchDrift",
+        key='BatchDrift{pool="rag-8b"}',
+        target={"pool": "rag-8b"},
+    ),
+)
+DRIFTED = replace(
+    DRIFTED,
+    finding=replace(
+        DRIFTED.finding,
+        concerned=tuple(TargetKey(f"rag-8b-{i}:8000", "0") for i in range(8)),
+        of_targets=8,
+    ),
+)
+
 CASES: dict[str, Case] = {
+    "drain": DRAIN,
+    "slow_pool": SLOW_POOL,
+    "replica": REPLICA,
+    "shift": SHIFT,
+    "uneven": UNEVEN,
+    "stale": STALE,
+    "creep": CREEP,
+    "batch_drift": DRIFTED,
     "coverage_pool": COVERAGE_POOL,
     "coverage_one": COVERAGE_ONE,
     "coverage_unlisted": COVERAGE_UNLISTED,
