@@ -65,16 +65,12 @@ def past_of(ln_speed: Floats, start: int) -> Past:
         ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
         start: which minute is the first.
     """
-    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE))
-    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE))
-    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,))
-    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST)
-    return Past(
-        *(
-            found[:, start:]
-            for found in (median, level, high - before, now, before, low - before, back)
-        )
-    )
+    at = start
+    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), at)
+    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), at)
+    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,), at)
+    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST, at)
+    return Past(median, level, high - before, now, before, low - before, back)
 
 
 @dataclass(frozen=True, slots=True)

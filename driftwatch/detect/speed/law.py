@@ -29,11 +29,12 @@ from driftwatch.detect.speed.load import (
 
 MIN_SCRAPES = 240.0
 MIN_MINUTES = 20
-# q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; a minute averages
-# over them (run_slow: 4.0 of its 5-s scrapes is 2.3 of its minutes).
-MIN_SPREAD = 2.0
+# q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; minutes average
+# over them, and outside its range a law is only trusted as far as the slack below says.
+MIN_SPREAD = 1.5
 # Beyond its range a law may be this much too low for each doubling of the load (docs/speed.md).
 SLACK_PER_DOUBLING = 0.05
+BLOCK_SECONDS = 600
 
 Quadruple = tuple[float, float, float, float]
 _NOWHERE = (math.inf, math.inf, math.inf)
@@ -114,7 +115,7 @@ class Arming:
     """Why there is no law yet.
 
     Attributes:
-        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 2.1x of 2x``.
+        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 1.2x of 1.5x``.
         scrapes: usable ones.
         spread: q95/q05 of requests per forward pass; None without a usable minute.
         earliest: when there would be enough at the present pace; None where only other load helps.
@@ -141,13 +142,19 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
         .cast(pl.Float64)
         .alias("restarts")
     ).with_columns(ordered.select(*KEY_COLUMNS, "end"))
+    blocks = ordered.select(
+        (
+            pl.struct(KEY_COLUMNS).rank("dense").cast(pl.Int64) * 2**32
+            + pl.col("end").dt.epoch("s") // BLOCK_SECONDS
+        ).alias("block")
+    ).to_series()
     recent = warming.select(
         pl.col("restarts")
         .rolling_max_by("end", window_size=f"{WARM_MINUTES}m")
         .over(list(KEY_COLUMNS))
     ).to_series()
     good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
-    found = law_of(load.values[good], float(load.scrapes[good].sum()))
+    found = law_of(load.values[good], float(load.scrapes[good].sum()), blocks.to_numpy()[good])
     if isinstance(found, Law):
         return found
     pace = load.scrapes[good].sum() / max(ordered["end"].n_unique(), 1)
@@ -160,12 +167,15 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     return Arming(found.reason, found.scrapes, found.spread, earliest)
 
 
-def law_of(values: npt.NDArray[np.floating], scrapes: float) -> Law | Arming:
+def law_of(
+    values: npt.NDArray[np.floating], scrapes: float, blocks: npt.NDArray[np.int64]
+) -> Law | Arming:
     """The law of known minutes.
 
     Args:
         values: (minute, 8), none NaN (:class:`driftwatch.detect.speed.load.Load`).
         scrapes: how many they hold.
+        blocks: which of them are of the same target and ten minutes.
     """
     minutes = len(values)
     requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
@@ -177,7 +187,7 @@ def law_of(values: npt.NDArray[np.floating], scrapes: float) -> Law | Arming:
         return Arming(missing(scrapes, minutes, spread), int(scrapes), spread, None)
     load = features(values)
     itl = np.asarray(values[:, ITL], dtype=np.float64)
-    found = nonnegative_fit(load, itl)
+    found = nonnegative_fit(load, itl, blocks)
     expected = load @ found
     work = features(values, of_passes=True) @ found * np.asarray(values[:, PASSES], np.float64)
     ratio = max(1.0, float(np.quantile(work, 0.98)))
@@ -205,7 +215,7 @@ def missing(scrapes: float, minutes: int, spread: float | None) -> str:
         parts.append(f"{minutes} of {MIN_MINUTES} minutes")
     if (spread or 0.0) < MIN_SPREAD:
         known = "unknown" if spread is None else f"{spread:.1f}x"
-        parts.append(f"load spread {known} of {MIN_SPREAD:.0f}x")
+        parts.append(f"load spread {known} of {MIN_SPREAD:g}x")
     return ", ".join(parts)
 
 
@@ -216,11 +226,13 @@ class Laws:
     Attributes:
         coefficients: (target, 4).
         edges: (target, 3).
+        least: (target,), lower end of the range of requests per forward pass.
         work: (target,).
     """
 
     coefficients: Floats
     edges: Floats
+    least: Floats
     work: Floats
 
     @classmethod
@@ -230,10 +242,11 @@ class Laws:
         return cls(
             np.array([none if x is None else x.coefficients for x in laws]).reshape(-1, 4),
             np.array([_NOWHERE if x is None else x.edges for x in laws]).reshape(-1, 3),
+            np.array([0.0 if x is None else x.requests_range[0] for x in laws], dtype=np.float64),
             np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
         )
 
-    def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+    def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats]:
         """ln r of minutes, and by how much the law may be too low there (0 inside its range).
 
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
@@ -244,7 +257,7 @@ class Laws:
             values: (target, minute, 8).
 
         Returns:
-            (target, minute) twice.
+            (target, minute) three times: ln r; the slack above the range; that below it.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -254,7 +267,13 @@ class Laws:
             by_work = (passes * b).sum(axis=-1) * values[..., PASSES] / self.work[:, None]
             # a covariate that the fit never saw above 0 has no range to leave
             edges = np.where(self.edges > 0, self.edges, math.inf)
-            beyond = np.max(wide[..., 1:] / edges[:, None, :], axis=-1)
+            above = np.max(wide[..., 1:] / edges[:, None, :], axis=-1)
+            below = self.least[:, None] / values[..., REQUESTS]
             ln = np.log(np.maximum(by_token, by_work))
-            slack = np.log1p(SLACK_PER_DOUBLING * np.log2(np.maximum(beyond, 1.0)))
-        return ln, slack
+        return ln, _slack(above), _slack(below)
+
+
+def _slack(times: Floats) -> Floats:
+    """By how much a law may be wrong so many times outside its range, in ln."""
+    doublings = np.log2(np.maximum(times, 1.0))
+    return np.log1p(SLACK_PER_DOUBLING * doublings)

@@ -2,7 +2,7 @@
 
 It is fitted as soon as the minutes suffice, again when two, six, 24 and 48 hours of clean minutes
 are there, and then no more. The minutes are thinned as they grow, so that a pool costs at most
-``MOST · 40`` bytes whatever its size and age.
+``MOST · 40`` bytes (38 kB) whatever its size and age.
 """
 
 from __future__ import annotations
@@ -23,20 +23,29 @@ from driftwatch.detect.speed.law import (
 )
 from driftwatch.detect.speed.load import REQUESTS, WIDTH, Singles
 
-MOST = 480  # minutes (of one target each) that are kept
-A_MINUTE = 8  # targets of a pool whose minute is taken
+MOST = 960  # minutes (of one target each) that are kept
+A_MINUTE = 4  # targets of a pool whose minute is taken
+RUN = 10  # minutes that stay or go together: within them the speed hardly moves
 STAGES = (120, 360, 1440, 2880)  # clean minutes after which the law is fitted anew
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "pool": pl.String,
     "values": pl.List(pl.Float32),
     "taken": pl.List(pl.Int64),
+    "blocks": pl.List(pl.Int64),
     "minutes": pl.Int64,
     "scrapes": pl.Float64,
     "stride": pl.Int64,
     "fits": pl.Int64,
     "law": pl.String,
 }
+
+
+Whole = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def _no_numbers() -> Whole:
+    return np.empty(0, dtype=np.int64)
 
 
 def _no_values() -> Singles:
@@ -50,6 +59,7 @@ class Learner:
     Attributes:
         values: (kept minute of a target, 8), as in :class:`driftwatch.detect.speed.load.Load`.
         taken: beside them, the number of the clean minute.
+        blocks: beside them, which target and ten minutes.
         minutes: clean minutes seen.
         scrapes: in them, of all targets.
         stride: every so many minutes one is kept.
@@ -58,38 +68,38 @@ class Learner:
     """
 
     values: Singles = field(default_factory=_no_values)
-    taken: np.ndarray[tuple[int], np.dtype[np.int64]] = field(
-        default_factory=lambda: np.empty(0, dtype=np.int64)
-    )
+    taken: Whole = field(default_factory=_no_numbers)
+    blocks: Whole = field(default_factory=_no_numbers)
     minutes: int = 0
     scrapes: float = 0.0
     stride: int = 1
     fits: int = 0
     law: Law | None = None
 
-    def with_minute(self, values: Singles, scrapes: float) -> Learner:
+    def with_minute(self, values: Singles, scrapes: float, blocks: Whole) -> Learner:
         """One more minute.
 
         Args:
             values: of the targets that were clean in it, by instance and engine; one at least.
             scrapes: of these.
+            blocks: which target and ten minutes each is of.
         """
         number, stride = self.minutes, self.stride
-        kept, taken = self.values, self.taken
-        if number % stride == 0:
-            some = values[:: -(-len(values) // A_MINUTE)]
-            kept = np.concatenate((kept, some))
-            taken = np.concatenate((taken, np.full(len(some), number)))
+        kept, taken, ids = self.values, self.taken, self.blocks
+        if number // RUN % stride == 0:
+            some = slice(None, None, -(-len(values) // A_MINUTE))
+            kept = np.concatenate((kept, values[some]))
+            ids = np.concatenate((ids, blocks[some]))
+            taken = np.concatenate((taken, np.full(len(kept) - len(taken), number)))
             while len(kept) > MOST:
                 stride *= 2
-                stays = taken % stride == 0
-                if stays.all():
-                    break
-                kept, taken = kept[stays], taken[stays]
+                stays = taken // RUN % stride == 0
+                kept, taken, ids = kept[stays], taken[stays], ids[stays]
         return replace(
             self,
             values=kept,
             taken=taken,
+            blocks=ids,
             minutes=number + 1,
             scrapes=self.scrapes + scrapes,
             stride=stride,
@@ -109,7 +119,7 @@ class Learner:
 
     def fitted(self) -> Learner:
         """With a law of the minutes so far, where they can carry one."""
-        found = law_of(self.values, self.scrapes)
+        found = law_of(self.values, self.scrapes, self.blocks)
         if not isinstance(found, Law):
             return self
         law = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
@@ -121,6 +131,7 @@ class Learner:
             fits=fits,
             values=_no_values() if last else self.values,
             taken=self.taken[:0] if last else self.taken,
+            blocks=self.blocks[:0] if last else self.blocks,
         )
 
     def arming(self) -> str:
@@ -140,6 +151,7 @@ def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
                 pool,
                 one.values.ravel().tolist(),
                 one.taken.tolist(),
+                one.blocks.tolist(),
                 one.minutes,
                 one.scrapes,
                 one.stride,
@@ -159,6 +171,7 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
         row["pool"]: Learner(
             np.array(row["values"], dtype=np.float32).reshape(-1, WIDTH),
             np.array(row["taken"], dtype=np.int64),
+            np.array(row["blocks"], dtype=np.int64),
             row["minutes"],
             row["scrapes"],
             row["stride"],

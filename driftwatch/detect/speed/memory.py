@@ -1,7 +1,7 @@
 """What the detector remembers: the last hour's load, who is slower, what is usual, what was learnt.
 
 A target costs 54 minutes of eight singles (1,728 bytes), and at most 5,800 bytes of histograms; a
-pool's learner at most 20 kB.
+pool's learner at most 46 kB.
 """
 
 from __future__ import annotations

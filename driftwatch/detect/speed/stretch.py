@@ -7,6 +7,7 @@ every hour, what is usual every midnight), so that nothing depends on how minute
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from driftwatch.detect.speed.change import (
     Past,
     past_of,
 )
-from driftwatch.detect.speed.law import Laws
+from driftwatch.detect.speed.law import BLOCK_SECONDS, Laws
 from driftwatch.detect.speed.learner import Learner
 from driftwatch.detect.speed.limits import (
     CHANGE,
@@ -87,6 +88,11 @@ class Stretch:
         count = len(self.targets)
         self._pools: list[str] = [pool or "" for pool in self.targets["pool"]]
         self._groups = _groups(self._pools)
+        # of each target, the same wherever and whenever it is seen
+        self._numbers = np.array(
+            [zlib.crc32("\n".join(key).encode()) for key in self.targets.select(_KEY).iter_rows()],
+            dtype=np.int64,
+        )
         self._own, self._peer = self._memory.holding(), self._memory.holding("peer_")
         self._learners: dict[str, Learner] = dict(memory.learners)
         # thresholds hold as long as nobody changes pool
@@ -138,6 +144,9 @@ class Stretch:
                     break
         return self._remembered()
 
+    def _seconds(self, minute: int) -> int:
+        return int(self._end(minute).timestamp())
+
     def _end(self, minute: int) -> datetime:
         return self._start + minute * MINUTE
 
@@ -187,8 +196,8 @@ class Stretch:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
-        twins, slack = self._laws.ln_speed(values)
-        bound = twins + slack
+        twins, above, below = self._laws.ln_speed(values)
+        bound = twins + above + below
         off = ~self._armed
         own, own_bound = twins.copy(), bound.copy()
         own[off], own_bound[off] = np.nan, np.nan
@@ -197,12 +206,11 @@ class Stretch:
             others[rows] = of_others(bound[rows])
         self._first = first
         self._bounds: Past = past_of(own_bound, LOOKBACK)
-        stretched = bool(np.nanmax(slack, initial=0.0) > 0.0)
+        stretched = bool((above + below > 0.0).any())
         self._plain: Past = past_of(own, LOOKBACK) if stretched else self._bounds
         self._peers: Past = past_of(bound - others, LOOKBACK)
-        (self._beyond,) = last_quantiles(slack, LEVEL_MINUTES, (0.5,))
-        (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,))
-        self._beyond, self._pool = self._beyond[:, LOOKBACK:], self._pool[:, LOOKBACK:]
+        (self._beyond,) = last_quantiles(above, LEVEL_MINUTES, (0.5,), LOOKBACK)
+        (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,), LOOKBACK)
         self._pool[off] = np.nan
 
     def _minute(
@@ -257,6 +265,7 @@ class Stretch:
                     self._learners[pool] = learner.with_minute(
                         self.load[inside, LOOKBACK + minute],
                         float(self._scrapes[inside, minute].sum()),
+                        self._numbers[inside] * 2**24 + self._seconds(minute) // BLOCK_SECONDS,
                     )
 
     def _missing(self, references: Sequence[Reference]) -> npt.NDArray[np.object_]:

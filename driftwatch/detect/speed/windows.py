@@ -10,21 +10,28 @@ from driftwatch.detect.speed.load import Floats
 KNOWN_RATIO = 0.6  # of a window's minutes must be known
 
 
-def last_quantiles(values: Floats, minutes: int, shares: tuple[float, ...]) -> list[Floats]:
+def last_quantiles(
+    values: Floats, minutes: int, shares: tuple[float, ...], start: int = 0
+) -> list[Floats]:
     """Quantiles (linear, as NumPy's) of the last minutes, up to and with each minute.
 
     Args:
         values: (target, minute).
         minutes: of the window.
         shares: which quantiles.
+        start: the first minute that is asked for.
 
     Returns:
-        (target, minute) for each; NaN where fewer than KNOWN_RATIO of the window are known.
+        (target, minute) for each, from ``start`` on; NaN where fewer than KNOWN_RATIO of the
+        window are known.
     """
+    # what lies before the first window is not sorted only to be thrown away
+    before = max(start - minutes + 1, 0)
+    values, start = values[:, before:], start - before
     targets, count = values.shape
     found = [np.full((targets, count), np.nan) for _ in shares]
     if count < minutes:
-        return found
+        return [one[:, start:] for one in found]
     ordered = np.sort(sliding_window_view(values, minutes, axis=1), axis=-1)  # NaN last
     known = (~np.isnan(ordered)).sum(axis=-1)
     enough = known >= KNOWN_RATIO * minutes
@@ -35,10 +42,12 @@ def last_quantiles(values: Floats, minutes: int, shares: tuple[float, ...]) -> l
         below = np.take_along_axis(ordered, low[..., None], axis=-1)[..., 0]
         above = np.take_along_axis(ordered, high[..., None], axis=-1)[..., 0]
         into[:, minutes - 1 :] = np.where(enough, below + (above - below) * (place - low), np.nan)
-    return found
+    return [one[:, start:] for one in found]
 
 
-def faded_mean(values: Floats, age: int, span: int, fading: float, least: int) -> Floats:
+def faded_mean(
+    values: Floats, age: int, span: int, fading: float, least: int, start: int = 0
+) -> Floats:
     """Mean of the minutes ``age`` to ``age + span - 1`` ago, the older the lighter.
 
     Args:
@@ -47,21 +56,27 @@ def faded_mean(values: Floats, age: int, span: int, fading: float, least: int) -
         span: how many are looked at.
         fading: minutes in which a weight falls to 1/e.
         least: known minutes without which the mean is unknown.
+        start: the first minute that is asked for.
+
+    Returns:
+        (target, minute), from ``start`` on.
     """
+    before = max(start - age - span + 1, 0)
+    values, start = values[:, before:], start - before
     targets, count = values.shape
     found = np.full((targets, count), np.nan)
     reach = age + span
     if count <= age:
-        return found
+        return found[:, start:]
     padded = np.concatenate((np.full((targets, reach - 1), np.nan), values), axis=1)
-    windows = sliding_window_view(padded, reach, axis=1)[..., :span]  # oldest first
+    windows = sliding_window_view(padded, reach, axis=1)[:, start:, :span]  # oldest first
     weights = np.exp(-np.arange(span - 1, -1, -1) / fading)
     known = ~np.isnan(windows)
     total = (np.where(known, windows, 0.0) * weights).sum(axis=-1)
     weight = (known * weights).sum(axis=-1)
     enough = known.sum(axis=-1) >= least
     with np.errstate(invalid="ignore"):
-        found[...] = np.where(enough, total / np.maximum(weight, 1e-300), np.nan)
+        found = np.where(enough, total / np.maximum(weight, 1e-300), np.nan)
     return found
 
 
