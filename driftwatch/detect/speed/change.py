@@ -65,11 +65,12 @@ def past_of(ln_speed: Floats, start: int) -> Past:
         ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
         start: which minute is the first.
     """
-    at = start
-    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), at)
-    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), at)
-    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,), at)
-    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST, at)
+    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
+    low, now, high = last_quantiles(
+        ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), start
+    )
+    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,), start)
+    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST, start)
     return Past(median, level, high - before, now, before, low - before, back)
 
 
