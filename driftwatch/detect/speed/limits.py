@@ -39,6 +39,7 @@ _FOUND_SDS = 1.645  # 95 of 100
 # (two independent deviations: √2), and a law of a day or more only its own.
 YOUNG_MINUTES = 1440
 YOUNG_LEVEL, OLD_LEVEL = math.log(0.80), math.log(0.85)
+YOUNG_PEER_LEVEL, OLD_PEER_LEVEL = math.log(0.73), math.log(0.79)  # two wanders: √2 as far
 SHIPPED_CHANGE = math.log(0.90)
 # The 90 % quantile of eight minutes of white noise lies 1.2 sd up and, less a fading mean, moves by
 # 0.58 sd: five of them below are 1.7 sd of the noise (docs/speed.md).
@@ -68,8 +69,10 @@ def limits_of(
     """
     noise = np.array([math.nan if law is None else law.misfit_ratio for law in laws])
     young = np.array([law is None or law.minutes < YOUNG_MINUTES for law in laws], dtype=bool)
-    level = np.where(young, YOUNG_LEVEL, OLD_LEVEL)
-    shipped_level = np.minimum(level, -LEVEL_SDS * noise)
+    twins = statistics[0] == PEER_LEVEL
+    early, late = (YOUNG_PEER_LEVEL, OLD_PEER_LEVEL) if twins else (YOUNG_LEVEL, OLD_LEVEL)
+    far = math.sqrt(2.0) if twins else 1.0
+    shipped_level = np.minimum(np.where(young, early, late), -LEVEL_SDS * far * noise)
     shipped_change = np.minimum(SHIPPED_CHANGE, -_NOISE_SDS * noise)
     numbers = {pool: k for k, pool in enumerate(dict.fromkeys(pools))}
     groups = np.array([numbers[pool] for pool in pools], dtype=np.intp)

@@ -127,22 +127,28 @@ class Stretch:
 
     def run(self) -> Memory:
         """Fold the minutes; ``told`` has what they say."""
-        references = self._references()
-        limits = self._limits(references)
         at = 0
         while at < self._minutes:
-            self._speeds(references, at)
-            self._begin_day(at)
-            limits = self._limits(references)
-            while at < self._minutes:
-                if self._begin_day(at):
+            references = self._references()
+            self._speeds(at)
+            limits = None
+            changed = False
+            while at < self._minutes and not changed:
+                if self._begin_day(at) or limits is None:
                     limits = self._limits(references)
-                self._minute(at, references, *limits)
-                at += 1
-                if self._learn(at - 1):
-                    references = self._references()
-                    break
+                until = self._next_stop(at)
+                self._part(at, until, references, *limits)
+                changed = self._learn(until - 1)
+                at = until
         return self._remembered()
+
+    def _next_stop(self, minute: int) -> int:
+        """The minute before which nothing but the speed can change."""
+        end = self._end(minute)
+        learning = any(one.law is None for one in self._learners.values())
+        every = _FIRST_LAW_MINUTES if learning or self._untaught else _NEXT_LAW_MINUTES
+        left = -(end.hour * 60 + end.minute) % every
+        return min(minute + left + 1, self._minutes)
 
     def _seconds(self, minute: int) -> int:
         return int(self._end(minute).timestamp())
@@ -192,7 +198,7 @@ class Stretch:
         self._known = {about: (own, peer)}
         return own, peer
 
-    def _speeds(self, references: Sequence[Reference], at: int) -> None:
+    def _speeds(self, at: int) -> None:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
@@ -213,49 +219,60 @@ class Stretch:
         (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,), LOOKBACK)
         self._pool[off] = np.nan
 
-    def _minute(
-        self, minute: int, references: Sequence[Reference], own: Limits, peer: Limits
+    def _part(
+        self, start: int, stop: int, references: Sequence[Reference], own: Limits, peer: Limits
     ) -> None:
-        k = minute - self._first
-        self._own.step(self._bounds, k, own)
-        self._peer.step(self._peers, k, peer)
+        """Minutes in which laws and thresholds stay."""
+        shape = (len(self.targets), stop - start)
+        slower, fresh, than_twins, fresh_twins = (np.zeros(shape, dtype=bool) for _ in range(4))
         clean = (
-            (self.why[:, minute] == KNOWN)
-            & self._usable[:, minute]
-            & self._settled[:, minute]
-            & ~self._own.slower
-            & ~self._peer.slower
+            (self.why[:, start:stop] == KNOWN)
+            & self._usable[:, start:stop]
+            & self._settled[:, start:stop]
         )
-        if clean.any():
-            self._count(k, clean)
-            self._study(minute, clean)
+        missing = np.full(shape, None, dtype=object)
+        study = self._untaught or any(not one.done for one in self._learners.values())
+        unpinned = self._unpinned
+        for k in range(stop - start):
+            minute = start + k
+            self._own.step(self._bounds, minute - self._first, own)
+            self._peer.step(self._peers, minute - self._first, peer)
+            slower[:, k], fresh[:, k] = self._own.slower, self._own.fresh
+            than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh
+            clean[:, k] &= ~self._own.slower & ~self._peer.slower
+            if study and unpinned.any():
+                self._study(minute, clean[:, k] & unpinned)
+            if not self._armed.all():
+                missing[:, k] = self._missing(references)
+        here = slice(start - self._first, stop - self._first)
+        self._count(here, clean)
         self.told.write(
-            minute,
-            k,
+            slice(start, stop),
+            here,
             references,
-            self._missing(references),
+            missing,
             (self._plain, self._bounds, self._peers),
             (own, peer),
-            (self._own, self._peer),
-            self._beyond[:, k],
-            self._pool[:, k],
+            (slower, fresh, than_twins, fresh_twins),
+            self._beyond[:, here],
+            self._pool[:, here],
         )
 
-    def _count(self, k: int, clean: Flags) -> None:
-        """What was usual in a clean minute."""
+    def _count(self, here: slice, clean: Flags) -> None:
+        """What was usual in clean minutes."""
         for name, values in (
             (LEVEL, self._bounds.level),
             (CHANGE, self._bounds.change),
             (PEER_LEVEL, self._peers.level),
             (PEER_CHANGE, self._peers.change),
         ):
-            counted = np.flatnonzero(clean & ~np.isnan(values[:, k]))
-            if len(counted):
-                self._counted.append((self._slots[name][counted], values[counted, k]))
+            of_part = values[:, here]
+            target, minute = np.nonzero(clean & ~np.isnan(of_part))
+            if len(target):
+                self._counted.append((self._slots[name][target], of_part[target, minute]))
 
-    def _study(self, minute: int, clean: Flags) -> None:
+    def _study(self, minute: int, wanted: Flags) -> None:
         """Give the clean minutes of targets without a pin to their pools' learners."""
-        wanted = clean & self._unpinned
         for rows in self._groups:
             inside = rows[wanted[rows]]
             if len(inside):
@@ -277,6 +294,14 @@ class Stretch:
                 told[pool] = self._learners.get(pool, Learner()).arming()
             found.append(f"{one.missing}{told[pool]}" if one.learning else one.missing)
         return np.array(found, dtype=object)
+
+    @property
+    def _untaught(self) -> bool:
+        """Whether somebody without a pin is of a pool that has learnt nothing yet."""
+        return any(
+            key is None and pool not in self._learners
+            for key, pool in zip(self._keys, self._pools, strict=True)
+        )
 
     @property
     def _unpinned(self) -> Flags:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.detect.speed.change import Holding, Limits, Past
+from driftwatch.detect.speed.change import Flags, Limits, Past
 from driftwatch.detect.speed.load import WHY_NOT, Codes, Floats
 from driftwatch.detect.speed.references import Reference
 
@@ -64,76 +64,78 @@ class Told:
 
     def write(
         self,
-        minute: int,
-        place: int,
+        minutes: slice,
+        here: slice,
         references: Sequence[Reference],
         missing: npt.NDArray[np.object_],
         pasts: tuple[Past, Past, Past],
         limits: tuple[Limits, Limits],
-        held: tuple[Holding, Holding],
+        held: tuple[Flags, Flags, Flags, Flags],
         beyond: Floats,
         pool: Floats,
     ) -> None:
-        """What one minute says.
+        """What a part of the stretch says.
 
         Args:
-            minute: of the stretch.
-            place: the same minute in the statistics.
+            minutes: of the stretch.
+            here: the same minutes in the statistics.
             references: of each target.
             missing: why there is no law.
             pasts: of ln r, of its upper bound, and of the bound less the twins'.
             limits: own, and of twins.
-            held: who is slower, and who than its twins.
+            held: slower; slower since shortly; than its twins; since shortly.
             beyond: by how much the law may be too low here, median of the last 10 min.
             pool: ln r of the twins, median of the last 10 min.
         """
         plain, bound, peers = pasts
+        slower, fresh, than_twins, fresh_twins = held
         own, peer = limits
         with np.errstate(invalid="ignore"):
             outside = beyond > 0.0
-            level, change = plain.level[:, place], bound.change[:, place]
+            level, change = plain.level[:, here], bound.change[:, here]
             # the median of the last 10 min would still count minutes from before the loss
-            speed = np.where(held[0].fresh, plain.now[:, place], plain.median[:, place])
-            against = np.where(held[1].fresh, peers.now[:, place], peers.median[:, place])
+            speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
+            against = np.where(fresh_twins, peers.now[:, here], peers.median[:, here])
             # the law says slower, yet it may be wrong by as much out there
-            doubtful = outside & (level <= own.level) & ~(bound.level[:, place] <= own.level)
+            low = own.level[:, None]
+            doubtful = outside & (level <= low) & ~(bound.level[:, here] <= low) & ~slower
+            demand = np.where(fresh, bound.now[:, here], bound.median[:, here])
         known = ~np.isnan(speed)
         told: dict[str, Any] = {
-            "speed_at_equal_load_ratio": np.exp(speed),
-            "speed_at_equal_load_upper_ratio": np.exp(level),
-            "speed_at_equal_demand_ratio": np.exp(
-                np.where(outside, bound.median[:, place], np.nan)
-            ),
-            "speed_threshold_ratio": np.exp(own.level),
-            "speed_change_ratio": np.exp(change),
-            "speed_change_threshold_ratio": np.exp(own.change),
-            "speed_smallest_detectable_loss_ratio": own.smallest,
-            "pool_speed_at_equal_load_ratio": np.exp(pool),
-            "speed_against_pool_ratio": np.exp(against),
-            "speed_against_pool_threshold_ratio": np.exp(peer.level),
+            "speed_at_equal_load_ratio": speed,
+            "speed_at_equal_load_upper_ratio": level,
+            "speed_at_equal_demand_ratio": np.where(outside, demand, np.nan),
+            "speed_threshold_ratio": low,
+            "speed_change_ratio": change,
+            "speed_change_threshold_ratio": own.change[:, None],
+            "pool_speed_at_equal_load_ratio": pool,
+            "speed_against_pool_ratio": against,
+            "speed_against_pool_threshold_ratio": peer.level[:, None],
         }
         for name, values in told.items():
-            self.numbers[name][:, minute] = values
-        slower = np.where(held[0].slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
-        back = np.where(np.isnan(plain.back[:, place]), _UNKNOWN, _YES)
+            self.numbers[name][:, minutes] = np.exp(values)
+        smallest = self.numbers["speed_smallest_detectable_loss_ratio"]
+        smallest[:, minutes] = own.smallest[:, None]
+        said = np.where(slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
+        back = np.where(np.isnan(plain.back[:, here]), _UNKNOWN, _YES)
         flags = {
-            "slower_at_equal_load": np.where(known, slower, _UNKNOWN),
-            "speed_recovered": np.where(known, np.where(held[0].slower, _NO, back), _UNKNOWN),
-            "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, held[1].slower),
+            "slower_at_equal_load": np.where(known, said, _UNKNOWN),
+            "speed_recovered": np.where(known, np.where(slower, _NO, back), _UNKNOWN),
+            "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, than_twins),
         }
         for name, codes in flags.items():
-            self.flags[name][:, minute] = codes
-        names = np.array([one.name for one in references], dtype=object)
-        load = np.where(outside, ", equal demand", ", equal load").astype(object)
-        armed = np.array([one.law is not None for one in references], dtype=bool)
-        said = np.full(len(names), None, dtype=object)
-        said[armed] = names[armed] + load[armed]
-        self.texts["speed_reference"][:, minute] = said
-        self.texts["speed_calibration"][:, minute] = own.source
+            self.flags[name][:, minutes] = codes
+        armed = np.array([one.law is not None for one in references], dtype=bool)[:, None]
+        for load, where in (("equal load", ~outside), ("equal demand", outside)):
+            names = [None if one.name is None else f"{one.name}, {load}" for one in references]
+            self.texts["speed_reference"][:, minutes][where] = np.broadcast_to(
+                np.array(names, dtype=object)[:, None], where.shape
+            )[where]
+        self.texts["speed_calibration"][:, minutes] = own.source[:, None]
         why = missing.copy()
         why[armed & ~known] = _TOO_FEW
-        why[armed & known & doubtful & ~held[0].slower] = _BEYOND
-        self.texts["speed_unknown_reason"][:, minute] = why
+        why[armed & known & doubtful] = _BEYOND
+        self.texts["speed_unknown_reason"][:, minutes] = why
 
     def frame(
         self, why: Codes, target: npt.NDArray[np.intp], minute: npt.NDArray[np.intp]
