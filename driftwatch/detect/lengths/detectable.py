@@ -1,6 +1,6 @@
 """The smallest factor of a pool's lengths that its drift score would show, from its own windows.
 
-Once an hour the latest window is scored again with its lengths times each of a few factors,
+Every other hour the latest window is scored again with its lengths times each of a few factors,
 against the contexts that it has. A factor is detectable where it, and every larger one, would
 have shown in 95 of 100 of the last day's windows.
 """
@@ -20,7 +20,7 @@ from driftwatch.detect.lengths.windows import Window
 
 # fewer windows say nothing of 95 in 100
 LEAST_TRIALS = 6
-# pools tried in an hour; more take turns
+# pools tried at a time; more take turns
 AT_ONCE = 50
 
 
@@ -43,8 +43,10 @@ def tried(
         quiet: where there is a verdict and nothing wrong [pools, signals].
         scale: of the statistic [pools, signals].
     """
+    if memory.minute // 60 % 2:
+        return memory
     turns = -(-len(memory.pools) // AT_ONCE)
-    turn = np.arange(len(memory.pools)) % max(1, turns) == (memory.minute // 60) % max(1, turns)
+    turn = np.arange(len(memory.pools)) % max(1, turns) == (memory.minute // 120) % max(1, turns)
     quiet = quiet & turn[:, None]
     if not quiet.any():
         return memory
@@ -83,7 +85,7 @@ def _times(counts: Floats, grid: Floats, factor: float, asked: Bools) -> Floats:
 def smallest(memory: Memory) -> Floats:
     """The smallest detectable factor [pools, signals]; NaN where none is, or too little is known.
 
-    Kept for a day's windows, changed once an hour.
+    Of the windows of a day; changed every other hour.
     """
     known = memory.shown >= 0
     trials = known.sum(axis=0)

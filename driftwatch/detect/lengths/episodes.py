@@ -54,7 +54,7 @@ def reading(scores: Floats, moved: Bools, clearly: Bools, may: Bools) -> Reading
         clearly: the same.
         may: which units may begin a shift at all [n].
     """
-    known = np.nan_to_num(scores)
+    known = np.where(np.isnan(scores), 0.0, scores)
     return Reading(
         score=np.where(np.isnan(scores).all(axis=1), np.nan, known.max(axis=1)),
         counted=np.where(may, np.where(moved, known, 0.0).max(axis=1), 0.0),
@@ -129,7 +129,7 @@ def moved_enough(distance: Distance, mean_ln_ratio: Floats) -> tuple[Bools, Bool
         distance: [n].
         mean_ln_ratio: ln of the ratio of means [n], signed; NaN where a sum is unknown.
     """
-    mean = np.nan_to_num(mean_ln_ratio)
+    mean = np.where(np.isnan(mean_ln_ratio), 0.0, mean_ln_ratio)
     with np.errstate(invalid="ignore"):
         moved = np.maximum(np.abs(mean), distance.w1) >= MOVED
         agree = np.minimum(mean * distance.direction, distance.w1) >= CLEARLY

@@ -167,6 +167,7 @@ def _peers_lived(
     scored = _scored(peers, *peer_scales(memory.peers, memory.of_pool))
     size, units, _ = scored.score.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
+    held = memory.held_peers
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source < 2).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
@@ -184,14 +185,16 @@ def _peers_lived(
         known = ~np.isnan(now.score) & ~sticky[memory.of_pool]
         on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
         over[b] = np.where(known, state.calm >= CALM, np.nan)
-        learns = block.clean[b] & ((crowd[memory.of_pool] == 0) | sticky[memory.of_pool])
-        past = _learnt(past, slots, peers.statistic[b], learns)
+        quiet = (crowd[memory.of_pool] == 0) | sticky[memory.of_pool]
+        held = np.where(quiet[:, None], held, np.nan)
+        learns = block.clean[b] & quiet
+        past, held = _learnt(past, held, slots, peers.statistic[b], learns)
         counted = calibrated & block.clean[b]
         thresholds = thresholds.counted(
             0, np.where(counted, ended, 0.0), int((counted & known).sum())
         )
     return (
-        replace(memory, uneven=state, thresholds=thresholds, peers=past),
+        replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held),
         (on, over),
         scored,
     )
@@ -204,7 +207,7 @@ def _contexts_lived(
     scored = _scored(contexts, *context_scales(memory.contexts))
     size, units, _ = scored.score.shape
     state: Watch = memory.shifted
-    thresholds, past = memory.thresholds, memory.contexts
+    thresholds, past, held = memory.thresholds, memory.contexts, memory.held_contexts
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source == 0).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
@@ -215,19 +218,25 @@ def _contexts_lived(
         known = ~np.isnan(now.score)
         on[b] = np.where(known, state.on(), np.nan)
         over[b] = np.where(known, (state.calm >= CALM), np.nan)
+        held = np.where(state.on()[:, None], np.nan, held)
         learns = clean[b] & ~state.on()
-        past = _learnt(past, slots, contexts.statistic[b], learns)
+        past, held = _learnt(past, held, slots, contexts.statistic[b], learns)
         counted = calibrated & clean[b]
         thresholds = thresholds.counted(
             1, np.where(counted, ended, 0.0), int((counted & known).sum())
         )
-    return replace(memory, shifted=state, thresholds=thresholds, contexts=past), (on, over), scored
+    lived = replace(memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held)
+    return lived, (on, over), scored
 
 
-def _learnt(past: Null, slots: Integers, values: Floats, learns: Bools) -> Null:
-    if not learns.any():
-        return past
-    return past.add(slots[learns].ravel(), values[learns].ravel())
+def _learnt(
+    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
+) -> tuple[Null, Floats]:
+    """Distances wait until it is clear that they were not the beginning of a shift."""
+    due = held[0]
+    held = np.concatenate([held[1:], np.where(learns[:, None], values, np.nan)[None]])
+    known = ~np.isnan(due)
+    return (past.add(slots[known], due[known]) if known.any() else past), held
 
 
 def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:

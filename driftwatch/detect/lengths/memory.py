@@ -1,8 +1,8 @@
 """What the length scores remember: an hour of minutes, four weeks of a pool's hours, own nulls.
 
-A target costs 60 minutes x 2 signals x edges x 4 bytes (6 kB with vLLM's 13 edges for 8 k tokens)
-and its null 2 x 1.4 kB: about 10 kB. A pool costs 28 days of hours, 140 bytes an hour of 13 edges:
-about 75 kB, and two hours of minutes, 25 kB.
+A target costs 60 minutes x 2 signals x edges x 4 bytes (6 kB with vLLM's 13 edges for 8 k
+tokens), their sums 1 kB, and its null 2 x 1.4 kB: about 10 kB. A pool costs 28 days of hours, 120
+bytes an hour with 13 edges: 80 kB, and two hours of minutes, 27 kB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ KEEP_HOURS = 28 * 24
 NEVER = -(10**9)
 # factors of lengths that are tried out in a pool's own windows (lengths.detect: detectable)
 FACTORS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0)
-TRIALS = 24  # windows, one an hour
+TRIALS = 12  # windows, one every other hour
+# Minutes until a distance is learnt from: by then a shift that it was the beginning of has shown.
+HELD = 30
 # of JS x sqrt(requests): steps of 8 %
 _BINS: Floats = np.geomspace(0.1, 60.0, 81)
 # finished days per null, and the minutes that make a day count
@@ -44,8 +46,15 @@ _PACKED: dict[str, pl.DataType | type[pl.DataType]] = {
     "data": pl.Binary,
 }
 # arrays of Memory by the axis that counts targets or pools
-_OF_TARGETS = {"of_pool": 0, "restarted": 0, "counts": 1, "sums": 1}
-_OF_POOLS = {"pool_counts": 1, "pool_sums": 1, "hour_counts": 1, "hour_sums": 1, "shown": 1}
+_OF_TARGETS = {"of_pool": 0, "restarted": 0, "counts": 1, "sums": 1, "held_peers": 1}
+_OF_POOLS = {
+    "pool_counts": 1,
+    "pool_sums": 1,
+    "hour_counts": 1,
+    "hour_sums": 1,
+    "shown": 1,
+    "held_contexts": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,9 @@ class Memory:
         shifted: states of pools.
         peers: usual distance of each target to its twins, times sqrt(requests).
         contexts: usual distance of each pool to its nearest context.
+        held_peers: the last minutes' distances that are not learnt from yet, [minutes, targets,
+            signals]; NaN = none.
+        held_contexts: the same of pools.
         thresholds: h, and what the running week has shown.
         shown: which factors a pool's recent windows would have shown (1), or not (0; -1 = not
             tried), [trials, pools, signals, factors].
@@ -94,6 +106,8 @@ class Memory:
         default_factory=lambda: null(_BINS, ("instance", "engine", "signal"), _DAYS, _LEAST)
     )
     contexts: Null = field(default_factory=lambda: null(_BINS, ("pool", "signal"), _DAYS, _LEAST))
+    held_peers: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
+    held_contexts: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
     thresholds: Thresholds = field(default_factory=Thresholds)
     shown: npt.NDArray[np.int8] = field(
         default_factory=lambda: np.zeros((TRIALS, 0, 2, len(FACTORS)), dtype=np.int8)
@@ -124,7 +138,12 @@ class Memory:
                 targets=pl.concat([self.targets, new]),
                 uneven=self.uneven.grown(len(new)),
                 peers=known,
-                **_grown(self, _OF_TARGETS, len(new), {"of_pool": -1, "restarted": NEVER}),
+                **_grown(
+                    self,
+                    _OF_TARGETS,
+                    len(new),
+                    {"of_pool": -1, "restarted": NEVER, "held_peers": np.nan},
+                ),
             )
         if len(fresh):
             seen, _ = self.contexts.with_keys(_per_signal(fresh))
@@ -133,7 +152,7 @@ class Memory:
                 pools=pl.concat([self.pools, fresh]),
                 shifted=self.shifted.grown(len(fresh)),
                 contexts=seen,
-                **_grown(memory, _OF_POOLS, len(fresh), {"shown": -1}),
+                **_grown(memory, _OF_POOLS, len(fresh), {"shown": -1, "held_contexts": np.nan}),
             )
         return memory
 
@@ -221,7 +240,9 @@ def _per_signal(units: pl.DataFrame) -> pl.DataFrame:
     return units.join(pl.DataFrame({"signal": SIGNALS}), how="cross", maintain_order="left_right")
 
 
-def _grown(memory: Memory, axes: Mapping[str, int], more: int, fills: Mapping[str, int]) -> _Arrays:
+def _grown(
+    memory: Memory, axes: Mapping[str, int], more: int, fills: Mapping[str, float]
+) -> _Arrays:
     found: _Arrays = {}
     for name, axis in axes.items():
         array = getattr(memory, name)

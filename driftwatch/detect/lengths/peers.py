@@ -98,8 +98,9 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
         pools: number of pools.
     """
     furthest = np.zeros(pools + 1)
-    np.maximum.at(furthest, of_pool, np.nan_to_num(scores))
-    found: Bools = np.nan_to_num(scores) >= _LEAD * furthest[of_pool]
+    known = np.where(np.isnan(scores), 0.0, scores)
+    np.maximum.at(furthest, of_pool, known)
+    found: Bools = known >= _LEAD * furthest[of_pool]
     return found
 
 
