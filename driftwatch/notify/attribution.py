@@ -34,8 +34,6 @@ _WORDS: Mapping[str, str] = {
     "first_tokens": "first tokens",
     "gpus": "GPUs",
 }
-# the factors multiply to the measured whole up to measurement; more than that is said
-_REST = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Attribution:
         before: of the reference, in that unit; None where it is not remembered.
         now: of the window.
         ratio: now over before; the product of the factors where one of both is unknown.
-        factors: word → ratio, those that are known; they multiply to the whole.
-        unknown: word → why.
+        factors: word → ratio; they multiply to the whole.
+        unknown: word → why it is not among them.
     """
 
     unit: str
@@ -67,44 +65,43 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
         before: column → value of the reference.
         reasons: column → why it is unknown.
     """
-    told = {name: _number(now.get(_COLUMN.format(name))) for name in _WORDS}
-    why = {name: _reason(_COLUMN.format(name), reasons) for name in _WORDS}
-    itl = _ratio(before, now, "itl_seconds_mean")
-    if not told["batch"]:
-        told["batch"] = _ratio(now, before, "effective_batch_size")
-    if not told["batch"]:
-        return why["batch"]
-    factors = {_WORDS["batch"]: told["batch"]}
-    unknown: dict[str, str] = {}
-    load, speed, gpus = told["load"], told["speed"], told["gpus"]
-    if load and speed:
-        factors |= {_WORDS["load"]: load, _WORDS["speed"]: speed}
-    else:
-        if itl is None:
-            return why["load"]
-        factors["time per token"] = itl
-        unknown["load and speed"] = why["speed"]
-    per_gpu = bool(gpus) and _ratio(now, before, "tokens_per_second_per_gpu") is not None
-    column = "tokens_per_second_per_gpu" if per_gpu else "generation_tokens_per_second"
-    measured = _ratio(now, before, column)
-    first = told["first_tokens"]
-    if first:
-        factors[_WORDS["first_tokens"]] = first
-    elif measured is not None:  # the rest of the identity
-        factors[_WORDS["first_tokens"]] = measured / prod(factors.values())
-    if per_gpu and gpus and round(gpus, 3) != 1:
-        factors[_WORDS["gpus"]] = gpus
-    product = prod(factors.values())
-    if measured is not None and abs(measured / product - 1) > _REST:
-        factors["rest"] = measured / product
-    return Attribution(
-        "tokens/s/GPU" if per_gpu else "tokens/s",
-        before.get(column),
-        now.get(column),
-        product if measured is None else measured,
-        factors,
-        unknown,
+    batch, per_token, whole = (
+        _ratio(*pair, column)
+        for pair, column in (
+            ((now, before), "effective_batch_size"),
+            ((before, now), "itl_seconds_mean"),
+            ((now, before), "generation_tokens_per_second"),
+        )
     )
+    told = {name: _number(now.get(_COLUMN.format(name))) for name in _WORDS}
+    factors: dict[str, float] = {}
+    if batch and per_token and whole:
+        # of this very window; the detector's factors are those of the last 10 min
+        factors["batch"] = batch
+        factors |= _load_and_speed(per_token, _number(now.get("speed_at_equal_load_ratio")))
+        factors["first tokens"] = whole / (batch * per_token)
+    elif told["batch"] and told["load"] and told["speed"] and told["first_tokens"]:
+        factors = {_WORDS[n]: f for n, f in told.items() if f and n != "gpus"}
+        whole = prod(factors.values())
+    else:
+        return _reason(_COLUMN.format("batch"), reasons)
+    unit, column = "tokens/s", "generation_tokens_per_second"
+    gpus = _ratio(before, now, "gpu_count")
+    if gpus and _ratio(now, before, "tokens_per_second_per_gpu"):
+        unit, column, whole = "tokens/s/GPU", "tokens_per_second_per_gpu", whole * gpus
+        if round(gpus, 3) != 1:
+            factors["GPUs"] = gpus
+    unknown = {}
+    if "speed" not in factors:
+        unknown["load and speed"] = _reason("slower_at_equal_load", reasons)
+    return Attribution(unit, before.get(column), now.get(column), whole, factors, unknown)
+
+
+def _load_and_speed(per_token: float, speed: float | None) -> dict[str, float]:
+    """1 / ITL as what a step has to do and how fast it does it, where the speed is known."""
+    if not speed:
+        return {"time per token": per_token}
+    return {"load a step": per_token / speed, "speed": speed}
 
 
 def attribution_text(now: Values, before: Values, reasons: Mapping[str, str]) -> str:
@@ -116,7 +113,7 @@ def attribution_text(now: Values, before: Values, reasons: Mapping[str, str]) ->
     if found.before is not None and found.now is not None:
         numbers = f" {figure(found.before)} → {figure(found.now)}"
     parts = " · ".join(f"{word} {change(ratio)}" for word, ratio in found.factors.items())
-    missing = "".join(f"; {word} unknown: {why}" for word, why in found.unknown.items())
+    missing = "".join(f"; {word} not told apart" for word in found.unknown)
     return f"{found.unit}{numbers} ({change(found.ratio)}) = {parts}{missing}"
 
 

@@ -10,8 +10,10 @@ import orjson
 
 from driftwatch.evidence import COLUMNS
 from driftwatch.model import Finding, Incident
+from driftwatch.notify.attribution import attribution, attribution_text, signals_text
+from driftwatch.notify.detectable import detectable_text
 from driftwatch.notify.gpus import gpu_count_text, gpus_text
-from driftwatch.notify.layout import paint, spell, wrap
+from driftwatch.notify.layout import fit, paint, spell, wrap
 from driftwatch.notify.numbers import (
     change,
     clean,
@@ -19,13 +21,13 @@ from driftwatch.notify.numbers import (
     duration,
     figure,
     knob,
-    milliseconds,
     span,
     times,
     utc_text,
 )
 from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
 from driftwatch.notify.path import render_path
+from driftwatch.notify.shares import shares, shares_json, shares_table
 from driftwatch.notify.terminal import render_limits
 from driftwatch.notify.todo import lacking, reason_of, todo
 
@@ -61,6 +63,12 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         "reference": None if finding.reference is None else plain(finding.reference),
         "moved": _moved(finding),
         "attribution": _attribution(finding),
+        "throughput": _throughput(finding),
+        "shares": {
+            stem: shares_json(found)
+            for stem in _STEMS
+            if (found := shares(finding.histograms, stem)) is not None
+        },
         "diagnosis": None
         if finding.diagnosis is None
         else diagnosis_json(finding.diagnosis, finding.reasons),
@@ -98,12 +106,18 @@ def render_explained(
         out += wrap(spell(text, ascii), _WIDTH, "  ")
     said = (
         ("moved", _moved_text(finding)),
-        ("tokens/s", _attribution_text(finding)),
+        ("signals", signals_text(finding.evidence, _before(finding), finding.reasons)),
+        ("made of", attribution_text(finding.evidence, _before(finding), finding.reasons)),
+        ("not seen", _not_seen(finding)),
         ("gpus", _gpus_text(finding)),
     )
     for label, told in said:
         if told:
             out += wrap(spell(f"{label:<8} {told}", ascii), _WIDTH, " " * 9)
+    for stem in _STEMS:
+        if (found := shares(finding.histograms, stem)) is not None:
+            rows = shares_table(found, stem, finding.evidence)
+            out += [fit(spell(line, ascii), _WIDTH) for line in rows]
     out.append("")
     if diagnosis is not None:
         values = dict(finding.reference["values"]) if finding.reference else {}
@@ -197,6 +211,8 @@ def _clock(start: datetime, end: datetime, today: date | None) -> str:
     return dated + (span(start, end) if whole else f"{start:%H:%M:%S}–{end:%H:%M:%S} UTC")
 
 
+_STEMS = ("prompt_tokens", "generation_tokens")
+_AS_BEFORE = ("healthy", "drifted_within_limits", "request_rate_drop")
 _MOVED = (
     ("prompt_tokens_mean", "prompts", "tokens"),
     ("generation_tokens_mean", "generations", "tokens"),
@@ -260,21 +276,28 @@ def _attribution(finding: Finding) -> list[dict[str, Any]] | None:
     ]
 
 
-def _attribution_text(finding: Finding) -> str:
-    """Each factor's change in percent; the factors multiply to the whole."""
-    factors = _attribution(finding)
-    if factors is None or finding.reference is None:
+def _before(finding: Finding) -> Mapping[str, Any]:
+    return finding.reference["values"] if finding.reference else {}
+
+
+def _throughput(finding: Finding) -> dict[str, Any]:
+    """The change of throughput and its factors; without them the reason."""
+    found = attribution(finding.evidence, _before(finding), finding.reasons)
+    if isinstance(found, str):
+        return {"ratio": None, "reason": found}
+    return {
+        "unit": found.unit,
+        "from": plain(found.before),
+        "to": plain(found.now),
+        "ratio": found.ratio,
+        "factors": dict(found.factors),
+        "unknown": dict(found.unknown),
+    }
+
+
+def _not_seen(finding: Finding) -> str:
+    """Where something is said to be as before, how small a change would be seen; else nothing."""
+    leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
+    if leaf not in _AS_BEFORE:
         return ""
-    by_name = {f["factor"]: change(f["ratio"]) for f in factors}
-    before, now = finding.reference["values"], finding.evidence
-
-    def moved(column: str) -> str:
-        return f"{figure(before[column])} → {figure(now[column])}"
-
-    itl = "itl_seconds_mean"
-    return (
-        f"{moved('generation_tokens_per_second')} ({by_name['tokens per second']}) = "
-        f"batch {by_name['batch']} ({moved('effective_batch_size')}) · "
-        f"1/ITL {by_name['time per token']} (ITL {milliseconds(before[itl]).removesuffix(' ms')} → "
-        f"{milliseconds(now[itl])}) · first tokens {by_name['first tokens']}; moves with demand"
-    )
+    return detectable_text(finding.evidence, finding.reasons)

@@ -1,0 +1,125 @@
+"""Shares of lengths by bucket, reference above now: which lengths gained and lost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from driftwatch.notify.numbers import count, figure, times
+
+_MOST_CELLS = 8
+_LABEL, _CELL = 14, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Two distributions on the edges that both have.
+
+    Attributes:
+        edges: upper edge of each cell, the last one infinite.
+        before: share of the reference in each cell, summing to 1.
+        now: the window's.
+        n_before: requests of the reference.
+        n_now: of the window.
+    """
+
+    edges: tuple[float, ...]
+    before: tuple[float, ...]
+    now: tuple[float, ...]
+    n_before: float
+    n_now: float
+
+
+def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | None:
+    """The shares of one length; None without both histograms or a common edge.
+
+    Args:
+        histograms: cumulative counts and edges, of the window and (``reference_``) its reference.
+        stem: prompt_tokens or generation_tokens.
+    """
+    names = [f"{which}{stem}_{part}" for which in ("reference_", "") for part in _PARTS]
+    if any(not histograms.get(name) for name in names):
+        return None
+    was, was_edges, now, now_edges = (list(histograms[name]) for name in names)
+    common = sorted(set(was_edges) & set(now_edges))
+    if len(common) < 3 or len(was) != len(was_edges) or len(now) != len(now_edges):
+        return None
+    told = [
+        [cumulative[edges.index(edge)] for edge in common]
+        for cumulative, edges in ((was, was_edges), (now, now_edges))
+    ]
+    if not all(counts[-1] > 0 for counts in told):
+        return None
+    before, after = (
+        tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts])) for counts in told
+    )
+    return Shares(tuple(common), before, after, told[0][-1], told[1][-1])
+
+
+_PARTS = ("buckets", "edges")
+
+
+def shares_json(found: Shares) -> dict[str, Any]:
+    """As JSON: an infinite edge is null."""
+    return {
+        "edges_tokens": [None if edge == float("inf") else edge for edge in found.edges],
+        "reference_share": list(found.before),
+        "share": list(found.now),
+        "reference_requests": found.n_before,
+        "requests": found.n_now,
+    }
+
+
+def shares_table(found: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
+    """The table of one length: three lines of at most 80 columns.
+
+    Args:
+        found: both distributions.
+        stem: prompt_tokens or generation_tokens.
+        evidence: column → value: distances stand beside the shares.
+    """
+    edges, before, now = _few(found)
+    word = stem.split("_")[0]
+    head = f"{word} tokens".ljust(_LABEL) + "".join(
+        _edge(edge, edges).rjust(_CELL + 1) for edge in edges
+    )
+    lines = [f"{head}  %, n {count(found.n_before)} | {count(found.n_now)}"]
+    js, w1 = evidence.get(f"{stem}_js_distance"), evidence.get(f"{stem}_w1_ratio")
+    said = [] if js is None else [f"JS {figure(js, 2)}"]
+    said += [] if w1 is None else [f"W1 {times(w1)}"]
+    for name, row in (("before", before), ("now", now)):
+        cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
+        lines.append(f" {name}".ljust(_LABEL) + cells)
+    return [*lines[:2], f"{lines[2]}  {', '.join(said)}".rstrip()]
+
+
+def _few(found: Shares) -> tuple[list[float], list[float], list[float]]:
+    """Cells that fit a line: those with the least in them are added to their neighbours."""
+    edges, before, now = list(found.edges), list(found.before), list(found.now)
+    while len(edges) > 2:
+        weight = [one + other for one, other in zip(before, now, strict=True)]
+        least = min(range(len(edges)), key=weight.__getitem__)
+        if len(edges) <= _MOST_CELLS and weight[least] >= 0.01:
+            break
+        # the upper edge of what is joined is that of the upper one
+        upper = max(1, least) if least + 1 == len(edges) else least + 1
+        for row in (before, now):
+            row[upper] += row[upper - 1]
+            del row[upper - 1]
+        del edges[upper - 1]
+    return edges, before, now
+
+
+def _edge(edge: float, edges: Sequence[float]) -> str:
+    if edge == float("inf"):
+        return f">{_short(edges[-2])}" if len(edges) > 1 else "all"
+    return f"≤{_short(edge)}"
+
+
+def _short(tokens: float) -> str:
+    """``200``, ``1k``, ``1.5k``, ``20k``."""
+    if tokens < 1000:
+        return f"{tokens:g}"
+    return f"{tokens / 1000:g}k" if tokens < 1e6 else f"{tokens / 1e6:g}M"
