@@ -88,7 +88,8 @@ def command(
             refusals += [(one.subject.name, reason) for reason in reasons]
             continue
         reason = "; ".join(part for part in (why or _good(known, one), *_noted(reasons)) if part)
-        found = pinned_window(known, one.subject, one.window, Acceptance(who, at, reason[:1000]))
+        accepted = Acceptance(who, at, reason[:1000])
+        found = pinned_window(known, one.subject, one.window, accepted, anyway=anyway)
         if found is None:
             refusals += [(one.subject.name, text) for text in reasons]
         else:

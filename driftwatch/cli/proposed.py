@@ -77,10 +77,11 @@ class Taken:
         if rows.is_empty():
             return
         keys = ["instance", "engine"]
-        provisional = pl.col("speed_reference").str.contains(_PROVISIONAL)
+        provisional = pl.col("speed_reference").cast(pl.String).str.contains(_PROVISIONAL)
+        start = pl.col("end") - timedelta(minutes=1)
         seen = rows.group_by(keys, maintain_order=True).agg(
-            since=pl.col("start").filter(pl.col("scrapes") > 0).min(),
-            until=pl.col("start").filter(provisional).min(),
+            since=start.filter(pl.col("scrapes") > 0).min(),
+            until=start.filter(provisional).min(),
         )
         for instance, engine, since, until in seen.iter_rows():
             key = (instance, engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Duration, plan_from, serving_options
+from driftwatch.cli.proposed import pins_from, pins_option, with_proposals
 
 if TYPE_CHECKING:
     from driftwatch.clock import Clock
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Keep scrapes and incidents here (default: nothing is kept).",
 )
+@pins_option
 @click.option("--no-nvml", is_flag=True, help="Do not read the GPUs of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Pages as JSON lines, minutes on stderr.")
 @serving_options
@@ -39,11 +41,14 @@ def command(
     interval: timedelta,
     length: timedelta | None,
     db: Path | None,
+    pins: Path | None,
     no_nvml: bool,
     as_json: bool,
     **serving: Any,
 ) -> None:
     """Scrape URL... (http://host:8000/metrics) and print each minute and each page.
+
+    Where no pin is given for a server, driftwatch takes its own proposal, and says so.
 
     Where a URL is of this machine and NVIDIA's driver is there, its GPUs are read as well.
 
@@ -54,22 +59,27 @@ def command(
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages import PagesSource
+    from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.service.pins import row_of
     from driftwatch.service.run import Receiver, Service
     from driftwatch.store.store import Store
 
     configure_logs(quiet=True)
-    plan = plan_from(**serving)
+    plan = with_proposals(plan_from(**serving))
     clock = SystemClock()
     source = PagesSource(urls, clock=clock)
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
-    screen = _Screen(source.version(), to_stderr=as_json)
+    held = pins_from(pins) or Pins()
+    resumes = db is not None and db.exists()
+    screen = _Screen(source.version(), to_stderr=as_json, resumes=resumes)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
+            store.add_pins([row_of(pin) for pin in held.pins])
             service = Service(
                 [source, *gpus],
                 plan,
@@ -113,7 +123,10 @@ class _Screen:
         read: a page was read.
     """
 
-    def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
+    def __init__(
+        self, versions: Mapping[str, str | None], *, to_stderr: bool, resumes: bool = False
+    ) -> None:
+        from driftwatch.cli.proposed import Taken
         from driftwatch.notify.stdout import needs_ascii
         from driftwatch.service.failing import Failing
 
@@ -122,6 +135,9 @@ class _Screen:
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
+        self._resumes = resumes
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        self._taken = Taken()
         self._failing = Failing()
 
     def show(self, outcome: Outcome) -> None:
@@ -132,6 +148,20 @@ class _Screen:
             self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {said}")
         for row in outcome.rows.iter_rows(named=True):
             self._minute(row)
+        self._taken.note(outcome.rows)
+        for line in self._taken.lines():
+            self._say(line)
+
+    def _earliest(self, row: Mapping[str, Any]) -> datetime | None:
+        """Before this nothing can be said of its speed; a start on a kept database knows more."""
+        from driftwatch.notify.speed_line import earliest_law
+
+        if self._resumes:
+            return None
+        key = (row["instance"], row["engine"])
+        scrapes, minutes = self._seen.get(key, (0.0, 0))
+        self._seen[key] = scrapes, minutes = scrapes + row["scrapes"], minutes + 1
+        return earliest_law(scrapes, minutes, scrapes / minutes, row["end"])
 
     def _say(self, text: str) -> None:
         from driftwatch.notify.layout import spell, wrap
@@ -143,6 +173,7 @@ class _Screen:
     def _minute(self, row: Mapping[str, Any]) -> None:
         from driftwatch.model import TargetKey
         from driftwatch.notify.minute_line import gpu_line, limit_line, minute_line
+        from driftwatch.notify.speed_line import speed_line
 
         key = TargetKey(row["instance"], row["engine"])
         if key not in self._known and row["scrapes"]:
@@ -158,10 +189,10 @@ class _Screen:
                 self._say(f"           give --startup-log FILE or {first}")
                 for flag in rest:  # both are too long for one line
                     self._say(f"           {flag}")
-            self._say("UNKNOWN    speed at equal load: not measured by this release")
         name = f"{key.text}  " if len(self._known) > 1 else ""
         self._say(f"{name}{minute_line(row)}")
         if row["scrapes"]:
+            self._say(f"  speed    {speed_line(row, self._earliest(row))}")
             self._say(f"  limits   {limit_line(row)}")
         if (gpus := gpu_line(row)) is not None:
             self._say(f"  gpus     {gpus}")

@@ -139,7 +139,8 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         .then(pl.lit("knobs changed, and the 10 min after it"))
         .when(pl.col("after_release_changed") > 0)
         .then(pl.lit("release changed, and the 10 min after it"))
-        .when(pl.col("end") - seen < WARM_UP)
+        # one that was there when the minutes begin may have run for long
+        .when((pl.col("end") - seen < WARM_UP) & (seen > pl.col("end").min()))
         .then(pl.lit("its first 10 min"))
         .when(*_any(slow))
         .then(pl.lit("slower at equal load"))

@@ -12,6 +12,7 @@ from driftwatch.collect.schema import KEY_COLUMNS, Source, in_order
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.proposals import (
     LONGEST,
+    NOT_SEEN,
     LeftOut,
     Proposal,
     Trouble,
@@ -42,7 +43,8 @@ from driftwatch.store.store import Store
 _KEY = list(KEY_COLUMNS)
 _SAID = ("slower_at_equal_load", "slower_than_pool", "speed_unknown_reason", "cache_config")
 # Reasons that no baseline gets over without somebody saying why: what a pin must not hold.
-_GRAVE = ("incident ", "restart", "knobs changed", "release changed")
+_CHANGES = ("restart", "knobs changed", "release changed")
+_GRAVE = ("incident ", *_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +262,22 @@ def described(known: Known, subject: Subject, window: Window) -> Proposal | None
 
 
 def pinned_window(
-    known: Known, subject: Subject, window: Window, accepted: Acceptance
+    known: Known, subject: Subject, window: Window, accepted: Acceptance, *, anyway: bool = False
 ) -> Pins | None:
-    """The pin of a subject; minutes that are no baseline are left out of what it remembers."""
+    """The pin of a subject; minutes that are no baseline are left out of what it remembers.
+
+    Args:
+        known: minutes and what ran.
+        subject: what is pinned.
+        window: which span.
+        accepted: who accepts it.
+        anyway: a person knows better than the incidents: then only minutes around restarts and
+            changes are left out.
+    """
     inside = _inside(known.of(subject.members), window)
+    if anyway:
+        technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
+        inside = inside.with_columns(left_out=pl.when(technical).then("left_out"))
     found = Measured(_good(inside), known.ran)
     if subject.scope == "pool":
         pin = pin_of_pool(found, window, subject.members, accepted)
