@@ -1,71 +1,43 @@
 """The smallest shift that a detector would show, found in a server's own past.
 
 "No drift" means little where only a shift of x3 would be seen. A shift is spliced into windows
-that were measured: their lengths times f, scored as if they had just come in.
+that were measured: their lengths times a factor, scored as if they had just come in.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from driftwatch.detect.distributions.cells import LOWEST_TOKENS, Floats, cell_bounds
 
-# counts [n, k], context [n, k], edges [k] → score [n], NaN where there is no verdict
-Score = Callable[[Floats, Floats, Floats], Floats]
-
-# What is asked for: fine where it matters, no further than x3, where nobody needs a statistic.
-RATIOS: tuple[float, ...] = (
-    *(round(1 + 0.05 * i, 2) for i in range(1, 21)),
-    *(round(2 + 0.1 * i, 1) for i in range(1, 11)),
-)
 # A shift counts as detectable if it shows in so many of the windows.
 POWER_RATIO = 0.95
 
 
-def smallest_detectable_ratio(
-    history: Floats,
-    context: Floats,
-    edges: Floats,
-    threshold: float,
-    score: Score,
-    ratios: Sequence[float] = RATIOS,
-) -> float:
-    """The smallest f from which on lengths times f would score above the threshold.
+def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
+    """The smallest factor from which on every one shows.
+
+    A factor that shows while a larger one does not was luck of the buckets: mass that happens to
+    lie just below an edge.
 
     Args:
-        history: [w, k], counts by cell of past windows with nothing wrong; windows without counts
-            are left out.
-        context: [w, k], what each window is compared with, or [1, k].
-        edges: [k], upper edges in tokens, ``inf`` last.
-        threshold: scores above it are shown.
-        score: of windows against their contexts; a window without a verdict shows nothing.
-        ratios: which f are tried, ascending, > 1.
+        shown: [..., f], the share of windows in which each factor showed; NaN is unknown.
+        factors: [f], ascending.
 
     Returns:
-        The smallest of ``ratios`` at which, as at every larger one, at least
-        :data:`POWER_RATIO` of the windows score above the threshold; NaN where none does or no
-        window is left. An estimate: where lengths lie inside the cells is not known (see
-        :func:`rescaling`).
+        [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the windows.
+
+    >>> smallest_factor(np.array([0.2, 0.96, 0.9, 0.97, 1.0]), (1.05, 1.1, 1.2, 1.5, 2.0)).item()
+    1.5
     """
-    there = history.sum(axis=1) > 0
-    windows = history[there]
-    if not len(windows):
-        return math.nan
-    lengths = windows.sum(axis=0)
-    against = context if len(context) == 1 else context[there]
-    against = np.broadcast_to(against, windows.shape)
-    shifted = np.concatenate([windows @ rescaling(edges, f, lengths) for f in ratios])
-    scores = score(shifted, np.tile(against, (len(ratios), 1)), edges)
-    shown = (scores > threshold).reshape(len(ratios), len(windows)).mean(axis=1)
-    enough = shown >= POWER_RATIO
-    # from the largest down to the first that is not enough
-    missed = np.flatnonzero(~enough)
-    first = int(missed[-1]) + 1 if len(missed) else 0
-    return float(ratios[first]) if first < len(ratios) else math.nan
+    with np.errstate(invalid="ignore"):
+        enough = shown >= POWER_RATIO
+    onward = np.logical_and.accumulate(enough[..., ::-1], axis=-1)[..., ::-1]
+    first = np.argmax(onward, axis=-1)
+    return np.where(onward.any(axis=-1), np.asarray(factors)[first], np.nan)
 
 
 def rescaling(

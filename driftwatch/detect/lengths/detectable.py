@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from driftwatch.detect.detectable import POWER_RATIO, rescaling
+from driftwatch.detect.detectable import rescaling, smallest_factor
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.contexts import Past, against_contexts
 from driftwatch.detect.lengths.layouts import Bools, cells_of
@@ -87,11 +87,6 @@ def smallest(memory: Memory) -> Floats:
 
     Of the windows of a day; changed every other hour.
     """
-    known = memory.shown >= 0
-    trials = known.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = (memory.shown == 1).sum(axis=0) / trials
-    enough = (share >= POWER_RATIO) & (trials >= LEAST_TRIALS)
-    onward = np.logical_and.accumulate(enough[..., ::-1], axis=-1)[..., ::-1]
-    first = np.argmax(onward, axis=-1)
-    return np.where(onward.any(axis=-1), np.asarray(FACTORS)[first], np.nan)
+    trials = (memory.shown >= 0).sum(axis=0)
+    shown = (memory.shown == 1).sum(axis=0) / np.maximum(trials, 1)
+    return smallest_factor(np.where(trials >= LEAST_TRIALS, shown, np.nan), FACTORS)
