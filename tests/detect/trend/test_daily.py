@@ -1,0 +1,108 @@
+"""A day's row against the same day computed from all its minutes at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from trend_cases import DAY, MONDAY, folded, recorded, tiled, together
+
+from driftwatch.detect.trend.daily import DAY_SCHEMA, finished_days
+from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
+from driftwatch.signals.histograms import quantile
+
+
+@pytest.fixture(scope="module")
+def two_days(shared_data: Path) -> pl.DataFrame:
+    """A day of run_slow's minutes, one of run_cap's, and a minute of the day after."""
+    slow = recorded(shared_data / "vllm-0.32" / "run_slow")
+    cap = recorded(shared_data / "vllm-0.32" / "run_cap").filter(pl.col("scrapes") > 0)
+    every = together(
+        tiled(slow, MONDAY, MONDAY + DAY),
+        tiled(cap, MONDAY + DAY, MONDAY + 2 * DAY),
+        tiled(slow, MONDAY + 2 * DAY, MONDAY + 2 * DAY + timedelta(minutes=1)),
+    )
+    rng = np.random.default_rng(0)
+    speed = pl.Series(np.exp(rng.normal(-0.1, 0.05, len(every))))
+    known = pl.Series(rng.random(len(every)) < 0.8)
+    return every.with_columns(speed_at_equal_load_ratio=pl.when(known).then(speed))
+
+
+def test_a_day_is_what_its_minutes_are(two_days: pl.DataFrame) -> None:
+    _, memory = folded(two_days)
+    days = finished_days(memory)
+    assert days["day"].to_list() == [MONDAY, MONDAY + DAY]
+    assert dict(days.schema) == {
+        k: pl.DataFrame(schema={k: t}).schema[k] for k, t in DAY_SCHEMA.items()
+    }
+    for row in days.iter_rows(named=True):
+        end = pl.col("end")
+        mine = two_days.filter((end > row["day"]) & (end <= row["day"] + DAY))
+        assert len(mine) == 1440
+        assert row["minutes"] == (mine["scrapes"] > 0).sum()
+        for name in ("prompt_tokens", "generation_tokens"):
+            mean = mine[f"{name}_sum"].sum() / mine[f"{name}_count"].sum()
+            assert row[f"{name}_mean"] == pytest.approx(mean, rel=1e-12)
+        assert row["finished_requests"] == mine["prompt_tokens_count"].sum()
+        rate = mine["generation_tokens_total"].sum() / mine["duration_seconds"].sum()
+        assert row["tokens_per_second_per_gpu"] == pytest.approx(rate, rel=1e-12)
+        for signal in ("prompt_tokens", "generation_tokens", "e2e_seconds", "queue_seconds"):
+            summed = np.array(mine[f"{signal}_buckets"].to_list()).sum(axis=0)
+            assert row[f"{signal}_buckets"] == summed.tolist()
+            assert row[f"{signal}_edges"] == mine[f"{signal}_edges"][0].to_list()
+        for name, signal, q in (
+            ("e2e_seconds_p99", "e2e_seconds", 0.99),
+            ("ttft_seconds_p95", "ttft_seconds", 0.95),
+            ("batch_assembly_wait_seconds_p95", "queue_seconds", 0.95),
+        ):
+            whole = pl.Series([row[f"{signal}_buckets"]]), pl.Series([row[f"{signal}_edges"]])
+            assert row[name] == quantile(*whole, q).value[0]
+        batch = mine["itl_seconds_sum"] / mine["duration_seconds"]
+        per_pass = (mine["itl_seconds_count"] + mine["ttft_seconds_count"]) / mine["forward_passes"]
+        for name, values in (
+            ("effective_batch_size", batch),
+            ("requests_per_forward_pass", per_pass),
+        ):
+            for q in (5, 50, 95):
+                exact = np.quantile(values.drop_nulls(), q / 100, method="inverted_cdf")
+                assert row[f"{name}_p{q:02d}"] == pytest.approx(exact, rel=0.021)
+        speed = mine["speed_at_equal_load_ratio"]
+        assert row["speed_at_equal_load_ratio"] == pytest.approx(speed.median(), rel=0.002)
+        assert row["speed_minutes"] == speed.len() - speed.null_count()
+        assert row["kv_cache_usage_ratio"] == pytest.approx(
+            np.average(mine["kv_cache_usage_ratio"], weights=mine["duration_seconds"])
+        )
+        assert row["slo_missed_ratio"] is None  # no target was declared
+    assert days["effective_batch_size_p50"][1] > 1.5 * days["effective_batch_size_p50"][0]
+
+
+def test_only_the_last_days_are_kept_and_a_day_without_a_scrape_is_none(
+    two_days: pl.DataFrame,
+) -> None:
+    later = two_days.with_columns(pl.col("end") + 5 * DAY)
+    unseen = two_days.with_columns(
+        pl.when(pl.col("end").is_null()).then(pl.col(c)).alias(c)
+        for c in two_days.columns
+        if c not in ("instance", "engine", "pool", "end")
+    ).with_columns(pl.col("end") + 2 * DAY, scrapes=pl.lit(0.0))
+    gone = unseen.filter(pl.col("end") > MONDAY + 2 * DAY + timedelta(minutes=1))
+    _, memory = folded(together(two_days, gone, later))
+    assert finished_days(memory)["day"].to_list() == [MONDAY + 5 * DAY, MONDAY + 6 * DAY]
+    assert finished_days(folded(two_days[:100])[1]).is_empty()
+
+
+def test_bins_lose_what_they_say_and_no_more() -> None:
+    rng = np.random.default_rng(1)
+    values = np.exp(rng.normal(2, 1, (20, 1440)))
+    counts = np.zeros((20, BATCH.count), dtype=np.uint16)
+    for row in range(20):
+        np.add.at(counts[row], BATCH.index(values[row]), 1)
+    for q in (0.05, 0.5, 0.95):
+        exact = np.quantile(values, q, axis=1, method="inverted_cdf")
+        assert BATCH.quantile(counts, q) == pytest.approx(exact, rel=0.021)
+    assert BATCH.index(np.array([np.nan, 0.0, -1.0, 1e-9, 1e9])).tolist() == [-1, -1, -1, 0, 690]
+    assert LN_SPEED.index(np.array([np.nan, -9.0, 9.0])).tolist() == [-1, 0, LN_SPEED.count - 1]
+    assert np.isnan(BATCH.quantile(np.zeros((1, BATCH.count), dtype=np.uint16), 0.5)).all()

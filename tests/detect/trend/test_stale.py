@@ -1,0 +1,148 @@
+"""The last 24 h against the pin: what is stale, what only a Sunday is, and what is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from trend_cases import DAY, MONDAY, folded, pin_of, recorded, tiled
+
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend.stale import SHIPPED_USUAL, usual_of
+
+HOUR = timedelta(hours=1)
+SCORE, MOVED = "generation_tokens_pin_score", "pin_lengths_moved"
+
+
+@pytest.fixture(scope="module")
+def usual(shared_data: Path) -> pl.DataFrame:
+    return recorded(shared_data / "vllm-0.32" / "run_slow")
+
+
+@pytest.fixture(scope="module")
+def longer(shared_data: Path) -> pl.DataFrame:
+    """Generations of twice the length: those of another recording."""
+    return recorded(shared_data / "vllm-0.32" / "run_cap").filter(pl.col("scrapes") > 0)
+
+
+def told(every: pl.DataFrame, pins: Pins, settings: DetectSettings | None = None) -> pl.DataFrame:
+    return folded(every, pins=pins, settings=settings or DetectSettings())[0]
+
+
+def at(found: pl.DataFrame, end: datetime) -> dict[str, object]:
+    return found.filter(pl.col("end") == end).row(0, named=True)
+
+
+def changed(
+    usual: pl.DataFrame, longer: pl.DataFrame, change: datetime, until: datetime
+) -> pl.DataFrame:
+    return pl.concat([tiled(usual, MONDAY, change), tiled(longer, change, until)])
+
+
+def test_a_change_that_stays_is_stale_a_few_hours_after_it_fills_the_day(
+    usual: pl.DataFrame, longer: pl.DataFrame
+) -> None:
+    change = MONDAY + 2 * DAY
+    every = changed(usual, longer, change, change + 30 * HOUR)
+    found = told(every, Pins((pin_of(every, MONDAY, MONDAY + DAY),)))
+    minute = timedelta(minutes=1)
+    before = found.filter(pl.col("end") <= change)
+    assert before[MOVED].drop_nulls().to_list() == [False] * before[MOVED].count()
+    assert before[MOVED].count() == 1440  # known from the second day on: 24 h are whole then
+    assert before[SCORE].max() < 0.3
+    assert at(found, change + 30 * HOUR)[MOVED] is True
+    assert at(found, change + 30 * HOUR)[SCORE] > 1.5
+    first = found.filter(pl.col(MOVED))["end"].min()
+    assert change + 3 * HOUR < first <= change + 24 * HOUR
+    assert first.minute == 1  # with the first minute after an hour
+    gone = found.filter((pl.col("end") > first - minute) & (pl.col("end") <= change + 30 * HOUR))
+    assert gone[MOVED].all()
+
+
+def test_the_score_is_the_distance_over_what_is_usual(
+    usual: pl.DataFrame, longer: pl.DataFrame
+) -> None:
+    every = changed(usual, longer, MONDAY + DAY, MONDAY + 2 * DAY + HOUR)
+    found = told(every, Pins((pin_of(every, MONDAY, MONDAY + DAY),)))
+    p, q = (
+        np.diff(np.array(m["generation_tokens_buckets"].to_list()).sum(axis=0), prepend=0.0)
+        for m in (
+            every.filter(pl.col("end") <= MONDAY + DAY),
+            every.filter((pl.col("end") > MONDAY + DAY) & (pl.col("end") <= MONDAY + 2 * DAY)),
+        )
+    )
+    p, q = p / p.sum(), q / q.sum()
+    m = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        js = np.sqrt(np.nansum([p * np.log2(p / m), q * np.log2(q / m)]) / 2)
+    score = at(found, MONDAY + 2 * DAY + HOUR)[SCORE]
+    assert score == pytest.approx(js / SHIPPED_USUAL, rel=1e-3)
+
+
+def test_a_weekend_is_no_reason_to_tune_again(usual: pl.DataFrame, longer: pl.DataFrame) -> None:
+    saturday = MONDAY + 5 * DAY
+    weekend = tiled(longer, saturday, saturday + 2 * DAY)
+    workdays = tiled(usual, MONDAY, saturday)
+    after = tiled(usual, saturday + 2 * DAY, saturday + 4 * DAY)
+    every = pl.concat([workdays, weekend, after])
+    pin = pin_of(every, MONDAY, MONDAY + DAY)
+    found = told(every, Pins((pin,)))
+    # told: the lengths are others
+    assert at(found, saturday + 47 * HOUR)[SCORE] > 1.0
+    assert not found[MOVED].drop_nulls().any()
+    # a pin that has both parts of the week is one that a weekend can be compared with
+    both = replace(pin, since=MONDAY - 2 * DAY)
+    assert told(every, Pins((both,)))[MOVED].any()
+    # and a holiday is as a weekend: on Wednesday nothing is judged
+    wednesday = MONDAY + 2 * DAY
+    holiday = pl.concat(
+        [tiled(usual, MONDAY, wednesday), tiled(longer, wednesday, wednesday + DAY)]
+    )
+    closed = DetectSettings(holidays={wednesday.date(): "Buss- und Bettag"})
+    pins = Pins((pin_of(holiday, MONDAY, MONDAY + DAY),))
+    assert told(holiday, pins)[MOVED].any()
+    assert not told(holiday, pins, closed)[MOVED].any()
+
+
+def test_what_cannot_be_compared_is_unknown(usual: pl.DataFrame) -> None:
+    every = tiled(usual, MONDAY, MONDAY + 2 * DAY)
+    day = pin_of(every, MONDAY, MONDAY + DAY)
+    assert told(every, Pins((day,)))[MOVED].count() == 1440
+    unknown = {
+        "no pin": Pins(),
+        "a pin of two hours": Pins((pin_of(every, MONDAY, MONDAY + 2 * HOUR),)),
+        "declared means only": Pins(
+            (
+                replace(
+                    day,
+                    reference=day.reference.with_columns(
+                        pl.lit(None, pl.List(pl.Float64)).alias(f"reference_{s}_{part}")
+                        for s in ("prompt_tokens", "generation_tokens")
+                        for part in ("buckets", "edges")
+                    ),
+                ),
+            )
+        ),
+    }
+    for why, pins in unknown.items():
+        found = told(every, pins)
+        assert found[MOVED].count() == 0, why
+        assert found[SCORE].count() == 0, why
+    half = every.filter((pl.col("end") <= MONDAY + DAY) | (pl.col("end").dt.hour() % 4 == 0))
+    assert (
+        told(half, Pins((day,))).filter(pl.col("end") > MONDAY + 2 * DAY - 6 * HOUR)[MOVED].count()
+        == 0
+    )
+
+
+def test_what_is_usual_comes_from_five_days_and_one_day_of_change_does_not_hide_the_next() -> None:
+    days = np.full((4, 28), np.nan, dtype=np.float32)
+    days[1, :4] = 0.3
+    days[2, :6] = [0.03, 0.04, 0.05, 0.04, 0.03, 0.06]
+    days[3, :6] = [0.03, 0.04, 0.05, 0.04, 0.03, 0.6]
+    assert usual_of(days) == pytest.approx([SHIPPED_USUAL, SHIPPED_USUAL, 0.06, 3 * 0.04])
