@@ -4,6 +4,7 @@
                           [--jobs 2]
                           [--servegen DIR] [--only NAME]... [--prometheus]
                           [--page docs/truth.md --date YYYY-MM-DD]
+    python bench/truth.py --merge FILE.json...
 
 A set is the recorded runs of real servers, the shipped scenarios, healthy weeks and grids of many
 episodes; with --detection the recorded runs and larger grids, for the detection figures alone.
@@ -26,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from truth_judge import disguise, golden, through_prometheus, whatif
+from truth_judge import disguise, golden, saved, through_prometheus, whatif
 from truth_judge.commands import Case
 from truth_judge.facts import MONTH_SECONDS
 from truth_judge.figures import confusion, detection, false_alarms, not_slower, unexpected
@@ -49,42 +50,7 @@ HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
-    began, commit = time.perf_counter(), _commit()
-    size = SIZES[given.set]
-    with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
-        folder = given.keep or Path(scratch)
-        ran = _everything(given, folder)
-        figures = {
-            "schema_version": 1,
-            "seed": given.seed,
-            "set": f"{given.set} --detection" if given.detection else given.set,
-            "only": given.only or None,
-            "commit": commit,
-            "date": given.date,
-            "false_alarms": {
-                group: false_alarms(found, seed=given.seed)
-                for group in ("healthy", "shipped", "grid", "recorded")
-                if (found := [r.stretch for r in ran if r.group == group])
-            },
-            "detection": detection([r.stretch for r in ran], seed=given.seed),
-            "not_slower": not_slower([r.stretch for r in ran], seed=given.seed),
-            "unexpected": unexpected(r.stretch for r in ran),
-            "leaves": {
-                "driftwatch explain": confusion(chain.from_iterable(r.explained for r in ran)),
-                "pages and tickets": confusion(chain.from_iterable(r.paged for r in ran)),
-            },
-            "recommendation": whatif.summary(
-                [whatif.gain_of(one) for r in ran for one in r.gains], seed=given.seed
-            ),
-            "healthy_ln_r": _ln_r(ran),
-            "scheduler": _scheduler(given, folder),
-            "calibration": {"built": False, "note": NOT_BUILT},
-            "tick": [] if given.only or given.detection else [_tick(count) for count in size.ticks],
-            "disguise": _disguised(given, folder),
-            "prometheus": _through_prometheus(given, folder),
-            "stretches": [_stretch(r) for r in ran],
-        }
-    figures["cost"] = _cost(ran, time.perf_counter() - began)
+    figures = _put_together(given) if given.merge else _measured(given)
     if given.out is not None:
         given.out.write_text(json.dumps(figures, indent=1) + "\n")
     print("\n".join(sections(figures)))
@@ -93,11 +59,77 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _measured(given: argparse.Namespace) -> dict[str, Any]:
+    """Everything is made and replayed."""
+    began, commit = time.perf_counter(), _commit()
+    size = SIZES[given.set]
+    with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
+        folder = given.keep or Path(scratch)
+        ran = _everything(given, folder)
+        named = f"{given.set} --detection" if given.detection else given.set
+        figures = _figures(ran, given.seed, named, commit, given) | {
+            "scheduler": _scheduler(given, folder),
+            "tick": [] if given.only or given.detection else [_tick(count) for count in size.ticks],
+            "disguise": _disguised(given, folder),
+            "prometheus": _through_prometheus(given, folder),
+        }
+    return figures | {"cost": _cost(ran, time.perf_counter() - began)}
+
+
+def _put_together(given: argparse.Namespace) -> dict[str, Any]:
+    """Runs that were made before, as one."""
+    ran, runs = saved.merged(given.merge)
+    first = runs[0]
+    named = ", ".join(sorted({run["set"] for run in runs}))
+    commits = ", ".join(sorted({run["commit"] for run in runs}))
+    whole = {
+        name: max((run[name] for run in runs), key=lambda of: len(of["runs"]))
+        for name in ("scheduler",)
+    }
+    several = {n: [o for run in runs for o in run[n]] for n in ("tick", "disguise", "prometheus")}
+    figures = _figures(ran, first["seed"], named, commits, given) | whole | several
+    return figures | {"cost": _cost(ran, sum(run["cost"]["took_seconds"] for run in runs))}
+
+
+def _figures(
+    ran: Sequence[Ran], seed: int, named: str, commit: str, given: argparse.Namespace
+) -> dict[str, Any]:
+    """What is counted over stretches, and the stretches."""
+    stretches = [r.stretch for r in ran]
+    return {
+        "schema_version": 1,
+        "seed": seed,
+        "set": named,
+        "only": given.only or None,
+        "commit": commit,
+        "date": given.date,
+        "false_alarms": {
+            group: false_alarms(found, seed=seed)
+            for group in ("healthy", "shipped", "grid", "recorded")
+            if (found := [r.stretch for r in ran if r.group == group])
+        },
+        "detection": detection(stretches, seed=seed),
+        "not_slower": not_slower(stretches, seed=seed),
+        "unexpected": unexpected(stretches),
+        "leaves": {
+            "driftwatch explain": confusion(chain.from_iterable(r.explained for r in ran)),
+            "pages and tickets": confusion(chain.from_iterable(r.paged for r in ran)),
+        },
+        "recommendation": whatif.summary(
+            [whatif.gain_of(one) for r in ran for one in r.gains], seed=seed
+        ),
+        "healthy_ln_r": _ln_r(ran),
+        "calibration": {"built": False, "note": NOT_BUILT},
+        "stretches": [_stretch(r) for r in ran],
+        "ran": [saved.as_json(r) for r in ran],
+    }
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    asked.add_argument("--seed", type=_seed, required=True)
+    asked.add_argument("--seed", type=_seed, help="everything is drawn from it")
     asked.add_argument("--set", choices=SETS, default="smoke")
     asked.add_argument("--detection", action="store_true", help="the detection figures alone")
     asked.add_argument("--out", type=Path, metavar="FILE.json", help="all figures, for machines")
@@ -114,7 +146,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help="keep recordings and truth there, and use those that are",
     )
+    asked.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="FILE.json",
+        help="run nothing: put together what --out wrote of several runs",
+    )
     given = asked.parse_args(argv)
+    if given.merge:
+        return given
+    if given.seed is None:
+        asked.error("the following arguments are required: --seed")
     known = _names(given)
     if unknown := sorted(set(given.only or ()) - known):
         asked.error(

@@ -10,6 +10,7 @@ severity, is *unexpected*: neither a find nor false, and counted by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ class Detection:
         episode: what was injected.
         delay_seconds: from its start (from when on it could be seen) to the page; None = not found.
         finding: the page that found it.
-        told: how many findings were sent that could have found it: one is enough.
+        told: how many findings that could have found it were sent about the server that was told
+            of most often: one is enough.
     """
 
     stretch: Stretch
@@ -84,7 +86,8 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
             since = episode.visible_seconds or episode.start_seconds
             # a guess before it could be seen is no earlier than at once
             delay = None if first is None else max(first.at_seconds - since, 0.0)
-            found.append(Detection(stretch, episode, delay, first, len(told)))
+            often = max(Counter(f.instance for f in told).values(), default=0)
+            found.append(Detection(stretch, episode, delay, first, often))
     return found
 
 
