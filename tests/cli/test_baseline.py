@@ -1,0 +1,227 @@
+"""driftwatch baseline on the database of a service that watched a real server, and on a file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.clock import ManualClock
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.run import Service
+from driftwatch.store import Store
+
+Run = Callable[..., tuple[int, str, str]]
+# run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
+GOOD = ("--from", "2026-11-21T08:48:00Z", "--to", "2026-11-21T09:06:00Z")
+SLOWED = ("--from", "2026-11-21T08:50:00Z", "--to", "2026-11-21T09:20:00Z")
+
+
+@pytest.fixture(scope="module")
+def watched(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a service without a pin, after all of run_slow but its last minutes."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    start, end = source.span()
+    clock = ManualClock(start)
+    path = tmp_path_factory.mktemp("watched") / "d.db"
+    with Store.open(path) as store:
+        service = Service([source], plan_of_rules(()), store, [], clock)
+        while clock.now() < end:
+            clock.advance(timedelta(minutes=6))
+            service.tick_once()
+        service.stop()
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", "baseline", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, said.out, said.err
+
+    return typed
+
+
+@pytest.fixture
+def db(watched: Path, tmp_path: Path) -> str:
+    return str(shutil.copy(watched, tmp_path / "own.db"))
+
+
+def _json(run: Run, *arguments: str, code: int = 0) -> Any:
+    found, out, err = run(*arguments, "--json")
+    assert found == code, err
+    document = json.loads(out)
+    assert document["schema_version"] == 1
+    return document
+
+
+def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: str) -> None:
+    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
+    assert proposal["name"] == "host:8000"
+    assert not proposal["is_long_enough"]
+    assert proposal["length_seconds"] < 86_400
+    assert proposal["finished_requests"] > 10_000
+    assert proposal["requests_per_forward_pass_q95"] > proposal["requests_per_forward_pass_q05"] > 1
+    assert "requests finished" in proposal["why"]
+    code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
+    assert code == 0
+    assert f"pinned {proposal['id']} host:8000" in out
+    assert "a pin under 24 h pages 3-10× too often" in out
+    (pin,) = _json(run, "list", "--db", db)["pins"]
+    assert pin["accepted_by"] == "ana"
+    assert pin["why"] == proposal["why"]
+    assert pin["is_armed"]
+    shown = _json(run, "show", "host:8000", "--db", db)["pin"]
+    assert shown["id"] == pin["id"]
+    assert shown["law"]["coefficients"][0] > 0
+    assert shown["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
+    assert shown["fingerprint"]["knobs"]["kv_cache_blocks"] == "8192"
+    assert shown["reference"]["kind"] == "pin"
+    assert shown["reference"]["reference_prompt_tokens_mean"] == pytest.approx(128, rel=0.03)
+    assert shown["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
+
+
+def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
+    found = _json(run, "list", "--db", db)
+    assert found["pins"] == []
+    (one,) = found["arming"]
+    assert one["instance"] == "host:8000"
+    assert one["lacking"] is None
+    assert "driftwatch baseline propose" in one["reason"]
+
+
+def test_too_short_a_window_is_refused_with_its_reasons(run: Run, db: str) -> None:
+    code, out, err = run("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
+    assert code == 1
+    assert "too little for a load model: " in out
+    assert " of 240 scrapes" in out
+    assert "--anyway --why" in err
+    assert _json(run, "list", "--db", db)["pins"] == []
+
+
+def test_a_refused_window_is_pinned_where_a_person_says_why(run: Run, db: str) -> None:
+    short = ("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
+    assert run(*short, "--anyway")[0] == 2
+    code, out, _ = run(*short, "--anyway", "--why", "nothing else runs today")
+    assert code == 0
+    assert "no load model: " in out
+    (pin,) = _json(run, "list", "--db", db)["pins"]
+    assert not pin["is_armed"]
+    assert pin["why"].startswith("nothing else runs today; pinned although too little")
+
+
+def test_an_incident_in_the_window_refuses_it(run: Run, db: str, shared_data: Path) -> None:
+    recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"))
+    code, out, _ = run("pin", "host:8000", *SLOWED, *recording, "--pins", "pins.json")
+    assert code == 1
+    assert "incident SlowerAtEqualLoad" in out
+    assert not Path("pins.json").exists()
+    (proposal,) = _json(run, "propose", *recording)["proposals"]
+    reasons = {part["reason"] for part in proposal["left_out"]}
+    assert "incident SlowerAtEqualLoad" in reasons
+    assert proposal["to"] <= "2026-11-21T09:10:00Z"
+
+
+def test_the_later_pin_of_a_target_holds_and_its_pool_counts_apart(run: Run, db: str) -> None:
+    for until in ("2026-11-21T09:07:00Z", "2026-11-21T09:08:00Z"):
+        assert run("pin", "host:8000", *GOOD[:2], "--to", until, "--db", db, "--anyway",
+                   "--why", "w")[0] == 0  # fmt: skip
+    (pin,) = _json(run, "list", "--db", db)["pins"]
+    assert pin["to"] == "2026-11-21T09:08:00Z"
+    with Store.open(db) as store:
+        assert len(store.pins(retired=True)) == 2
+
+
+def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
+    assert run("propose", "nobody", "--db", db)[0] == 2
+    code, _, err = run("pin", "0bad0bad", "--db", db)
+    assert (code, "no proposal" in err) == (2, True)
+    code, _, err = run("show", "x", "--db", db)
+    assert (code, "no pin 'x'" in err) == (2, True)
+    code, _, err = run("pin", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
+    assert code == 2
+    assert "--from and --to" in err
+    assert "--anyway needs --why" in err
+
+
+def test_an_empty_database_says_so(run: Run, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "empty.db"):
+        pass
+    assert run("propose", "--db", str(tmp_path / "empty.db"))[0] == 4
+    code, out, err = run("list", "--db", str(tmp_path / "empty.db"))
+    assert (code, out) == (0, "")
+    assert "no pin yet" in err
+    assert run("export", "x.json", "--db", str(tmp_path / "empty.db"))[0] == 4
+
+
+def test_export_and_import_carry_pins_to_another_database(
+    run: Run, db: str, watched: Path, tmp_path: Path
+) -> None:
+    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
+    assert run("pin", proposal["id"], "--db", db)[0] == 0
+    assert run("export", "a.json", "--db", db)[0] == 0
+    other = str(shutil.copy(watched, tmp_path / "other.db"))
+    assert run("import", "a.json", "--db", other)[0] == 0
+    assert run("export", "b.json", "--db", other)[0] == 0
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    (pin,) = _json(run, "list", "--pins", "a.json")["pins"]
+    assert pin["id"] == proposal["id"]
+
+
+def test_nothing_is_imported_where_anything_is_wrong(run: Run, db: str) -> None:
+    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
+    assert run("pin", proposal["id"], "--db", db)[0] == 0
+    assert run("export", "a.json", "--db", db)[0] == 0
+    document = json.loads(Path("a.json").read_text())
+    good = document["pins"][0]
+    bad = {
+        **good,
+        "id": "bad1",
+        "engine": 0,
+        "law": {**good["law"], "coefficients": [0, 1]},
+        "since": "yesterday",
+        "colour": "red",
+    }
+    lost = {k: v for k, v in good.items() if k != "pool"} | {"id": "bad2"}
+    document["pins"] = [{**good, "id": "good1"}, bad, lost]
+    Path("bad.json").write_text(json.dumps(document, indent=1))
+    before = _json(run, "list", "--db", db)["pins"]
+    code, _, err = run("import", "bad.json", "--db", db)
+    assert code == 2
+    for problem in ("unknown key colour", "pool is missing", "coefficients", "text is wanted"):
+        assert problem in err
+    assert "bad.json:" in err
+    assert "5 errors" in err
+    assert _json(run, "list", "--db", db)["pins"] == before
+    for text, said in (("{", "no JSON"), ("[1]", "no export"), ('{"pins": [], "x": 1}', "x")):
+        Path("bad.json").write_text(text)
+        code, _, err = run("import", "bad.json", "--db", db)
+        assert (code, said in err) == (2, True)
+
+
+def test_a_pin_of_another_server_is_refused_by_name(run: Run, db: str) -> None:
+    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
+    assert run("pin", proposal["id"], "--db", db)[0] == 0
+    assert run("export", "a.json", "--db", db)[0] == 0
+    text = Path("a.json").read_text().replace('"model_name": "tiny-llama"', '"model_name": "big"')
+    Path("b.json").write_text(text)
+    before = _json(run, "list", "--db", db)["pins"]
+    code, out, _ = run("import", "b.json", "--db", db)
+    assert code == 1
+    assert f"refused: {proposal['id']} of host:8000 is of another server than host:8000" in out
+    assert "model_name big → tiny-llama" in out
+    assert _json(run, "list", "--db", db)["pins"] == before
