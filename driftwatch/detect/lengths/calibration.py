@@ -34,6 +34,17 @@ CONTEXT_SCALE: Final = Shipped(
     "99 % quantile of JS x sqrt(m) of a pool's nearest context on ServeGen m-small days 2-7 "
     "(prompts 10.5, generations 9.6); Azure conv 2023 with a season has 2",
 )
+PEER_TAIL: Final = Shipped(
+    2.6,
+    "99 % quantile over median of the same statistic: 2.5 and 2.8 (ServeGen), 2.0 and 2.4 (Azure), "
+    "1.5 to 1.9 (thinned)",
+)
+CONTEXT_TAIL: Final = Shipped(
+    4.2,
+    "99 % quantile over median of a pool's: 4.2 and 4.2 (ServeGen days 2-7), 2.9 and 3.4 (Azure)",
+)
+# The 99 % quantile counts up to so many times the tail that bursty traffic has.
+MOST_TAIL: Final = 1.4
 PEER_THRESHOLD: Final = Shipped(
     1.7,
     "0.25 false episodes a server-month: 1.9 and 1.56 on two draws of ServeGen days 1-7, 1.56 on "

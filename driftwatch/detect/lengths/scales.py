@@ -1,4 +1,8 @@
-"""How large a distance usually is: own past, then the pool's, then what is shipped."""
+"""How large a distance usually is: own past, then the pool's, then what is shipped.
+
+The scale is the 99 % quantile of five days or more, but never more than a few times the median:
+half of a past would have to be disturbed before a disturbance counts as usual.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.calibration import CONTEXT_SCALE, PEER_SCALE
+from driftwatch.detect.lengths.calibration import (
+    CONTEXT_SCALE,
+    CONTEXT_TAIL,
+    MOST_TAIL,
+    PEER_SCALE,
+    PEER_TAIL,
+)
 from driftwatch.detect.lengths.episodes import Integers
 from driftwatch.detect.lengths.layouts import SIGNALS
 from driftwatch.detect.null import Null
 
 USUAL = 0.99
+MIDDLE = 0.5
 FULL_DAYS = 5
 SOURCES = ("own", "pool", "shipped")
-Names = npt.NDArray[np.int64]  # places in SOURCES
 
 
-def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Names]:
-    """The 99 % quantile per target and signal, and whose it is.
+def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
+    """The scale per target and signal, and whose it is.
 
-    With a few days only, the pool's members' days together count as its days.
+    The pool's members' days together count as its days; of fewer than five of them the scale
+    moves only part of the way from the shipped one (in ln).
 
     Args:
         past: slot = place of the target x signals + place of the signal.
@@ -32,28 +43,49 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Names]:
     signals = len(SIGNALS)
     pool = np.repeat(of_pool, signals)
     group = np.where(pool >= 0, pool * signals + np.tile(np.arange(signals), len(of_pool)), -1)
-    pooled = past.pooled_quantile(USUAL, group, least_days=1)
     days = np.zeros(len(group))
     inside = group >= 0
     if inside.any():
         days[inside] = np.bincount(group[inside], past.known_days()[inside])[group[inside]]
-    return _first(past.quantile(USUAL, FULL_DAYS), pooled, days, PEER_SCALE.value)
-
-
-def context_scales(past: Null) -> tuple[Floats, Names]:
-    """The 99 % quantile per pool and signal, and whose it is; see :func:`peer_scales`."""
-    days = past.known_days().astype(float)
-    young = np.where(days < FULL_DAYS, past.quantile(USUAL, 1), np.nan)
-    return _first(past.quantile(USUAL, FULL_DAYS), young, days, CONTEXT_SCALE.value)
-
-
-def _first(own: Floats, wider: Floats, days: Floats, shipped: float) -> tuple[Floats, Names]:
-    """Own, else the wider past; of fewer than five days it moves only part of the way (in ln)."""
+    own = _guarded(
+        past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), PEER_TAIL.value
+    )
+    pooled = _guarded(
+        past.pooled_quantile(USUAL, group, 1),
+        past.pooled_quantile(MIDDLE, group, 1),
+        PEER_TAIL.value,
+    )
     share = np.clip(days / FULL_DAYS, 0.0, 1.0)
+    shipped = PEER_SCALE.value
     with np.errstate(invalid="ignore", divide="ignore"):
-        mixed = np.exp(share * np.log(wider) + (1.0 - share) * np.log(shipped))
-    mixed = np.where(np.isnan(wider), shipped, mixed)
-    found = np.where(np.isnan(own), mixed, own)
-    source = np.where(~np.isnan(own), 0, np.where(~np.isnan(wider) & (share >= 1.0), 1, 2))
+        mixed = np.exp(share * np.log(pooled) + (1.0 - share) * np.log(shipped))
+    mixed = np.where(np.isnan(pooled), shipped, mixed)
+    return _first(own, mixed, ~np.isnan(pooled) & (share >= 1.0))
+
+
+def context_scales(past: Null) -> tuple[Floats, Integers]:
+    """The scale per pool and signal, and whose it is; see :func:`peer_scales`.
+
+    Of fewer than five days only the median is known well enough: the scale is that of bursty
+    traffic with this median.
+    """
+    own = _guarded(
+        past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), CONTEXT_TAIL.value
+    )
+    young = past.quantile(MIDDLE, 1) * CONTEXT_TAIL.value
+    return _first(own, np.where(np.isnan(young), CONTEXT_SCALE.value, young), None)
+
+
+def _guarded(scale: Floats, median: Floats, tail: float) -> Floats:
+    return np.minimum(scale, MOST_TAIL * tail * median)
+
+
+def _first(
+    own: Floats, other: Floats, is_pool: npt.NDArray[np.bool_] | None
+) -> tuple[Floats, Integers]:
+    """Own, else the other, which is the pool's or shipped."""
+    unknown = np.isnan(own)
+    found = np.where(unknown, other, own)
+    source = np.where(unknown, 2 if is_pool is None else np.where(is_pool, 1, 2), 0)
     shape = (-1, len(SIGNALS))
     return found.reshape(shape), source.reshape(shape).astype(np.int64)
