@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,8 +27,14 @@ def usual(shared_data: Path) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def longer(shared_data: Path) -> pl.DataFrame:
-    """Generations of twice the length: those of another recording."""
-    return recorded(shared_data / "vllm-0.32" / "run_cap").filter(pl.col("scrapes") > 0)
+    """A minute of generations four times as long as before, of another recording."""
+    folder = shared_data / "vllm-0.32" / "run_main"
+    phases = json.loads((folder / "phases.json").read_text())["phases"]
+    phase = next(p for p in phases if p["name"] == "gen_drift_4x")
+    end = pl.col("end").dt.timestamp("ms") / 1000
+    inside = recorded(folder).filter((end - 60 >= phase["start"]) & (end <= phase["end"]))
+    assert len(inside) >= 1
+    return inside
 
 
 def told(every: pl.DataFrame, pins: Pins, settings: DetectSettings | None = None) -> pl.DataFrame:
