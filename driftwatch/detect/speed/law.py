@@ -19,8 +19,10 @@ from driftwatch.detect.speed.load import (
     ITL,
     KNOWN,
     PASSES,
+    QUEUED,
     REQUESTS,
     RESTARTED,
+    STANDING,
     WARM_MINUTES,
     Floats,
     features,
@@ -35,6 +37,10 @@ MIN_SPREAD = 1.5
 # Beyond its range a law may be this much too low for each doubling of the load (docs/speed.md).
 SLACK_PER_DOUBLING = 0.05
 BLOCK_SECONDS = 600
+# Where requests wait so many times longer than the fit knows (and more than 1.5 passes), bursts
+# fill the token budget and what a token met is more than the covariates say: r comes out too low.
+BURST_TIMES = 1.5
+_TOO_LOW_IN_BURSTS = math.log(0.95)
 
 Quadruple = tuple[float, float, float, float]
 _NOWHERE = (math.inf, math.inf, math.inf)
@@ -55,6 +61,7 @@ class Law:
         edges: 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated.
         work_ratio: 98 % quantile of passes per second × the law at the mean pass, at least 1: no
             engine works more than all the time, so what is above 1 is the law's own error.
+        queued_passes: 95 % quantile of the mean wait in the queue, in units of ITL.
         misfit_ratio: robust standard deviation of ln r in the fit.
     """
 
@@ -64,6 +71,7 @@ class Law:
     minutes: int
     edges: tuple[float, float, float] = _NOWHERE
     work_ratio: float = 1.0
+    queued_passes: float = 0.0
     misfit_ratio: float = 0.0
 
     def document(self) -> dict[str, Any]:
@@ -81,7 +89,7 @@ def law_from(document: Mapping[str, Any]) -> Law:
     """
     wrong: list[str] = []
     names = {f.name for f in fields(Law)}
-    optional = {"edges", "work_ratio", "misfit_ratio"}
+    optional = {"edges", "work_ratio", "queued_passes", "misfit_ratio"}
     if missing := sorted(names - optional - document.keys()):
         wrong.append(f"missing: {', '.join(missing)}")
     if unknown := sorted(document.keys() - names):
@@ -173,7 +181,7 @@ def law_of(
     """The law of known minutes.
 
     Args:
-        values: (minute, 8), none NaN (:class:`driftwatch.detect.speed.load.Load`).
+        values: (minute, 10), none NaN (:class:`driftwatch.detect.speed.load.Load`).
         scrapes: how many they hold.
         blocks: which of them are of the same target and ten minutes.
     """
@@ -202,6 +210,7 @@ def law_of(
         minutes,
         (float(edges[0]), float(edges[1]), float(edges[2])),
         ratio,
+        float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
         spreaded,
     )
 
@@ -228,12 +237,14 @@ class Laws:
         edges: (target, 3).
         least: (target,), lower end of the range of requests per forward pass.
         work: (target,).
+        queued: (target,), waits in the queue up to which the load can be told.
     """
 
     coefficients: Floats
     edges: Floats
     least: Floats
     work: Floats
+    queued: Floats
 
     @classmethod
     def of(cls, laws: list[Law | None]) -> Laws:
@@ -244,9 +255,12 @@ class Laws:
             np.array([_NOWHERE if x is None else x.edges for x in laws]).reshape(-1, 3),
             np.array([0.0 if x is None else x.requests_range[0] for x in laws], dtype=np.float64),
             np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
+            BURST_TIMES * np.array([1.0 if x is None else max(1.0, x.queued_passes) for x in laws]),
         )
 
-    def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats]:
+    def ln_speed(
+        self, values: npt.NDArray[np.floating]
+    ) -> tuple[Floats, Floats, Floats, npt.NDArray[np.bool_]]:
         """ln r of minutes, and by how much the law may be too low there (0 inside its range).
 
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
@@ -254,10 +268,11 @@ class Laws:
         an engine that did so much work in a minute is at least so fast.
 
         Args:
-            values: (target, minute, 8).
+            values: (target, minute, 10).
 
         Returns:
-            (target, minute) three times: ln r; the slack above the range; that below it.
+            (target, minute) four times: ln r, unknown in bursts that make it low; the slack above
+            the range; that below it; whether it is unknown for that.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -270,7 +285,14 @@ class Laws:
             above = np.max(wide[..., 1:] / edges[:, None, :], axis=-1)
             below = self.least[:, None] / values[..., REQUESTS]
             ln = np.log(np.maximum(by_token, by_work))
-        return ln, _slack(above), _slack(below)
+        over, under = _slack(above), _slack(below)
+        with np.errstate(invalid="ignore"):
+            bursts = (
+                (values[..., QUEUED] > self.queued[:, None])
+                & (values[..., STANDING] == 0.0)
+                & (ln + over + under < _TOO_LOW_IN_BURSTS)
+            )
+        return np.where(bursts, np.nan, ln), over, under, bursts
 
 
 def _slack(times: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 It is fitted as soon as the minutes suffice, again when two, six, 24 and 48 hours of clean minutes
 are there, and then no more. The minutes are thinned as they grow, so that a pool costs at most
-``MOST · 40`` bytes (38 kB) whatever its size and age.
+``MOST · 56`` bytes (54 kB) whatever its size and age.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Learner:
     """What one pool has learnt.
 
     Attributes:
-        values: (kept minute of a target, 8), as in :class:`driftwatch.detect.speed.load.Load`.
+        values: (kept minute of a target, 10), as in :class:`driftwatch.detect.speed.load.Load`.
         taken: beside them, the number of the clean minute.
         blocks: beside them, which target and ten minutes.
         minutes: clean minutes seen.

@@ -26,8 +26,11 @@ WARM_MINUTES = 3  # from a restart on: graphs are captured, caches are cold
 SETTLING_MINUTES = 10  # a minute is clean only so long after a restart or a knob change
 
 # The columns of Load.values. Singles, so that what memory holds is what was computed with.
-ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, CHANGED = range(8)
-WIDTH = 8
+ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, QUEUED, STANDING, CHANGED = range(10)
+WIDTH = 10
+# Waiting of so many passes with somebody waiting at a scrape, or a full batch, is a queue that
+# stands: the engine never rests and its passes are alike, so that the load can be told again.
+_STANDING_PASSES, _STANDING_REQUESTS, _FULL_RATIO = 10.0, 1.0, 0.9
 
 WHY_NOT = (
     "",
@@ -38,8 +41,9 @@ WHY_NOT = (
     "preempting: waiting to be admitted again is in ITL",
     "warming up after a restart",
     "KV usage or computed prompt tokens unknown",
+    "saturated: bursts wait for the token budget, so the load cannot be told",
 )
-KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE = range(8)
+KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
 CONFIGURATION, RESTARTED = 1.0, 2.0
 
 
@@ -48,10 +52,11 @@ class Load:
     """Minutes as numbers.
 
     Attributes:
-        values: (row, 8): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
+        values: (row, 10): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
             (1 where the page does not say: usage alone is the covariate); computed prompt tokens
-            per forward pass; ITL × passes per second; passes per second; what changed (1 a knob,
-            2 a restart). NaN where ``why`` is not 0.
+            per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
+            units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart). NaN where
+            ``why`` is not 0.
         why: index into :data:`WHY_NOT`.
         scrapes: of the minute.
         usable: nothing but its speed may make the minute unfit for a law: no batch limit binds
@@ -106,6 +111,14 @@ def load_of(minutes: pl.DataFrame) -> Load:
         .then(CONFIGURATION)
         .otherwise(0.0)
     )
+    # without a queue histogram nothing is known to have waited
+    queued = (pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")).fill_nan(0.0) / itl
+    queued = queued.fill_null(0.0)
+    standing = (
+        (queued >= _STANDING_PASSES) & (pl.col("waiting_requests") >= _STANDING_REQUESTS)
+    ).fill_null(no) | (
+        pl.col("running_requests") >= _FULL_RATIO * pl.col("max_num_seqs")
+    ).fill_null(no)
     missed = pl.col("slo_missed").fill_null(no) & (
         pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
     )
@@ -118,6 +131,8 @@ def load_of(minutes: pl.DataFrame) -> Load:
         (computed / passes).alias("prefill"),
         (itl * passes / seconds).alias("overlap"),
         (passes / seconds).alias("passes"),
+        queued.alias("queued"),
+        standing.cast(pl.Float64).alias("standing"),
         changed.alias("changed"),
         why.alias("why"),
         pl.col("scrapes").fill_null(0.0),
@@ -135,7 +150,7 @@ def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Fl
     """The covariates of the law: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
     Args:
-        values: (..., 8), as in :class:`Load`.
+        values: (..., 10), as in :class:`Load`.
         of_passes: means over passes instead of over tokens.
     """
     wide = np.asarray(values, dtype=np.float64)

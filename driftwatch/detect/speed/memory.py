@@ -1,7 +1,7 @@
 """What the detector remembers: the last hour's load, who is slower, what is usual, what was learnt.
 
-A target costs 54 minutes of eight singles (1,728 bytes), and at most 5,800 bytes of histograms; a
-pool's learner at most 46 kB.
+A target costs 54 minutes of ten singles (2,160 bytes), and at most 5,800 bytes of histograms; a
+pool's learner at most 54 kB.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Memory:
     Attributes:
         until: end of the last minute; None before the first.
         targets: :data:`TARGET_SCHEMA`, by instance and engine.
-        load: (target, minute, 8), the last :data:`LOOKBACK` minutes up to ``until``.
+        load: (target, minute, 10), the last :data:`LOOKBACK` minutes up to ``until``.
         past: what is usual for each statistic.
         learners: of each pool.
         known: thresholds by what they follow from; not kept, made anew.

@@ -41,6 +41,7 @@ from driftwatch.detect.speed.load import (
     CHANGED,
     KNOWN,
     RESTARTED,
+    SATURATED,
     SETTLING_MINUTES,
     WARM_MINUTES,
     WARMING,
@@ -202,7 +203,10 @@ class Stretch:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
-        twins, above, below = self._laws.ln_speed(values)
+        twins, above, below, bursts = self._laws.ln_speed(values)
+        here = self.why[:, first:]
+        here[here == SATURATED] = KNOWN
+        here[bursts[:, LOOKBACK:]] = SATURATED
         bound = twins + above + below
         off = ~self._armed
         own, own_bound = twins.copy(), bound.copy()
