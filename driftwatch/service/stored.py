@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import orjson
 import polars as pl
@@ -41,6 +42,7 @@ def memory_of(state: State) -> dict[str, bytes]:
             }
             for _, t in sorted(state.targets.items())
         ],
+        "retired": [list(key) for key in sorted(state.departures.retired)],
     }
     frames = {f"tick.{name}": packed(getattr(carried, name)) for name in _FRAMES}
     departures = state.departures
@@ -96,11 +98,10 @@ def state_from(store: Store, now: datetime) -> State:
     )
 
 
-def _departures(
-    document: Mapping[str, list[dict[str, object]]], memory: Mapping[str, bytes]
-) -> Departures:
+def _departures(document: Mapping[str, Any], memory: Mapping[str, bytes]) -> Departures:
     """Who came from where; a database of an earlier release does not know."""
-    found = Departures(origins=_origins(document))
+    retired = frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ()))
+    found = Departures(origins=_origins(document), retired=retired)
     if any(f"tick.{name}" not in memory for name in _DEPARTED):
         return found
     return replace(
