@@ -293,21 +293,21 @@ def at_cap(rng: np.random.Generator, extent: Extent) -> Scenario:
 
 def saturated(rng: np.random.Generator, extent: Extent) -> Scenario:
     """Traffic alone fills a token budget of 512 for two hours: limits bind, nothing is slower."""
-    hidden, every, lasting = Hidden.drawn(rng), 8 * HOUR, 2 * HOUR
+    hidden, lasting = Hidden.drawn(rng), 2 * HOUR
     hidden = Hidden(hidden.times, "azure_conv", 2.5, hidden.engine)
-    starts = np.arange(SETTLED, extent.days * DAY - every, every)
     changes, effects = [], []
-    for start in starts:
-        at = int(start) + int(rng.integers(0, every - 2 * lasting))
-        when = {"at": _seconds(at), "until": _seconds(at + lasting)}
-        size = float(rng.choice([1.8, 2.4, 3.0]))
-        changes.append({**when, "rate_factor": size})
-        effects.append({"what": "requests that fill the budget", "kind": "budget-saturated",
-                        "size": size, **when, "grace": "1h",
-                        "pages": ["BatchLimitBinding", "BatchDrift"]})  # fmt: skip
+    for day in range(SETTLED // DAY, extent.days):
+        for hour in (9, 15):
+            at = day * DAY + hour * HOUR + int(rng.integers(0, 2 * HOUR))
+            when = {"at": _seconds(at), "until": _seconds(at + lasting)}
+            size = float(rng.choice([1.8, 2.4, 3.0]))
+            changes.append({**when, "rate_factor": size})
+            effects.append({"what": "requests that fill the budget", "kind": "budget-saturated",
+                            "size": size, **when, "grace": "1h",
+                            "pages": ["BatchLimitBinding", "BatchDrift"]})  # fmt: skip
     serving = {"max_num_batched_tokens": 512, "max_num_seqs": 256}
     pool = hidden.pool(extent.servers, serving=serving)
-    traffic = hidden.traffic(extent.servers, 0.45 * FULL["azure_conv"], changes=changes,
+    traffic = hidden.traffic(extent.servers, 0.33 * FULL["azure_conv"], changes=changes,
                              timeout=_seconds(60 * hidden.times))  # fmt: skip
     return _scenario("saturated", hidden, pool, traffic, extent.days, effects)
 
