@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from driftwatch.detect.pins import Pin
     from driftwatch.service.baselines import ArmingTarget, Known
 
+# The minutes of so many targets without a pin are looked at; the others are counted.
+_LOOKED_AT = 200
 HEADER = ("ID", "OF", "FROM UTC", "LENGTH", "BY", "STATE")
 
 
@@ -43,11 +45,12 @@ def command(
     Piped, each line is one pin (id, target or pool, from, to, by, state) or one target (no id);
     tabs between them.
     """
-    from driftwatch.service.baselines import arming
+    from driftwatch.service.baselines import arming, without_pin
     from driftwatch.service.pins import notes_on
 
     known: Known | None = None
     waiting: list[ArmingTarget] = []
+    more = 0
     if pins is None or recordings:
         try:
             known = known_from(recordings, db, config, pins)
@@ -56,7 +59,9 @@ def command(
     held = pins_in_force(pins, db, config) if known is None else known.pins
     notes: dict[str, str] = {}
     if known is not None:
-        waiting = arming(known)
+        lacking = without_pin(known)
+        waiting = arming(known, lacking[:_LOOKED_AT])
+        more = len(lacking) - len(waiting)
         notes = notes_on(held, known.targets, known.ran)
     if as_json:
         document = {
@@ -73,10 +78,13 @@ def command(
                 }
                 for one in waiting
             ],
+            "arming_more": more,
         }
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
     _print(held.pins, notes, waiting)
+    if more:
+        click.echo(f"and {more} targets more without a pin", err=True)
 
 
 def _print(held: Sequence[Pin], notes: dict[str, str], waiting: list[ArmingTarget]) -> None:

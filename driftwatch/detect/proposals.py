@@ -21,6 +21,8 @@ _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
 WARM_UP = timedelta(minutes=10)
+# How long a loss of speed may be there before a detector says so.
+_SEEN_AFTER = timedelta(minutes=10)
 # A stretch goes on over minutes nobody saw, but not over more of them at once.
 LONGEST_GAP = timedelta(minutes=15)
 # A minute is one of a pool's stretch where so many of its targets are fit for it.
@@ -129,7 +131,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         for flag in _CUTS
     )
     seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(_KEY)
-    slow = [pl.col(c).fill_null(False) for c in _SLOW if c in rows.columns]
+    slow = [_with_the_minutes_before(c) for c in _SLOW if c in rows.columns]
     why = (
         pl.when(pl.col("scrapes").fill_null(0) <= 0)
         .then(pl.lit(NOT_SEEN))
@@ -293,6 +295,13 @@ def _about(trouble: Trouble) -> pl.Expr:
     else:
         who = pl.col("pool") == (trouble.pool or "")
     return when & who
+
+
+def _with_the_minutes_before(flag: str) -> pl.Expr:
+    """Whether it is said within the next 10 min: so long it takes until it is seen."""
+    said = pl.col(flag).fill_null(False).cast(pl.Int8)
+    minutes = int(_SEEN_AFTER / _MINUTE)
+    return said.reverse().rolling_max(minutes, min_samples=1).reverse().over(_KEY) > 0
 
 
 def _any(flags: list[pl.Expr]) -> list[pl.Expr]:

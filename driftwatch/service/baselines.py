@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, Source, in_order
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.schema import KEY_COLUMNS, Source
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.proposals import (
     LONGEST,
@@ -21,6 +22,7 @@ from driftwatch.detect.proposals import (
     propose,
 )
 from driftwatch.detect.proposals import described as stretch
+from driftwatch.detect.speed import columns as speed
 from driftwatch.detect.speed.law import Arming, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.service.explain import Window
@@ -32,16 +34,18 @@ from driftwatch.service.pin_making import (
     pin_of_target,
     what_ran,
 )
+from driftwatch.service.pinned import pinned
 from driftwatch.service.pins import pins_from_store
 from driftwatch.service.plan import Plan
 from driftwatch.service.replay import replay
 from driftwatch.service.served import stored_told
 from driftwatch.service.stored import newest, stored_targets
-from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
 from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
 _SAID = ("slower_at_equal_load", "slower_than_pool", "speed_unknown_reason", "cache_config")
+_RECENT = timedelta(minutes=10)
 # Reasons that no baseline gets over without somebody saying why: what a pin must not hold.
 _CHANGES = ("restart", "knobs changed", "release changed")
 _GRAVE = ("incident ", *_CHANGES)
@@ -52,29 +56,27 @@ class Known:
     """What pins can be made of.
 
     Attributes:
-        rows: minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what detectors said,
-            and ``left_out``.
+        load: target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with
+            what detectors said, the page's ``cache_config``, and ``left_out``.
         targets: with their pools.
-        ran: target → what is known of what runs there.
+        plan: settings, and what the servers said of themselves.
+        until: end of the newest minute; None where there is none.
+        gpus: recent GPU readings.
+        ran: target → what is known of what runs there now.
         pins: in force.
     """
 
-    rows: pl.DataFrame
+    load: Callable[[Sequence[TargetKey]], pl.DataFrame]
     targets: Mapping[TargetKey, Target]
+    plan: Plan
+    until: datetime | None = None
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
     pins: Pins = field(default_factory=Pins)
 
-    @property
-    def until(self) -> datetime | None:
-        """End of the newest minute; None where there is none."""
-        newest = self.rows["end"].max()
-        return newest if isinstance(newest, datetime) else None
-
     def of(self, members: Iterable[Target]) -> pl.DataFrame:
         """The minutes of some targets."""
-        keys = [tuple(target.key) for target in members]
-        frame = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-        return self.rows.join(frame, on=_KEY, how="semi", maintain_order="left")
+        return self.load([target.key for target in members])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +125,47 @@ class Offer:
 def known_of_store(store: Store, plan: Plan) -> Known:
     """What the store has: minutes are kept as such for two days, which is the longest pin.
 
+    Minutes are read target by target, so that memory does not grow with the fleet.
+
     Args:
         store: of a service.
         plan: pools.
     """
     plan = replace(plan, told=stored_told(store))
     targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
+    path = store.path
     if until is None:
-        return Known(_no_rows(), targets, {}, pins)
+        return Known(lambda _: _no_rows(), targets, plan, pins=pins)
     since = until - LONGEST - timedelta(hours=1)
-    rows = store.past(since, until)
-    rows = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_SAID)
     troubles = troubles_of(store.incidents(since=since, limit=100_000))
-    gpus = store.gpus(until - timedelta(minutes=10), until)
-    return Known(
-        marked(rows, troubles),
-        targets,
-        what_ran(rows, targets, plan, gpus),
-        pins,
+
+    def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
+        with Store.open(path, migrate=False) as again:
+            rows = again.past(since, until, keys)
+        kept = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_SAID)
+        return marked(judged(kept, plan), troubles)
+
+    recent = store.past(until - _RECENT, until)
+    gpus = store.gpus(until - _RECENT, until)
+    ran = what_ran(recent, targets, plan, gpus)
+    return Known(load, targets, plan, until, gpus, ran, pins)
+
+
+def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Minutes with ``slower_at_equal_load`` where nobody has said it: against their own past.
+
+    Without a pin nothing is called slow, and a slow stretch would be proposed as the first pin.
+
+    Args:
+        rows: minutes with that column, by instance, engine and end.
+        plan: what a person set about detection.
+    """
+    if not rows["slower_at_equal_load"].null_count():
+        return rows
+    settings = replace(plan.detection, accepts_proposals=True)
+    told, _ = speed.columns(rows.select(list(MINUTE_SCHEMA)), speed.Memory(), Pins(), settings)
+    return rows.with_columns(
+        slower_at_equal_load=pl.coalesce("slower_at_equal_load", told["slower_at_equal_load"])
     )
 
 
@@ -165,12 +190,8 @@ def known_of_recording(
     troubles: list[Incident] = []
     for outcome in replay(sources, span, plan, pins=pins, progress=progress):
         if len(outcome.rows):
-            steps = pl.col("forward_passes_per_second") * pl.col("duration_seconds")
-            rows.append(
-                outcome.rows.with_columns(forward_passes=steps).select(
-                    *(pl.col(c).cast(t) for c, t in MINUTE_SCHEMA.items()), *_SAID
-                )
-            )
+            said = outcome.rows.select(*_SAID)
+            rows.append(minutes(outcome.rows).hstack(said))
         for transition in outcome.transitions:
             incident = transition.incident
             if transition.event == "firing":
@@ -179,15 +200,21 @@ def known_of_recording(
                 open_at.pop(incident.id, None)
                 troubles.append(incident)
     gathered = pl.concat(rows) if rows else _no_rows()
+    done = marked(gathered, troubles_of([*troubles, *open_at.values()]))
     collected = [s.collect(*span) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
     gpus = pl.concat(c.gpus for c in collected)
-    return Known(
-        marked(gathered, troubles_of([*troubles, *open_at.values()])),
-        targets,
-        what_ran(in_order(pl.concat(c.scrapes for c in collected)), targets, plan, gpus),
-        pins,
-    )
+
+    def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
+        frame = pl.DataFrame(
+            [tuple(key) for key in keys], schema=dict.fromkeys(_KEY, pl.String), orient="row"
+        )
+        return done.join(frame, on=_KEY, how="semi", maintain_order="left")
+
+    newest_end = done["end"].max()
+    until = newest_end if isinstance(newest_end, datetime) else None
+    ran = what_ran(done, targets, plan, gpus)
+    return Known(load, targets, plan, until, gpus, ran, pins)
 
 
 def troubles_of(incidents: Iterable[Incident]) -> list[Trouble]:
@@ -278,7 +305,8 @@ def pinned_window(
     if anyway:
         technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
         inside = inside.with_columns(left_out=pl.when(technical).then("left_out"))
-    found = Measured(_good(inside), known.ran)
+    members = {target.key: target for target in subject.members}
+    found = Measured(_good(inside), what_ran(inside, members, known.plan, known.gpus))
     if subject.scope == "pool":
         pin = pin_of_pool(found, window, subject.members, accepted)
     else:
@@ -309,15 +337,27 @@ class ArmingTarget:
         return f"arming: {self.lacking}{soonest}"
 
 
-def arming(known: Known) -> list[ArmingTarget]:
-    """Targets without a pin in force, with what is missing and the earliest time.
+def without_pin(known: Known) -> list[Target]:
+    """Targets for which no pin is in force, by key."""
+    pins = pinned(known.pins, known.targets, known.plan, known.gpus).pins
+    return [
+        target
+        for key, target in sorted(known.targets.items())
+        if pins.of_target(key.instance, key.engine, target.pool or "") is None
+    ]
+
+
+def arming(known: Known, targets: Iterable[Target]) -> list[ArmingTarget]:
+    """Targets without a pin, with what is missing for a load model and the earliest time.
 
     The time is a lower bound: nobody knows when load will spread.
+
+    Args:
+        known: their minutes.
+        targets: which ones (:func:`without_pin`).
     """
     found = []
-    for key, target in sorted(known.targets.items()):
-        if known.pins.of_target(key.instance, key.engine, target.pool or "") is not None:
-            continue
+    for target in targets:
         rows = _good(known.of([target]))
         law = fit(rows) if len(rows) else Arming("no minute of it is kept", 0, None, None)
         if isinstance(law, Arming):

@@ -6,15 +6,19 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings import Recording
+from driftwatch.collect.schema import Collected, Source
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.run import Service
 from driftwatch.store import Store
@@ -22,23 +26,47 @@ from driftwatch.store import Store
 Run = Callable[..., tuple[int, str, str]]
 # run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
 GOOD = ("--from", "2026-11-21T08:48:00Z", "--to", "2026-11-21T09:06:00Z")
+SLOWED_SPAN = (
+    datetime(2026, 11, 21, 9, 9, 30, tzinfo=UTC),
+    datetime(2026, 11, 21, 9, 22, 30, tzinfo=UTC),
+)
 SLOWED = ("--from", "2026-11-21T08:50:00Z", "--to", "2026-11-21T09:20:00Z")
 
 
-@pytest.fixture(scope="module")
-def watched(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a service without a pin, after all of run_slow but its last minutes."""
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
-    start, end = source.span()
-    clock = ManualClock(start)
-    path = tmp_path_factory.mktemp("watched") / "d.db"
+class _Fast:
+    """run_slow without its slowed minutes: nobody scraped then."""
+
+    name, settle_seconds = "fast", 0.0
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        found = self._recording.collect(since, until)
+        slowed = pl.col("time").is_between(*SLOWED_SPAN)
+        return replace(found, scrapes=found.scrapes.filter(~slowed))
+
+    def close(self) -> None:
+        self._recording.close()
+
+
+def _watched(source: Source, span: tuple[datetime, datetime], path: Path) -> Path:
+    clock = ManualClock(span[0])
     with Store.open(path) as store:
         service = Service([source], plan_of_rules(()), store, [], clock)
-        while clock.now() < end:
+        while clock.now() < span[1]:
             clock.advance(timedelta(minutes=6))
             service.tick_once()
         service.stop()
     return path
+
+
+@pytest.fixture(scope="module")
+def watched(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a service without a pin that saw 30 minutes of a server at its own speed."""
+    recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    path = tmp_path_factory.mktemp("watched") / "d.db"
+    return _watched(_Fast(recording), recording.span(), path)
 
 
 @pytest.fixture
@@ -74,7 +102,8 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert proposal["name"] == "host:8000"
     assert not proposal["is_long_enough"]
     assert proposal["length_seconds"] < 86_400
-    assert proposal["finished_requests"] > 10_000
+    assert proposal["finished_requests"] > 9_000
+    assert 0.5 < proposal["seen_ratio"] < 0.8
     assert proposal["requests_per_forward_pass_q95"] > proposal["requests_per_forward_pass_q05"] > 1
     assert "requests finished" in proposal["why"]
     code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
@@ -93,6 +122,19 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert shown["reference"]["kind"] == "pin"
     assert shown["reference"]["reference_prompt_tokens_mean"] == pytest.approx(128, rel=0.03)
     assert shown["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
+
+
+def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
+    run: Run, shared_data: Path, tmp_path: Path
+) -> None:
+    """Without a pin no rule fires; its own past tells."""
+    recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    path = _watched(recording, recording.span(), tmp_path / "slow.db")
+    with Store.open(path) as store:
+        assert store.incidents() == []
+    (proposal,) = _json(run, "propose", "--db", str(path))["proposals"]
+    assert proposal["to"] <= "2026-11-21T09:10:00Z"
+    assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
 
 def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
