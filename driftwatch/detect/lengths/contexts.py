@@ -14,7 +14,7 @@ import numpy as np
 
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.calibration import CONTEXT_REQUESTS
-from driftwatch.detect.lengths.episodes import Integers, moved_enough
+from driftwatch.detect.lengths.episodes import MOVED_OF_POOL, Integers, moved_enough
 from driftwatch.detect.lengths.layouts import Bools, Distance, Singles, distances
 from driftwatch.detect.lengths.peers import Compared, ln_mean_ratio
 from driftwatch.detect.lengths.windows import MIN_REQUESTS, WINDOWS, Window, chosen
@@ -116,7 +116,8 @@ def against_contexts(
     told = ((best.contexts >= 2) | best.day) & np.isfinite(best.js)
     statistic[there] = np.where(told, best.js * np.sqrt(weight(own[:, -1])), np.nan)
     mean[there] = np.where(told, best.mean, np.nan)
-    apart = moved_enough(Distance(best.js, best.w1, best.direction), best.mean)
+    nearest = Distance(best.js, best.w1, best.direction)
+    apart = moved_enough(nearest, best.mean, MOVED_OF_POOL)
     moved[there], clearly[there] = apart[0] & told, apart[1] & told
     return Compared(statistic, mean, moved, clearly)
 
