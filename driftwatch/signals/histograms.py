@@ -45,19 +45,20 @@ def _by_edges(
     usable = (sizes > 0) & (sizes == counted)
     for size in np.unique(sizes[usable]):
         rows = np.flatnonzero(usable & (sizes == size))
-        counts, le = _matrix(buckets, rows, size), _matrix(edges, rows, size)
-        for group in _alike(le):
+        counts, le = matrix_of(buckets, rows, size), matrix_of(edges, rows, size)
+        for group in equal_rows(le):
             result[rows[group]] = compute(counts[group], le[group[0]])
     return result
 
 
-def _matrix(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
+def matrix_of(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
+    """Some rows of a list column, each of ``size`` numbers, as a matrix [rows, size]."""
     flat = lists.gather(rows).explode(empty_as_null=True).to_numpy()
     matrix: Floats = flat.astype(float).reshape(len(rows), size)
     return matrix
 
 
-def _alike(matrix: Floats) -> Iterator[npt.NDArray[np.intp]]:
+def equal_rows(matrix: Floats) -> Iterator[npt.NDArray[np.intp]]:
     """Numbers of the rows that are the same, a group at a time; mostly all of them are."""
     same = (matrix == matrix[0]).all(axis=1)
     same[0] = True

@@ -13,6 +13,7 @@ from driftwatch.detect.distributions.cells import Floats, counts_of
 from driftwatch.detect.distributions.chi_square import chi_square
 from driftwatch.detect.distributions.distances import js_distance, ks_distance, psi, wasserstein
 from driftwatch.detect.distributions.moved import moved
+from driftwatch.signals.histograms import equal_rows, matrix_of
 
 STATISTICS: dict[str, type[pl.DataType]] = {
     "js_distance": pl.Float64,
@@ -90,14 +91,14 @@ def _by_layouts(
         np.stack([sizes[usable], other_sizes[usable]], axis=1), axis=0
     ):
         rows = np.flatnonzero(usable & (sizes == size) & (other_sizes == other_size))
-        both = np.hstack([_matrix(edges, rows, size), _matrix(other_edges, rows, other_size)])
-        for group in _alike(both):
+        both = np.hstack([matrix_of(edges, rows, size), matrix_of(other_edges, rows, other_size)])
+        for group in equal_rows(both):
             layout = both[group[0]]
             yield (
                 rows[group],
-                _matrix(buckets, rows[group], size),
+                matrix_of(buckets, rows[group], size),
                 layout[:size],
-                _matrix(other, rows[group], other_size),
+                matrix_of(other, rows[group], other_size),
                 layout[size:],
             )
 
@@ -107,18 +108,3 @@ def _sizes(buckets: pl.Series, edges: pl.Series) -> npt.NDArray[np.int64]:
     counted = buckets.list.len().fill_null(0).to_numpy().astype(np.int64)
     given = edges.list.len().fill_null(0).to_numpy().astype(np.int64)
     return np.where(counted == given, given, 0)
-
-
-def _matrix(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
-    flat = lists.gather(rows).explode(empty_as_null=True).cast(pl.Float64).to_numpy()
-    return np.asarray(flat, dtype=float).reshape(len(rows), size)
-
-
-def _alike(matrix: Floats) -> Iterator[npt.NDArray[np.intp]]:
-    """Numbers of equal rows, a group at a time; mostly all of them are."""
-    if (matrix == matrix[0]).all():
-        yield np.arange(len(matrix))
-        return
-    _, group = np.unique(matrix, axis=0, return_inverse=True)
-    order = np.argsort(group.ravel(), kind="stable")
-    yield from np.split(order, np.cumsum(np.bincount(group.ravel()))[:-1])
