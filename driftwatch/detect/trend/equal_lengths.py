@@ -137,7 +137,9 @@ def adjusted(kept: Floats, within: Floats) -> Adjusted:
     with_y = within[:, 1 + COVARIATES**2 :, None]
     coefficients = np.linalg.solve(products + ridge, with_y)
     adjustment = (off @ coefficients)[..., 0]
-    spread = np.sqrt(products[:, range(COVARIATES), range(COVARIATES)] / hours[:, None])
+    # what never moves leaves rounding errors, of either sign
+    squares = np.maximum(products[:, range(COVARIATES), range(COVARIATES)], 0.0)
+    spread = np.sqrt(squares / hours[:, None])
     furthest = np.maximum(_FURTHEST * spread, _NEAR)
     usable = known & (np.abs(off) <= furthest[:, None, :]).all(axis=2)
     return Adjusted(np.where(usable, y - adjustment, np.nan), np.where(usable, adjustment, np.nan))
