@@ -1,0 +1,102 @@
+"""A real server that was slowed in place, and others that were only loaded."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from recorded_minutes import SERVING, WATCHING, minutes_of, of_run, pinned, told_of
+
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.speed.law import Law, fit
+
+
+@pytest.fixture(scope="module")
+def phases(shared_data: Path) -> dict[str, tuple[datetime, datetime]]:
+    said = json.loads((shared_data / "vllm-0.32/run_slow/phases.json").read_text())
+    return {
+        phase["name"]: (
+            datetime.fromtimestamp(phase["start"], UTC),
+            datetime.fromtimestamp(phase["end"], UTC),
+        )
+        for phase in said["phases"]
+    }
+
+
+@pytest.mark.parametrize("with_pin", [True, False], ids=["pin", "provisional"])
+def test_the_slowed_engine_is_found_once_and_is_over(
+    run_slow: pl.DataFrame, phases: dict[str, tuple[datetime, datetime]], *, with_pin: bool
+) -> None:
+    start, stop = phases["engine_slow"]
+    pins, settings = Pins(), WATCHING
+    if with_pin:
+        law = fit(of_run(run_slow))
+        assert isinstance(law, Law)
+        pins, settings = pinned(law, run_slow), SERVING
+    told, _ = told_of(run_slow, pins, settings)
+    slower = told.filter(pl.col("slower_at_equal_load"))
+    first, last = slower["end"].min(), slower["end"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    assert start < first <= start + timedelta(minutes=12)
+    minutes = round((last - first) / timedelta(minutes=1)) + 1
+    assert len(slower) == minutes, "one episode, without a hole"
+    assert stop < last < told["end"].max()
+    for moment in (first, stop.replace(second=0, microsecond=0)):
+        row = told.row(by_predicate=pl.col("end") == moment, named=True)
+        assert 1 - row["speed_at_equal_load_ratio"] == pytest.approx(0.25, abs=0.05)
+        assert row["speed_recovered"] is False
+    assert told["speed_recovered"][-1] is True
+    reference = set(told["speed_reference"].drop_nulls())
+    assert reference <= (
+        {"own pin, equal load", "own pin, equal demand"}
+        if with_pin
+        else {"provisional, equal load", "provisional, equal demand"}
+    )
+
+
+def test_load_alone_is_not_slower(shared_data: Path, run_cap: pl.DataFrame) -> None:
+    """A cap, a restart, another cap, prompts and generations ×4, and fewer requests."""
+    law = fit(of_run(run_cap, timedelta(minutes=14)))
+    assert not isinstance(law, Law)
+    assert "scrapes" in law.reason
+    both, _ = told_of(run_cap, Pins(), WATCHING)
+    main, _ = told_of(minutes_of(shared_data / "vllm-0.32/run_main"), Pins(), WATCHING)
+    assert not both["slower_at_equal_load"].any()
+    assert not main["slower_at_equal_load"].any()
+    law = fit(run_cap)
+    assert isinstance(law, Law)
+    told, _ = told_of(run_cap, pinned(law, run_cap), SERVING)
+    assert told["slower_at_equal_load"].is_not_null().sum() >= 10
+    assert not told["slower_at_equal_load"].any()
+
+
+def test_without_a_pin_a_service_says_what_is_missing(run_slow: pl.DataFrame) -> None:
+    told, _ = told_of(run_slow, Pins(), SERVING)
+    assert told["slower_at_equal_load"].null_count() == len(told)
+    assert told["speed_threshold_ratio"].null_count() == len(told)
+    why = told["speed_unknown_reason"]
+    assert why[5].startswith("no pin; arming: 60 of 240 scrapes, 5 of 20 minutes")
+    assert why[-1] == "no pin, and enough minutes for one: driftwatch baseline propose"
+
+
+def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
+    law = fit(of_run(run_slow))
+    assert isinstance(law, Law)
+    many = run_slow.with_columns(forward_passes_overcounted=True)
+    none = run_slow.with_columns(forward_passes=pl.lit(None, dtype=pl.Float64))
+    idle = run_slow.with_columns(itl_seconds_count=pl.lit(7.0))
+    unseen = run_slow.with_columns(scrapes=pl.lit(0.0))
+    for said, word in (
+        (many, "several API servers"),
+        (none, "forward passes unknown"),
+        (idle, "idle"),
+        (unseen, "no usable scrape"),
+    ):
+        told, _ = told_of(said, pinned(law, run_slow), SERVING)
+        assert told["slower_at_equal_load"].null_count() == len(told)
+        assert told["speed_at_equal_load_ratio"].null_count() == len(told)
+        assert all(word in why for why in told["speed_unknown_reason"])
