@@ -183,5 +183,5 @@ def _same(name: str, before: str, now: str) -> bool:
     except ValueError:
         return False
     if name == KV_BLOCKS:
-        return old > 0 and abs(new / old - 1.0) <= KV_BLOCKS_WITHIN
+        return old > 0 and abs(new - old) <= KV_BLOCKS_WITHIN * old + 1e-9
     return old == new

@@ -1,0 +1,139 @@
+"""What ran, in three groups: what a real server says of itself, and what counts as a change."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.what_runs import (
+    fingerprint_from_server_info,
+    fingerprint_from_startup_log,
+    from_version,
+)
+from driftwatch.detect.fingerprints import (
+    GROUPS,
+    common,
+    differences,
+    fingerprint_of,
+    merged,
+    only,
+    release_text,
+)
+from driftwatch.model import Fingerprint, Serving, Setting
+
+IDENTITY = {
+    "model": "models/tiny",
+    "dtype": "float32",
+    "quantization": "none",
+    "tensor_parallel_size": "1",
+    "pipeline_parallel_size": "1",
+}
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_server_info_tells_model_and_parallelism(shared_data: Path, form: str) -> None:
+    answer = json.loads((shared_data / f"vllm-0.32/server_info_config_{form}.json").read_text())
+    found = fingerprint_from_server_info(answer)
+    assert dict(found.identity) == IDENTITY
+    assert found.release == {}  # a CPU build: no driver; the version is in /version only
+    assert (found.knobs.get("scheduling_policy") == "fcfs") == (form == "json")
+
+
+def test_server_info_of_a_gpu_machine_tells_gpu_and_driver() -> None:
+    system = {
+        "nvidia_driver_version": "570.86.15",
+        "nvidia_gpu_models": "GPU 0: NVIDIA H100 80GB HBM3\nGPU 1: NVIDIA H100 80GB HBM3",
+    }
+    found = fingerprint_from_server_info({"vllm_config": {}, "system_env": system})
+    assert found.release == {"driver": "570.86.15"}
+    assert found.identity == {"gpu": "NVIDIA H100 80GB HBM3"}
+
+
+def test_the_startup_log_tells_the_release(shared_data: Path) -> None:
+    text = (shared_data / "vllm-0.32/server_startup_log.txt").read_text()
+    found = fingerprint_from_startup_log(text)
+    assert found.release == {"vllm": "0.32.0"}
+    assert dict(found.identity) == IDENTITY
+    # of two starts in one log the last one counts
+    later = fingerprint_from_startup_log(text + text.replace("0.32.0", "0.33.1"))
+    assert later.release == {"vllm": "0.33.1"}
+    assert fingerprint_from_startup_log("") == Fingerprint()
+
+
+def test_no_page_tells_the_release(shared_data: Path) -> None:
+    """If vLLM ever shows it there, this is how we learn."""
+    for path in sorted((shared_data / "vllm-0.32").glob("metrics_*.txt")):
+        series = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        assert not [line for line in series if "0.32" in line and "version" in line]
+
+
+def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> None:
+    batch = PageParser().batch()
+    page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_bytes()
+    batch.add("host:8000", datetime(2026, 11, 21, tzinfo=UTC), page)
+    row = batch.finish().frame.row(0, named=True)
+    serving = Serving(max_num_seqs=Setting(64.0, "config"))
+    labels = {"model_name": row["model_name"], "image": "vllm/vllm-openai:v0.32.0", "version": "7"}
+    found = fingerprint_of(labels, serving, row["cache_config"], ("NVIDIA H100",))
+    assert found.identity == {"gpu": "NVIDIA H100", "model_name": "tiny-llama"}
+    assert found.knobs["max_num_seqs"] == "64"
+    assert found.knobs["kv_cache_blocks"].isdigit()
+    assert found.knobs["enable_prefix_caching"] == "True"
+    assert "num_gpu_blocks" not in found.knobs
+    assert "None" not in found.knobs.values()
+    assert found.release == {"image": "vllm/vllm-openai:v0.32.0"}
+    assert release_text(found) == "image vllm/vllm-openai:v0.32.0"
+    assert release_text(Fingerprint()) is None
+    told = merged(from_version("0.32.0"), found)
+    assert told.release == {"vllm": "0.32.0", "image": "vllm/vllm-openai:v0.32.0"}
+    assert from_version(None) == Fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("group", "before", "now", "text"),
+    [
+        ("identity", "model_name a", "model_name b", "model_name a → b"),
+        ("knobs", "max_num_seqs 64", "max_num_seqs 128", "max_num_seqs 64 → 128"),
+        ("release", "vllm 0.32.0", "vllm 0.33.0", "vllm 0.32.0 → 0.33.0"),
+        # unknown on one side is no difference
+        ("release", "vllm 0.32.0", "image x", None),
+        # vLLM's own sizing wanders by a few blocks; another flag does not
+        ("knobs", "kv_cache_blocks 1000", "kv_cache_blocks 1050", None),
+        ("knobs", "kv_cache_blocks 1000", "kv_cache_blocks 940", "kv_cache_blocks 1000 → 940"),
+        ("knobs", "watermark 0.9", "watermark 0.90", None),
+        ("knobs", "watermark 0.90", "watermark 0.92", "watermark 0.90 → 0.92"),
+    ],
+)
+def test_what_counts_as_a_change(group: str, before: str, now: str, text: str | None) -> None:
+    old, new = (Fingerprint(**{group: dict([one.split()])}) for one in (before, now))
+    found = differences(old, new)
+    assert [one.text for one in found] == ([] if text is None else [text])
+    assert [one.group for one in found] == [group] * len(found)
+    for other in GROUPS:
+        assert only(found, other) == (found if other == group else ())
+
+
+def test_a_pool_has_what_its_servers_have_alike() -> None:
+    one = Fingerprint({"model_name": "m", "gpu": "a"}, {"max_num_seqs": "8"}, {"vllm": "1"})
+    two = Fingerprint({"model_name": "m", "gpu": "b"}, {}, {"vllm": "1"})
+    assert common([one, two]) == Fingerprint({"model_name": "m"}, {}, {"vllm": "1"})
+    assert common([]) == Fingerprint()
+
+
+def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_data: Path) -> None:
+    """run_cap: max_num_seqs 8, then 64, which no page shows; the cache is sized alike."""
+    with gzip.open(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz", "rt") as lines:
+        bodies = [s["body"] for line in lines if (s := json.loads(line)).get("status") == 200]
+    prints = []
+    for body, cap in ((bodies[0], 8.0), (bodies[-1], 64.0)):
+        batch = PageParser().batch()
+        batch.add("h:1", datetime(2026, 11, 21, tzinfo=UTC), body.encode())
+        row = batch.finish().frame.row(0, named=True)
+        serving = Serving(max_num_seqs=Setting(cap, "config"))
+        prints.append(fingerprint_of({"model_name": "m"}, serving, row["cache_config"]))
+    assert [one.text for one in differences(*prints)] == ["max_num_seqs 8 → 64"]

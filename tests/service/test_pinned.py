@@ -1,0 +1,232 @@
+"""Pins beside targets in the tick: which hold, what they remember, which release runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from service_cases import shipped_plan
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.proposals import marked, propose
+from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.service.explain import Window
+from driftwatch.service.pin_documents import document_of, exported, read_export
+from driftwatch.service.pin_making import Acceptance, measured, pin_of_pool, pins_of
+from driftwatch.service.pinned import learnt, no_releases, pinned, with_releases
+from driftwatch.service.pins import pins_from_store, row_of
+from driftwatch.service.plan import Plan, Pool, TunedFor
+from driftwatch.service.replay import replay
+from driftwatch.service.run import Service
+from driftwatch.service.served import stored_told, told_memory
+from driftwatch.store import Store
+
+KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
+START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)
+BASELINE = Window(START, START + timedelta(minutes=21))
+PLAN = shipped_plan()
+
+
+@pytest.fixture(scope="module")
+def recording(shared_data: Path) -> RecordingSource:
+    return RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+
+
+@pytest.fixture(scope="module")
+def collected(recording: RecordingSource) -> Collected:
+    return recording.collect(*recording.span())
+
+
+@pytest.fixture(scope="module")
+def pin(collected: Collected) -> Pin:
+    """Of the recorded server's 21 minutes at its own speed."""
+    targets = PLAN.assign(collected.targets)
+    found = measured(collected.scrapes, BASELINE, targets, PLAN)
+    accepted = Acceptance("ana", BASELINE.end, "it ran alone")
+    (made,) = pins_of(found, BASELINE, targets.values(), accepted).pins
+    return made
+
+
+def _target(key: TargetKey = KEY, **labels: str) -> Target:
+    return Target(key, {"model_name": "tiny-llama", **labels}, pool="tiny-llama")
+
+
+def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Pin) -> None:
+    assert pin.law is not None
+    assert 0.002 < pin.law.coefficients[0] < 0.006  # seconds of an empty pass (phase_summary.json)
+    assert pin.reference["reference_prompt_tokens_mean"][0] == pytest.approx(128, rel=0.03)
+    assert pin.fingerprint.identity == {"model_name": "tiny-llama"}
+
+
+def test_a_pin_survives_its_document_to_the_bit(pin: Pin, tmp_path: Path) -> None:
+    text = exported([pin])
+    (tmp_path / "pins.json").write_text(text)
+    (back,) = read_export(tmp_path / "pins.json")
+    assert document_of(back) == document_of(pin)
+    assert back.law == pin.law
+    assert back.reference.equals(pin.reference, null_equal=True)
+    assert exported([back]) == text
+
+
+def test_another_model_arms_anew_and_says_why(pin: Pin) -> None:
+    same = pinned(Pins((pin,)), {KEY: _target()}, PLAN)
+    assert same.pins.of_target(*KEY, "tiny-llama") is pin
+    assert same.frame["pin_refused"].to_list() == [None]
+    assert len(same.reference) == 1
+    other = pinned(Pins((pin,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN)
+    assert other.pins.of_target(*KEY, "tiny-llama") is None
+    (why,) = other.frame["pin_refused"]
+    assert why.startswith("arming anew: ")
+    assert "model_name tiny-llama → big" in why
+    assert other.reference.is_empty()
+
+
+def test_a_tick_says_why_a_pin_is_not_in_force(recording: RecordingSource, pin: Pin) -> None:
+    elsewhere = replace(pin, fingerprint=Fingerprint({"model_name": "big"}))
+    span = (START, START + timedelta(minutes=4))
+    (outcome,) = replay([recording], span, PLAN, pins=Pins((elsewhere,)))
+    assert outcome.rows["speed_unknown_reason"].str.contains("model_name big → tiny-llama").all()
+    assert outcome.rows["reference_kind"].null_count() == len(outcome.rows)
+
+
+def test_another_knob_keeps_the_pin(pin: Pin) -> None:
+    knobs = replace(pin, fingerprint=replace(pin.fingerprint, knobs={"max_num_seqs": "7"}))
+    found = pinned(Pins((knobs,)), {KEY: _target()}, PLAN)
+    assert found.pins.of_target(*KEY, "tiny-llama") is knobs
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "changed"),
+    [("0.32.0", "0.32.0", False), ("0.32.0", "0.33.0", True), (None, "0.33.0", None),
+     ("0.32.0", None, None)],
+)  # fmt: skip
+def test_another_release_keeps_the_pin_and_is_said(
+    pin: Pin, then: str | None, now: str | None, changed: bool | None
+) -> None:
+    ran = replace(pin.fingerprint, release={} if then is None else {"vllm": then})
+    labels = {} if now is None else {"vllm_version": now}
+    held = replace(pin, fingerprint=ran)
+    found = pinned(Pins((held,)), {KEY: _target(**labels)}, PLAN)
+    assert found.pins.of_target(*KEY, "tiny-llama") is held
+    assert found.frame["release_changed_since_pin"].to_list() == [changed]
+
+
+def test_a_change_of_release_is_in_the_minute_in_which_it_is_seen() -> None:
+    def at(minute: int, version: str | None, before: pl.DataFrame) -> pl.DataFrame:
+        labels = {} if version is None else {"vllm_version": version}
+        frame = pinned(Pins(), {KEY: _target(**labels)}, PLAN).frame
+        return learnt(before, frame, START + timedelta(minutes=minute))
+
+    releases = at(1, "0.32.0", no_releases())
+    assert releases["release_since"].to_list() == [None]  # the first one known is no change
+    releases = at(2, None, releases)  # it does not answer for a while
+    releases = at(3, "0.33.0", releases)
+    frame = pinned(Pins(), {KEY: _target()}, PLAN).frame
+    rows = pl.DataFrame(
+        {
+            "instance": [KEY.instance] * 4,
+            "engine": [KEY.engine] * 4,
+            "start": [START + timedelta(minutes=m) for m in range(4)],
+            "end": [START + timedelta(minutes=m + 1) for m in range(4)],
+        }
+    )
+    told = with_releases(rows, frame, releases)
+    assert told["release_changed"].to_list() == [False, False, True, False]
+    unknown = with_releases(rows, frame, no_releases())
+    assert unknown["release_changed"].to_list() == [None] * 4
+
+
+def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
+    collected: Collected, pin: Pin
+) -> None:
+    twin = collected.scrapes.with_columns(instance=pl.lit(OTHER.instance))
+    both = pl.concat([collected.scrapes, twin]).sort("instance", "engine", "time")
+    targets = {KEY: _target(), OTHER: _target(OTHER)}
+    found = measured(both, BASELINE, targets, PLAN)
+    pool = pin_of_pool(found, BASELINE, list(targets.values()), Acceptance("ana", BASELINE.end, ""))
+    assert pool is not None
+    assert pool.law is not None
+    assert pin.law is not None
+    assert pool.law.minutes == 2 * pin.law.minutes
+    # what one server does, not the sum of both
+    for rate in ("requests_per_second", "generation_tokens_per_second", "effective_batch_size"):
+        of_pool, own = (p.reference[f"reference_{rate}"][0] for p in (pool, pin))
+        assert of_pool == pytest.approx(own, rel=1e-6)
+    held = pinned(Pins((pool, pin)), targets, PLAN)
+    assert held.pins.of_target(*KEY, "tiny-llama") is pin
+    assert held.pins.of_target(*OTHER, "tiny-llama") is pool
+    assert sorted(held.reference["instance"]) == [KEY.instance, OTHER.instance]
+
+
+def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
+    recording: RecordingSource, pin: Pin
+) -> None:
+    tuned = Pool("tiny-llama", tuned_for=TunedFor(prompt_tokens=64.0))
+    plan: Plan = replace(PLAN, pools=(tuned,))
+    span = (START, START + timedelta(minutes=4))
+    (declared,) = replay([recording], span, plan)
+    assert declared.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(
+        2, rel=0.1
+    )
+    (held,) = replay([recording], span, plan, pins=Pins((pin,)))
+    assert held.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(1, rel=0.1)
+    assert set(held.rows["reference_kind"]) == {"pin"}
+
+
+def test_a_service_takes_up_a_pin_while_it_runs(
+    shared_data: Path, pin: Pin, tmp_path: Path
+) -> None:
+    folder = shared_data / "vllm-0.32" / "run_slow"
+    clock = ManualClock(START + timedelta(minutes=3))
+    with Store.open(tmp_path / "d.db") as store:
+        service = Service([RecordingSource(folder)], PLAN, store, [], clock)
+        before = service.tick_once()
+        store.add_pins([row_of(pin)])
+        clock.advance(timedelta(minutes=2))
+        after = service.tick_once()
+        service.stop()
+        again = Service([RecordingSource(folder)], PLAN, store, [], clock)
+        clock.advance(timedelta(minutes=2))
+        restarted = again.tick_once()
+        again.stop()
+        assert [p.id for p in pins_from_store(store).pins] == [pin.id]
+    assert before.rows["reference_kind"].null_count() == len(before.rows)
+    for outcome in (after, restarted):
+        assert set(outcome.rows["reference_kind"]) == {"pin"}
+
+
+def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) -> None:
+    plan = replace(PLAN, told={KEY.instance: Fingerprint(release={"vllm": "0.32.0"})})
+    with Store.open(tmp_path / "d.db") as store:
+        assert stored_told(store) == {}
+        store.commit_tick(
+            incidents=[],
+            transitions=[],
+            deliveries=[],
+            scrapes=None,
+            since=START,
+            until=START,
+            memory=told_memory(plan),
+        )
+        assert stored_told(store) == plan.told
+
+
+def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:
+    """run_cap: 14 minutes, a restart, 14 minutes."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    found = source.collect(*source.span())
+    rows = measured(found.scrapes, Window(*source.span()), PLAN.assign(found.targets), PLAN).minutes
+    (restart,) = rows.filter("restarted")["end"]
+    told = marked(rows)
+    proposal = propose(told)
+    assert proposal is not None
+    assert proposal.until < restart or proposal.since >= restart + timedelta(minutes=9)
+    reasons = set(told["left_out"].drop_nulls())
+    assert "restart and the 10 min after it" in reasons
+    assert told["left_out"][0] is None  # it may have run for long before
