@@ -184,9 +184,9 @@ def calibration_text(page: Page) -> str | None:
     reference, past = value(page, "speed_reference"), value(page, "speed_calibration")
     known = [clean(str(reference))] if reference else []
     if past:
-        own = {"own": "its own past", "pool": "its pool's past", "shipped": "a shipped table"}
-        marked = " (uncalibrated)" if past == "shipped" else ""
-        known.append(f"judged by {own.get(str(past), clean(str(past)))}{marked}")
+        whose = {"own": "its own past", "pool": "its pool's past", "shipped": "a shipped table"}
+        word, _, marked = clean(str(past)).partition(" ")
+        known.append(f"judged by {whose.get(word, word)} {marked}".rstrip())
     return "; ".join(known) or None
 
 

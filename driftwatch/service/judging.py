@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.detect.speed.change import LEVEL_MINUTES, NOW_MINUTES
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.notify.incidents import Observation, RuleTiming, close, identity, step
 from driftwatch.rulebook.rules import Rule
@@ -68,7 +68,7 @@ def live_through(
         verdicts: one Boolean column per rule id, beside ``rows``.
     """
     minutes: dict[datetime, dict[str, list[Observation]]] = {}
-    judged = rows.select([*_KEY, "pool", "ever_seen", "end", *_SINCE])
+    judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE[:-1], _slow_seconds())
     for rule in rules:
         told = judged.with_columns(
             verdict=verdicts[rule.id],
@@ -219,14 +219,31 @@ def _of_pools(
         )
 
 
-# what is said of the last ten minutes as a whole: it began when they did
-_OF_TEN_MINUTES = ("slower_at_equal_load", "slower_than_pool")
+# what is said of the last minutes as a whole: it began when they did
+_OF_SPEED = ("slower_at_equal_load", "slower_than_pool")
 # share of the last ten minutes → when the first of its scrapes was
 _SHARES = {
     "limit_binding_share_10m_ratio": "binding_since",
     "waiting_deferred_share_10m_ratio": "deferred_since",
 }
-_SINCE = ("binding_since", "deferred_since", "seconds_since_last_token", "coverage_missing_seconds")
+_SINCE = (
+    "binding_since",
+    "deferred_since",
+    "seconds_since_last_token",
+    "coverage_missing_seconds",
+    "slow_seconds",
+)
+
+
+def _slow_seconds() -> pl.Expr:
+    """How far back the minutes reach that made a target count as slower."""
+    sudden = pl.col("speed_change_ratio") <= pl.col("speed_change_threshold_ratio")
+    return (
+        pl.when(sudden)
+        .then(60.0 * NOW_MINUTES)
+        .otherwise(60.0 * LEVEL_MINUTES)
+        .alias("slow_seconds")
+    )
 
 
 def _earliest(column: str) -> pl.Expr:
@@ -242,9 +259,9 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
         if share in columns:
             began: datetime | None = row[since]
             return began
-    if not columns.isdisjoint(_OF_TEN_MINUTES):
+    if not columns.isdisjoint(_OF_SPEED):
         of: datetime = row["end"]
-        return of - timedelta(seconds=BINDING_WINDOW_SECONDS)
+        return of - timedelta(seconds=row["slow_seconds"])
     for name in ("seconds_since_last_token", "coverage_missing_seconds"):
         if name in columns and row[name] is not None:
             end: datetime = row["end"]

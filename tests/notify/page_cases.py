@@ -644,7 +644,7 @@ SLOW_POOL = replace(
             "speed_at_equal_load_ratio": None,
             "speed_at_equal_demand_ratio": 0.72,
             "speed_reference": "pool pin, equal demand",
-            "speed_calibration": "shipped",
+            "speed_calibration": "shipped (uncalibrated)",
             "throughput_factor_load_ratio": None,
             "throughput_factor_speed_ratio": None,
         },
