@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import polars as pl
 
+from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.departures import Departures
@@ -72,10 +73,11 @@ def state_from(store: Store, now: datetime) -> State:
     evaluated = _time(document["evaluated_until"])
     since = min(evaluated or now, now) - HISTORY
     frames = {name: unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
+    scrapes = pl.concat(
+        [unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+    )
     return State(
-        scrapes=pl.concat(
-            [unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
-        ),
+        scrapes=_of_targets(scrapes, _targets(document), evaluated),
         gpus=store.gpus(since, now + timedelta(minutes=1)),
         collected_until={
             name: at
@@ -96,6 +98,21 @@ def state_from(store: Store, now: datetime) -> State:
         # a database of an earlier release has none
         releases=unpacked(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
     )
+
+
+def _of_targets(
+    scrapes: pl.DataFrame, targets: Mapping[TargetKey, Target], evaluated: datetime | None
+) -> pl.DataFrame:
+    """Less the evaluated scrapes of who was let go: by them it would seem to be back."""
+    if evaluated is None:
+        return scrapes
+    keys = pl.DataFrame(
+        [tuple(key) for key in targets], schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row"
+    )
+    known = scrapes.select(KEY_COLUMNS).join(
+        keys.with_columns(known=True), on=list(KEY_COLUMNS), how="left", maintain_order="left"
+    )
+    return scrapes.filter(known["known"].fill_null(False) | (pl.col("time") >= evaluated))
 
 
 def _departures(document: Mapping[str, Any], memory: Mapping[str, bytes]) -> Departures:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from driftwatch.store.packed_numbers import Floats, packed_numbers, unpacked_numbers
+from driftwatch.store.packed_numbers import Floats, is_whole, packed_numbers, unpacked_numbers
 
 _LISTS = pl.List(pl.Float64)
 
@@ -31,12 +31,16 @@ def packed_histogram(buckets: pl.Series, edges: pl.Series) -> tuple[list[Any], b
     for number, layout in enumerate(layouts):
         rows = np.flatnonzero(regular & (which == number))
         values, known = _matrix(buckets.gather(rows), len(rows), len(layout))
-        cells = np.diff(values, axis=1, prepend=0.0)
-        whole = bool(known.all()) and bool((values == np.rint(values)).all())
-        numbers = packed_numbers((cells if whole else values).T.reshape(-1), known.T.reshape(-1))
+        whole = bool(known.all()) and is_whole(values)
+        cells = np.diff(values, axis=1, prepend=0.0) if whole else values
+        numbers = packed_numbers(cells.T.reshape(-1), known.T.reshape(-1))
         told.append([whole, _present(rows, which == number), numbers.told, len(numbers.data)])
         data.append(numbers.data)
-    odd = [[int(row), buckets[int(row)].to_list()] for row in other]
+    # as text, for JSON has no infinity
+    odd = [
+        [int(row), [None if v is None else repr(v) for v in buckets[int(row)].to_list()]]
+        for row in other
+    ]
     finite = [[None if np.isinf(edge) else edge for edge in layout] for layout in layouts]
     return ["histogram", finite, where.told, len(where.data), told, odd], b"".join(data)
 
@@ -103,7 +107,8 @@ def unpacked_histogram(
         place[rows] = np.arange(at, at + len(rows))
         at += len(rows)
     for row, values in odd:
-        found.append(pl.Series([values], dtype=_LISTS))
+        floats = [None if value is None else float(value) for value in values]
+        found.append(pl.Series([floats], dtype=_LISTS))
         place[row], at = at, at + 1
     buckets = pl.concat([pl.Series([], dtype=_LISTS), *found])
     return _gathered(buckets, place), _gathered(pl.Series(layouts, dtype=_LISTS), which)

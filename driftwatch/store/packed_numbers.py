@@ -49,7 +49,7 @@ def packed_numbers(values: Floats, known: Flags, bits: int = ALL_BITS) -> Number
         if first != np.rint(first):
             first = float(_rounded(held[:1], bits)[0])
         return Numbers(["same", *head, first], mask)
-    if _is_whole(held):
+    if is_whole(held):
         told, data = _whole(held.astype(np.int64))
     elif bits <= _SINGLE_BITS and _fits_single(held):
         told, data = ["f4"], _by_weight(_rounded(held, bits).astype("<f4").view(np.uint8), 4)
@@ -82,7 +82,8 @@ def unpacked_numbers(told: list[Any], data: memoryview, count: int) -> tuple[Flo
     return values, known
 
 
-def _is_whole(values: Floats) -> bool:
+def is_whole(values: Floats) -> bool:
+    """Whether all are whole numbers that a double holds exactly."""
     finite = bool(np.isfinite(values).all())
     return finite and bool(
         (values == np.rint(values)).all() and (np.abs(values) < _LARGEST_WHOLE).all()

@@ -1,0 +1,91 @@
+"""A service that was stopped and started again says what one says that ran through."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from pool_cases import one_pool
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.evidence import DETECTED
+from driftwatch.model import Target, TargetKey
+from driftwatch.service import resuming
+from driftwatch.service.run import Service
+from driftwatch.store import Store
+
+PLAN = one_pool(shipped_plan())
+NAMES = [f"r{i}:8000" for i in range(4)]
+MINUTE = timedelta(minutes=1)
+GONE = NAMES[:2]
+# under full load two of four leave, and their traffic is seen with the others: they are retired
+LEAVES, STOP = 7, 16
+KEY = ["instance", "engine", "end"]
+
+
+@pytest.fixture
+def fleet(shared_data: Path) -> FrameSource:
+    """A real server's recording as four replicas."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    server = source.collect(*source.span()).scrapes
+    first = server["time"].min()
+    assert isinstance(first, datetime)
+    cut = pl.lit(first + LEAVES * MINUTE, dtype=server.schema["time"])
+    tokens = pl.col("generation_tokens_total")
+    at_cut = server.filter(pl.col("time") < cut)["generation_tokens_total"].drop_nulls()[-1]
+    more = server.with_columns(
+        generation_tokens_total=tokens + (tokens - at_cut).clip(lower_bound=0)
+    )
+    copies = [
+        (server.filter(pl.col("time") < cut) if name in GONE else more).with_columns(
+            instance=pl.lit(name)
+        )
+        for name in NAMES
+    ]
+    keys = [TargetKey(name, "0") for name in NAMES]
+    return FrameSource(
+        pl.concat(copies).sort("instance", "engine", "time"),
+        {key: Target(key, {"instance": key.instance}) for key in keys},
+    )
+
+
+def watched(
+    fleet: FrameSource, path: Path, restarts: Collection[int]
+) -> tuple[pl.DataFrame, set[TargetKey]]:
+    """Evidence rows of every minute, and who was retired; a new process after these minutes."""
+    first = fleet.frame["time"].min()
+    assert isinstance(first, datetime)
+    rows, retired = [], set()
+    with Store.open(path) as store:
+        clock = ManualClock(first)
+        service = Service([fleet], PLAN, store, [], clock)
+        for minute in range(1, STOP + 1):
+            clock.advance(MINUTE)
+            outcome = service.tick_once()
+            rows.append(outcome.rows)
+            retired |= outcome.retired.keys()
+            service.prune()
+            if minute in restarts:
+                service.stop()
+                service = Service([fleet], PLAN, store, [], clock)
+        service.stop()
+    return pl.concat([r for r in rows if len(r)]).sort(KEY), retired
+
+
+def test_a_restart_changes_no_column(
+    fleet: FrameSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints after 1, 8 and 15 minutes; targets are forgotten between two of them."""
+    monkeypatch.setattr(resuming, "EVERY", timedelta(minutes=7))
+    expected, as_well = watched(fleet, tmp_path / "through.db", ())
+    rows, retired = watched(fleet, tmp_path / "restarted.db", (1, 4, 8, 13, 14))
+    assert retired == as_well == {TargetKey(name, "0") for name in GONE}
+    said = [name for name in DETECTED if expected[name].null_count() < len(expected)]
+    assert {"prompt_tokens_peer_score", "speed_unknown_reason"} <= set(said)
+    assert_frame_equal(rows, expected, rel_tol=1e-12)

@@ -1,0 +1,49 @@
+"""Minutes of a real server's recording, as a tick stores them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.state import State
+from driftwatch.service.tick import evaluate
+from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+
+
+@cache
+def evaluated(folder: Path) -> tuple[Collected, State, pl.DataFrame]:
+    """What was collected, the state after it, and its evidence rows."""
+    source = RecordingSource(folder)
+    since, until = source.span()
+    collected = source.collect(since, until)
+    state, outcome = evaluate(State(), [collected], until, plan_of_rules(()))
+    return collected, state, outcome.rows
+
+
+def real_minutes(folder: Path) -> pl.DataFrame:
+    """Minutes of a recording, from a whole hour on."""
+    rows = stored_rows(evaluated(folder)[2])
+    return rows.with_columns(
+        end=pl.col("end")
+        - (pl.col("end").min() - pl.col("end").min().dt.truncate("1h"))
+        + pl.duration(minutes=1)
+    ).cast(pl.Schema(STORED_SCHEMA))
+
+
+def copies(minutes: pl.DataFrame, hours: int, instances: int = 1) -> pl.DataFrame:
+    """So many hours of so many servers, each hour the first of the recording's again."""
+    start = minutes["end"].min()
+    hour = minutes.filter(pl.col("end") <= start + pl.duration(minutes=59))  # type: ignore[operator]
+    parts = [
+        hour.with_columns(
+            instance=pl.lit(f"s{server:03d}:8000"), end=pl.col("end") + pl.duration(hours=n)
+        )
+        for server in range(instances)
+        for n in range(hours)
+    ]
+    return pl.concat(parts).sort("instance", "engine", "end")
