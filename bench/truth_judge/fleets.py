@@ -7,6 +7,7 @@ that an operator of the pool would have written.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def written(draw: Draw, folder: Path, form: str) -> Path:
         same = truth.exists() and path.exists() and path.read_text() == text
         if same and json.loads(truth.read_text())["seed"] == draw.seed:
             return into
+        shutil.rmtree(into, ignore_errors=True)  # of another release of the judge
         path.write_text(text)
     words = ["--scenario", scenario, "--seed", str(draw.seed), "--write", str(into)]
     driftwatch("demo", *words, "--format", form, "--jobs", "1")

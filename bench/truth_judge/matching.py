@@ -4,8 +4,10 @@ An episode is *found* if a finding of a rule that must speak, of the severity th
 where pages are expected, else a ticket, else a notice), about one of its servers, fires from its
 start to its end plus its grace.
 A finding that fires is *false* if no episode that expects anybody to be told covers its moment and
-its server (grace included). What fires inside such a window under another rule, or as another
-severity, is *unexpected*: neither a find nor false, and counted by itself.
+its server (grace included). A loss of speed that is smaller than any rule promises to see is a loss
+all the same: what is said of it is neither false nor found, and its time is not quiet. What fires
+inside an episode's window under another rule, or as another severity, is *unexpected*: neither a
+find nor false, and counted by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A finding that fired, and what the truth says of it: ``found``, ``unexpected``, ``false``."""
+    """A finding that fired, and what the truth says of it.
+
+    ``found``, ``unexpected``, ``false``, or ``small``: of a loss that no rule promises to see.
+    """
 
     stretch: Stretch
     finding: Finding
@@ -138,13 +143,17 @@ def kinds_that_slow(stretches: Iterable[Stretch]) -> frozenset[str]:
 
 def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
     """Every finding that fired, judged."""
-    judged = []
+    judged, stretches = [], list(stretches)
+    slowing = kinds_that_slow(stretches)
     for stretch in stretches:
         telling = [episode for episode in stretch.episodes if episode.rules]
+        small = [e for e in stretch.episodes if e.kind in slowing and not e.rules]
         for finding in _firing(stretch):
             covering = [e for e in telling if _covers(e, finding)]
             if any(finding.said in e.expected for e in covering):
                 verdict = "found"
+            elif not covering and any(_covers(e, finding) for e in small):
+                verdict = "small"
             else:
                 verdict = "unexpected" if covering else "false"
             judged.append(Alarm(stretch, finding, verdict))
@@ -154,12 +163,14 @@ def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
 def quiet_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
     """Server-months in which nobody should be told, by block: what false pages are counted over."""
     months: dict[Block, float] = {}
+    stretches = list(stretches)
+    slowing = kinds_that_slow(stretches)
     for stretch in stretches:
         for instance in stretch.instances:
             windows = [
                 (e.start_seconds, e.until_seconds)
                 for e in stretch.episodes
-                if e.rules and e.concerns(instance)
+                if (e.rules or e.kind in slowing) and e.concerns(instance)
             ]
             quiet = (q for stay in stretch.stays(instance) for q in _outside(stay, windows))
             for day, seconds in (part for start, end in quiet for part in _by_day(start, end)):

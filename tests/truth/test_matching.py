@@ -130,6 +130,17 @@ def test_a_size_of_which_nobody_must_be_told_shows_how_often_somebody_was() -> N
     assert [a.verdict for a in alarms([one])] == ["found", "false"]
 
 
+def test_a_loss_smaller_than_promised_is_no_quiet_time() -> None:
+    loss = replace(SLOW, pages=frozenset({"ReplicaSlow"}), notices=frozenset())
+    small = replace(loss, size=0.1, pages=frozenset(), start_seconds=50_000.0, end_seconds=57_200.0)
+    said = [fired(2000.0, "ReplicaSlow"), fired(50_600.0, "ReplicaSlow"), fired(70_000.0)]
+    one = stretch(*said, episodes=(loss, small))
+    assert [a.verdict for a in alarms([one])] == ["found", "small", "false"]
+    without = sum(quiet_months([replace(one, episodes=(loss,))]).values())
+    lost = (7200.0 + GRACE_SECONDS) / MONTH_SECONDS
+    assert sum(quiet_months([one]).values()) == pytest.approx(without - lost)
+
+
 def test_what_lies_before_the_judged_time_is_replayed_and_not_counted() -> None:
     one = replace(stretch(fired(2000.0), fired(90_000.0)), judged_from_seconds=DAY_SECONDS)
     assert detections([one]) == []
