@@ -6,15 +6,18 @@ that were measured: their lengths times a factor, scored as if they had just com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from driftwatch.detect.distributions.cells import LOWEST_TOKENS, Floats, cell_bounds
+from driftwatch.detect.distributions.cells import Floats, cell_bounds
 
 # A shift counts as detectable if it shows in so many of the windows.
 POWER_RATIO = 0.95
+# Tokens up to which every length is placed by itself.
+_EVERY = 128
 
 
 def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
@@ -40,49 +43,64 @@ def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
     return np.where(onward.any(axis=-1), np.asarray(factors)[first], np.nan)
 
 
-def rescaling(
-    edges: Floats, ratio: float, lengths: Floats, lowest: float = LOWEST_TOKENS
-) -> Floats:
-    """Where the mass of each cell goes when every value is multiplied by ``ratio``.
+def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
+    """Where the mass of each cell goes when every length is multiplied and rounded to a token.
 
-    Inside a cell values are placed as a smooth distribution through all the edges would have them
-    (monotone cubic interpolation of the CDF over ln values: Fritsch & Carlson 1980). Spread evenly
-    instead, a narrow distribution would seem to cross an edge far too early. What buckets cannot
-    show stays unknown: lengths that are all alike cross their edge at once, sooner or later.
+    Inside a cell lengths are placed as a smooth distribution through all the edges would have them
+    (monotone cubic interpolation of the CDF over ln tokens: Fritsch & Carlson 1980). Spread evenly
+    instead, a narrow distribution would seem to cross an edge far too early. Lengths are whole
+    tokens: 1.15 times one token is one token. What buckets cannot show stays unknown: lengths that
+    are all alike cross their edge at once, sooner or later.
 
     Args:
-        edges: [k], upper edges, ``inf`` last.
+        edges: [k], upper edges in tokens, ``inf`` last.
         ratio: > 0.
         lengths: [k], counts by cell of all that is known of these lengths, some.
-        lowest: see :func:`driftwatch.detect.distributions.cells.cell_bounds`; no value falls
-            below it.
 
     Returns:
         [k, k]; row i holds the shares of cell i that come to lie in each cell. Rows add up to 1.
 
     >>> lengths = np.array([0.0, 50.0, 50.0, 0.0])
-    >>> rescaling(np.array([10.0, 20.0, 40.0, np.inf]), 1.5, lengths).round(2)
-    array([[0.82, 0.18, 0.  , 0.  ],
-           [0.  , 0.27, 0.73, 0.  ],
-           [0.  , 0.  , 0.52, 0.48],
-           [0.  , 0.  , 0.  , 1.  ]])
+    >>> rescaling(np.array([10.0, 20.0, 40.0, np.inf]), 1.5, lengths).round(1)
+    array([[0.9, 0.1, 0. , 0. ],
+           [0. , 0.2, 0.8, 0. ],
+           [0. , 0. , 0.5, 0.5],
+           [0. , 0. , 0. , 1. ]])
     """
-    lower, upper = cell_bounds(edges, lowest)
-    start, end = np.log(lower), np.log(upper)
-    rising = end > start
-    cdf = np.cumsum(lengths) / lengths.sum()
-    at = np.concatenate([[start[0]], end[rising]])
-    # what lies in a cell without width lies at its edge
-    smooth = PchipInterpolator(at, np.concatenate([[cdf[~rising].max(initial=0.0)], cdf[rising]]))
-    # what is at most at an edge afterwards was at most at edge / ratio before
-    before = np.log(np.clip(edges / ratio, lower[0], upper[-1]))
-    inside = np.clip(before[None, :], start[:, None], end[:, None])
-    held = smooth(end) - smooth(start)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shaped = (smooth(inside) - smooth(start)[:, None]) / held[:, None]
-        even = (inside - start[:, None]) / (end - start)[:, None]
-    below = np.where(held[:, None] > 0, shaped, even)
-    below[~rising] = edges[None, :] >= ratio * lower[~rising, None]
-    below[:, -1] = 1.0
-    found: Floats = np.diff(np.clip(below, 0.0, 1.0), axis=1, prepend=0.0)
-    return found
+    last = _lengths_up_to(edges)
+    before = np.concatenate([[0.0], last[:-1]])
+    middle = (before + 1 + last) / 2
+    at, to = np.searchsorted(edges, last), np.searchsorted(edges, np.rint(middle * ratio))
+    # a whole number stands for half a token on either side of it
+    held = np.concatenate([[0.0], np.cumsum(lengths) / lengths.sum()])
+    ends = np.concatenate([[0.0], np.minimum(np.floor(edges), last[-1])])
+    ends, first = np.unique(np.maximum(ends, 0.0), return_index=True)
+    # of edges between the same whole numbers the last one's sum counts
+    held = held[np.append(first[1:] - 1, len(held) - 1)]
+    smooth = PchipInterpolator(np.log(ends + 0.5), held)
+    weight = smooth(np.log(last + 0.5)) - smooth(np.log(before + 0.5))
+    cells = len(edges)
+    mass = np.bincount(at, weight, minlength=cells)
+    # an empty cell's lengths are placed evenly in ln tokens
+    even = np.log(last + 0.5) - np.log(before + 0.5)
+    weight = np.where(mass[at] > 0, weight, even)
+    found: Floats = np.zeros((cells, cells))
+    np.add.at(found, (at, to), weight)
+    mass = found.sum(axis=1)
+    found[mass <= 0] = np.eye(cells)[mass <= 0]  # no whole number lies in such a cell
+    return found / found.sum(axis=1, keepdims=True)
+
+
+def _lengths_up_to(edges: Floats) -> Floats:
+    """Whole tokens up to the end of the open cell: all the small ones, then steps of about 1 %.
+
+    The edges are among them, so that no step lies in two cells.
+    """
+    _, upper = cell_bounds(edges)
+    end = max(float(upper[-1]), 2.0 * _EVERY)
+    steps = math.ceil(math.log(end / _EVERY) / 0.01)
+    found = np.concatenate(
+        [np.arange(1, _EVERY + 1), np.geomspace(_EVERY, end, steps), edges[:-1]], dtype=float
+    )
+    found = np.unique(np.floor(found))
+    return found[found >= 1]

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from histogram_cases import EDGES, Floats, azure_lengths, binned, counts, drawn_layouts
 from hypothesis import given, settings
@@ -114,10 +115,40 @@ def test_rescaling_by_one_changes_nothing_and_by_more_nothing_becomes_shorter(
     edges: Floats, data: st.DataObject
 ) -> None:
     lengths = data.draw(counts(len(edges)))[0]
-    np.testing.assert_allclose(rescaling(edges, 1.0, lengths), np.eye(len(edges)), atol=1e-9)
+    np.testing.assert_allclose(rescaling(edges, 1.0, lengths), np.eye(len(edges)), atol=1e-12)
     rows = rescaling(edges, 1.7, lengths)
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
     assert (np.tril(rows, -1) == 0).all()
+
+
+def test_lengths_are_whole_tokens() -> None:
+    lengths = np.array([30.0, 20.0, 50.0, *np.zeros(len(EDGES) - 3)])  # 1, 2, and 3 to 5 tokens
+    same = rescaling(EDGES, 1.15, lengths)
+    np.testing.assert_allclose(same[:2, :2], np.eye(2))  # 1.15 and 2.3 are 1 and 2
+    more = rescaling(EDGES, 1.6, lengths)
+    assert more[0, 1] == 1.0  # 1.6 is 2
+    assert more[1, 2] == 1.0  # 3.2 is 3
+    assert 0.2 < more[2, 3] < 0.9  # 4.8 stays; 6.4 and 8 are above 5
+
+
+@pytest.mark.parametrize("kind", ["prompt", "generation"])
+def test_production_lengths_move_as_far_as_they_are_said_to(shared_data: Path, kind: str) -> None:
+    """ServeGen's first day, all clients alike: a fifth of its generations is a single token."""
+    told = pl.read_parquet(shared_data / "servegen" / "m-small_lengths.parquet").filter(
+        pl.col("kind") == kind, pl.col("start_seconds") < 86_400
+    )
+    tokens = told["tokens"].clip(1, 8000).to_numpy().astype(float)
+    shares = told["probability"].to_numpy()
+
+    def of(values: Floats) -> Floats:
+        cells = np.searchsorted(EDGES, values)
+        return np.bincount(cells, shares, minlength=len(EDGES))[None, :]
+
+    before = of(tokens)
+    for ratio in (1.5, 2.0, 3.0):
+        real = js_distance(of(np.rint(tokens * ratio)), before)[0]
+        said = js_distance(before @ rescaling(EDGES, ratio, before[0]), before)[0]
+        assert said == pytest.approx(real, rel=0.35), ratio
 
 
 def test_an_edge_at_zero_is_no_trouble() -> None:
@@ -125,3 +156,7 @@ def test_an_edge_at_zero_is_no_trouble() -> None:
     rows = rescaling(edges, 1.5, np.array([0.0, 60.0, 40.0, 0.0]))
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
     assert rows[1, 2] > 0.1
+    # and edges between which no whole number lies
+    rows = rescaling(np.array([1.2, 1.7, 9.5, np.inf]), 2.0, np.array([5.0, 0.0, 5.0, 0.0]))
+    np.testing.assert_allclose(rows.sum(axis=1), 1.0)
+    assert rows[0, 2] == 1.0
