@@ -105,7 +105,8 @@ def _block(
     with np.errstate(invalid="ignore", divide="ignore"):
         # one step towards 0 for continuity (Gilbert 1987, 16.4.2)
         z = (s - np.sign(s)) / np.sqrt(variance)
-    p_value = 2 * ndtr(-np.abs(np.where(variance > 0, z, np.nan)))
+    # where all days are equal there is no trend, and nothing to doubt
+    p_value = 2 * ndtr(-np.abs(np.where(variance > 0, z, np.where(none, np.nan, 0.0))))
     if slopes.shape[1] == 0:
         unknown = np.full(len(values), np.nan)
         lower, upper = unknown, unknown

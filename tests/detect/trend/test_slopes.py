@@ -117,6 +117,8 @@ def test_too_little_is_unknown() -> None:
     found = trends(values, DAYS, ONE)
     assert np.isnan(found.slope[:2]).all()
     assert np.isnan(found.p_value[:2]).all()
+    equal = trends(np.ones((1, 7)), DAYS[:7], ONE[:7])
+    assert (equal.slope[0], equal.p_value[0]) == (0.0, 1.0)
     assert found.slope[2] == 1.0
     assert len(trends(values[:0], DAYS, ONE).slope) == 0
     assert np.isnan(trends(values[:, :1], DAYS[:1], ONE[:1]).slope).all()
