@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.detectable import smallest
 from driftwatch.detect.lengths.episodes import Integers
 from driftwatch.detect.lengths.fold import Block, Told, fold
 from driftwatch.detect.lengths.layouts import SIGNALS, Bools, Lengths, read, wider
@@ -60,7 +59,7 @@ def columns(
     holidays = {day_number(day) for day in settings.holidays}
     for block in _blocks(rows, memory.minute, len(memory.targets)):
         memory = _moved(memory, rows, block)
-        least = smallest(memory)
+        least = memory.detectable
         memory, told = fold(
             memory,
             _dense(rows, block, memory),

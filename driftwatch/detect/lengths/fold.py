@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
-from driftwatch.detect.lengths.detectable import tried
+from driftwatch.detect.lengths.detectable import due, smallest, tried
 from driftwatch.detect.lengths.episodes import CALM, Integers, Watch, reading, step
 from driftwatch.detect.lengths.layouts import Bools, Singles
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
@@ -128,10 +128,25 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         pool_counts=pool_counts[-KEEP_POOL:],
         pool_sums=pool_sums[-KEEP_POOL:],
     )
+    names = memory.pools["pool"].to_list()
+    for b in range(size):
+        asked = due(names, block.first + b)
+        if asked.any():
+            quiet = ~np.isnan(drift.score[b]) & ~(shifted[0][b] > 0)[:, None]
+            one = {w: c[b : b + 1] for w, c in by_length.items()}
+            sums = {w: c[b : b + 1] for w, c in sums_by_length.items()}
+            keep = tried(
+                keep,
+                whole.at(b),
+                (one, sums),
+                block.first + b,
+                past,
+                quiet & asked[:, None],
+                drift.scale,
+            )
     if keep.minute % 60 == 0:
-        quiet = ~np.isnan(drift.score[-1]) & ~memory.shifted.on()[:, None]
-        keep = tried(keep, whole, (by_length, sums_by_length), past, quiet, drift.scale)
         keep = _with_hour(keep, by_length[60][-1], sums_by_length[60][-1])
+        keep = replace(keep, detectable=smallest(keep))
     told = Told(
         peer_score=peer.score,
         peer_ratio=np.exp(peers.mean),
@@ -174,7 +189,7 @@ def _peers_lived(
     for b in range(size):
         score = np.where(np.isnan(scored.score[b]), -1.0, scored.score[b]).max(axis=1)
         score = np.where(score < 0, np.nan, score)
-        may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
+        may = leading(score, memory.of_pool, members[b]) & ~block.slow[b]
         now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may)
         state, ended = step(state, block.first + b, now, thresholds.values[0])
         flagged = state.on()

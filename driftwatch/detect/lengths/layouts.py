@@ -132,7 +132,7 @@ def distances(counts: Floats, reference: Floats, grid: Floats) -> Distance:
     """
     n = len(counts)
     js, w1, direction = (np.full(n, np.nan) for _ in range(3))
-    for rows, common in _patterns(~(np.isnan(counts) | np.isnan(reference))):
+    for rows, common in known_alike(~(np.isnan(counts) | np.isnan(reference))):
         edges = grid[common]
         if len(edges) - 1 < MIN_COMMON_EDGES:
             continue
@@ -145,19 +145,11 @@ def distances(counts: Floats, reference: Floats, grid: Floats) -> Distance:
     return Distance(js, w1, direction)
 
 
-def cells_of(cumulative: Floats, grid: Floats) -> tuple[Floats, Floats] | None:
-    """Counts by cell of one histogram, and the edges that it knows; None with too few of them."""
-    common = ~np.isnan(cumulative)
-    if common.sum() - 1 < MIN_COMMON_EDGES:
-        return None
-    return _cells(cumulative[None, common])[0], grid[common]
-
-
 def _cells(cumulative: Floats) -> Floats:
     return np.maximum(np.diff(cumulative, axis=1, prepend=0.0), 0.0)
 
 
-def _patterns(known: Bools) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+def known_alike(known: Bools) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
     """Rows that know the same edges, and which those are; mostly all rows know all."""
     if not len(known):
         return

@@ -25,7 +25,7 @@ KEEP = 60  # minutes of a target
 KEEP_POOL = 120  # minutes of a pool: the longest window and the hour before it
 KEEP_HOURS = 28 * 24
 NEVER = -(10**9)
-# factors of lengths that are tried out in a pool's own windows (lengths.detect: detectable)
+# factors of lengths that are tried out in a pool's own windows (see detectable.py)
 FACTORS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0)
 TRIALS = 12  # windows, one every other hour
 # Minutes until a distance is learnt from: by then a shift that it was the beginning of has shown.
@@ -53,6 +53,7 @@ _OF_POOLS = {
     "hour_counts": 1,
     "hour_sums": 1,
     "shown": 1,
+    "detectable": 0,
     "held_contexts": 1,
 }
 
@@ -85,6 +86,8 @@ class Memory:
         thresholds: h, and what the running week has shown.
         shown: which factors a pool's recent windows would have shown (1), or not (0; -1 = not
             tried), [trials, pools, signals, factors].
+        detectable: the smallest factor that they would show, as of the last full hour, [pools,
+            signals]; NaN = none, or not known.
     """
 
     grid: Floats = field(default_factory=lambda: ONLY_INF)
@@ -112,6 +115,7 @@ class Memory:
     shown: npt.NDArray[np.int8] = field(
         default_factory=lambda: np.zeros((TRIALS, 0, 2, len(FACTORS)), dtype=np.int8)
     )
+    detectable: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     def with_grid(self, grid: Floats) -> Memory:
         """The same on a wider grid."""
@@ -152,7 +156,12 @@ class Memory:
                 pools=pl.concat([self.pools, fresh]),
                 shifted=self.shifted.grown(len(fresh)),
                 contexts=seen,
-                **_grown(memory, _OF_POOLS, len(fresh), {"shown": -1, "held_contexts": np.nan}),
+                **_grown(
+                    memory,
+                    _OF_POOLS,
+                    len(fresh),
+                    {"shown": -1, "held_contexts": np.nan, "detectable": np.nan},
+                ),
             )
         return memory
 

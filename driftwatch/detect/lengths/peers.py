@@ -86,22 +86,20 @@ def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floa
     return found
 
 
-def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
+def leading(scores: Floats, of_pool: Integers, members: Floats) -> Bools:
     """Which targets are about as far from their twins as the furthest of the pool.
 
-    Of three servers one that differs makes the twins of the other two differ too, about half as
-    much; only the one that leads is told of.
+    Of three servers one that differs makes the twins of the other two differ too, half as much
+    and more; of m servers about 1/(m-1) as much. Only those that lead are told of.
 
     Args:
         scores: of one minute [targets]; NaN = no verdict.
         of_pool: place of each target's pool, -1 = none.
-        pools: number of pools.
+        members: of each pool [pools].
     """
-    furthest = np.zeros(pools + 1)
+    furthest = np.zeros(len(members) + 1)
     known = np.where(np.isnan(scores), 0.0, scores)
     np.maximum.at(furthest, of_pool, known)
-    found: Bools = known >= _LEAD * furthest[of_pool]
+    share = np.minimum(0.9, 1.8 / np.maximum(np.append(members, 1.0) - 1.0, 1.0))
+    found: Bools = known >= (share * furthest)[of_pool]
     return found
-
-
-_LEAD = 0.7

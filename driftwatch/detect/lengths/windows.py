@@ -54,6 +54,11 @@ class Window:
     counts: Floats
     sums: Floats
 
+    def at(self, place: int) -> Window:
+        """Those of one minute of the block."""
+        one = slice(place, place + 1)
+        return Window(self.minutes[one], self.counts[one], self.sums[one])
+
     @property
     def requests(self) -> Floats:
         """Finished requests [block, units, signals]."""
