@@ -231,17 +231,17 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
 def _references(held: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:
     """What each target's pin remembers, under the target's own name."""
+    pins = {pin.id: pin for pin, _ in held if len(pin.reference)}
+    if not pins:
+        return no_reference()
     names = [c for c in REFERENCE_SCHEMA if c not in KEY_COLUMNS]
-    by_pin: dict[str, list[TargetKey]] = {}
-    pins: dict[str, Pin] = {}
-    for pin, key in held:
-        if len(pin.reference):
-            by_pin.setdefault(pin.id, []).append(key)
-            pins[pin.id] = pin
-    found = [
-        pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row").join(
-            pins[one].reference.head(1).select(names), how="cross"
-        )
-        for one, keys in by_pin.items()
-    ]
-    return pl.concat([no_reference(), *(f.cast(pl.Schema(REFERENCE_SCHEMA)) for f in found)])
+    remembered = pl.concat(pin.reference.head(1) for pin in pins.values())
+    remembered = remembered.select(names).with_columns(pin=pl.Series(list(pins)))
+    asked = pl.DataFrame(
+        [(*key, pin.id) for pin, key in held if pin.id in pins],
+        schema=dict.fromkeys([*_KEY, "pin"], pl.String),
+        orient="row",
+    )
+    return asked.join(remembered, on="pin", how="left", maintain_order="left").select(
+        list(REFERENCE_SCHEMA)
+    )

@@ -1,0 +1,69 @@
+"""What is said where driftwatch takes its own proposal, and while it has none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from driftwatch.cli.options import plan_from
+from driftwatch.cli.proposed import Taken, with_proposals
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.notify.speed_line import earliest_law, speed_line
+from driftwatch.service.replay import replay
+
+AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)
+
+
+def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    start, _ = source.span()
+    taken = Taken()
+    said: list[str] = []
+    arming: list[str] = []
+    span = (start, start + timedelta(minutes=27))
+    for outcome in replay(
+        [source], span, with_proposals(plan_from(None)), stride=timedelta(minutes=9)
+    ):
+        taken.note(outcome.rows)
+        said += taken.lines()
+        rows = outcome.rows.filter(pl.col("speed_at_equal_load_ratio").is_null())
+        arming += [speed_line(row) for row in rows.iter_rows(named=True)]
+    (line,) = said
+    assert line.startswith("no pin given: driftwatch takes its own proposal, host:8000 2026-11-21")
+    assert line.endswith("a pin under 24 h pages 3-10× too often")
+    assert "min)" in line
+    assert any(text.startswith("arming: ") and " of 240 scrapes" in text for text in arming)
+
+
+def test_a_service_takes_none(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    taken = Taken()
+    for outcome in replay([source], source.span(), plan_from(None)):
+        taken.note(outcome.rows)
+        assert outcome.rows["slower_at_equal_load"].null_count() == len(outcome.rows)
+    assert list(taken.lines()) == []
+
+
+def test_the_earliest_time_is_a_lower_bound() -> None:
+    # 37 of 240 scrapes at 2 a minute: 102 minutes, though 20 minutes with traffic would do sooner
+    assert earliest_law(37, 19, 2.0, AT) == datetime(2026, 11, 21, 11, 34, tzinfo=UTC)
+    # many scrapes in few minutes: the minutes are short
+    assert earliest_law(400, 8, 50.0, AT) == AT + timedelta(minutes=12)
+    assert earliest_law(240, 20, 12.0, AT) is None  # only another load helps
+    assert earliest_law(37, 19, 0.0, AT) is None  # nothing comes
+
+
+def test_the_line_of_a_minute() -> None:
+    row = {"end": AT, "speed_unknown_reason": "arming: 37 of 240 scrapes"}
+    later = datetime(2026, 11, 21, 11, 34, tzinfo=UTC)
+    assert speed_line(row, later) == "arming: 37 of 240 scrapes, no verdict before 11:34 UTC"
+    assert speed_line({**row, "speed_unknown_reason": "idle"}, later) == "idle"
+    known = {"end": AT, "speed_at_equal_load_ratio": 0.781, "speed_reference": "own pin"}
+    slow = speed_line({**known, "slower_at_equal_load": True})
+    assert slow == "22 % slower at equal load (own pin)"
+    least = {**known, "speed_smallest_detectable_loss_ratio": 0.12}
+    assert speed_line(least) == (
+        "0.78 of what is expected at this load (own pin); a loss below 12 % would not be seen"
+    )
