@@ -88,7 +88,8 @@ def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
     np.add.at(found, (at, to), weight)
     mass = found.sum(axis=1)
     found[mass <= 0] = np.eye(cells)[mass <= 0]  # no whole number lies in such a cell
-    return found / found.sum(axis=1, keepdims=True)
+    found /= found.sum(axis=1, keepdims=True)
+    return found
 
 
 def _lengths_up_to(edges: Floats) -> Floats:
