@@ -16,13 +16,14 @@ from driftwatch.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from driftwatch.model import Serving
+    from driftwatch.model import Serving, TargetKey
     from driftwatch.service.checks import Check, Checkup
     from driftwatch.service.checkup_times import SourceSeen
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
     from driftwatch.settings import Settings
 
+_ARMING = 20  # targets whose minutes are read for what a pin lacks
 _SHOWN = 200  # troubles on a terminal; --json has them all
 
 
@@ -47,7 +48,8 @@ def command(
     Without any of these, ./driftwatch.yaml is taken where there is one. Looked at: whether each
     input is there, fresh, of a plausible unit and scraped often enough, the clocks, the GPUs, what
     contradicts the configuration, and who is told. Exit code 0: every rule can fire on every
-    target and every receiver can be told; 1: not, with the reason; 4: no source told of any server.
+    target, or is arming (waits for a pin, a past or twins), and every receiver can be told; 1: not,
+    with the reason; 4: no source told of any server.
     """
     import polars as pl
 
@@ -76,6 +78,7 @@ def command(
         gpus=pl.concat(looked.gpus),
         interval_seconds=settings.interval,
         said=_said(settings) if of_config else None,
+        waits=_waits(config, plan) if of_config else None,
     )
     if config is not None:
         found = replace(found, checks=(*found.checks, *_receivers(config)))
@@ -153,6 +156,23 @@ def _said(settings: Settings) -> dict[str, Sequence[Serving]]:
     return {pool.name: serving_said(pool.serving) for pool in settings.pools}
 
 
+def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
+    """Target → what its pin lacks, from the service's database; None where there is none yet."""
+    from driftwatch.cli.database import open_store
+    from driftwatch.errors import DriftwatchError
+    from driftwatch.service.baselines import arming, known_of_store, without_pin
+
+    try:
+        with open_store(None, None if config is None else str(config)) as store:
+            known = known_of_store(store, plan)
+            waiting = without_pin(known)
+            told = {one.target.key: one.text for one in arming(known, waiting[:_ARMING])}
+    except DriftwatchError:
+        return None
+    rest = {target.key: "no pin" for target in waiting[_ARMING:]}
+    return dict.fromkeys(known.targets, "") | rest | told
+
+
 def _receivers(config: Path) -> list[Check]:
     from driftwatch.service.checkup import receivers_told
     from driftwatch.service.needs import receiver_files
@@ -196,6 +216,7 @@ def _print_json(
         "ready": found.ready,
         "targets": found.targets,
         "rules": dict(found.rules),
+        "arming": sorted(found.arming),
         "sources": [
             {
                 "name": source.name,
@@ -217,9 +238,9 @@ def _print_json(
 
 def _print(found: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
     """Trouble first, verdict last."""
-    order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "off": 3, "ok": 4}
+    order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "ARMING": 3, "off": 4, "ok": 5}
     checks = sorted(found.checks, key=lambda check: order[check.status])
-    troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING")]
+    troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING", "ARMING")]
     # piped nothing is left out
     limit = _SHOWN if sys.stdout.isatty() else len(troubles)
     shown = checks if show_all else troubles[:limit]
@@ -242,6 +263,7 @@ def _verdict(found: Checkup) -> str:
         status: sum(check.status == status for check in found.checks)
         for status in ("MISSING", "WRONG")
     }
+    counted["ARMING"] = len(found.arming)
     bad = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
     return f"{word}: {able} of {len(found.rules)} rules can fire on every pool" + (
         f"; {bad}" if bad else ""

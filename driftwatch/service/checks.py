@@ -8,7 +8,7 @@ from typing import Literal
 
 from driftwatch.model import Target, TargetKey
 
-Status = Literal["MISSING", "WRONG", "WARNING", "off", "ok"]
+Status = Literal["MISSING", "WRONG", "WARNING", "ARMING", "off", "ok"]
 
 _NAMED = 3  # targets of a pool that are named; the rest is counted
 
@@ -19,8 +19,9 @@ class Check:
 
     Attributes:
         status: MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number
-            that is not what it says), WARNING (it can fire, but less well), off (a rule that is
-            switched off, a reading that does not exist), ok.
+            that is not what it says), WARNING (it can fire, but less well), ARMING (it cannot fire
+            yet, and will with time), off (a rule that is switched off, a reading that does not
+            exist), ok.
         where: target, pool or source.
         what: what was found.
         disables: rules or answers that this costs.
@@ -49,17 +50,20 @@ class Checkup:
         checks: in the order they were made.
         rules: enabled rule id → it can fire on every target.
         targets: how many were looked at.
+        arming: ids of those that cannot fire yet for want of time, a pin or twins only.
     """
 
     checks: tuple[Check, ...]
     rules: Mapping[str, bool] = field(default_factory=dict)
     targets: int = 0
+    arming: frozenset[str] = frozenset()
 
     @property
     def ready(self) -> bool:
-        """Every enabled rule can fire on every target, and nothing is missing or wrong."""
+        """Every enabled rule can fire on every target or is arming; nothing is missing or wrong."""
         bad = any(check.status in ("MISSING", "WRONG") for check in self.checks)
-        return bool(self.rules) and all(self.rules.values()) and not bad
+        able = all(can or rule in self.arming for rule, can in self.rules.items())
+        return bool(self.rules) and able and not bad
 
 
 @dataclass(frozen=True, slots=True)

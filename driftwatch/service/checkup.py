@@ -15,6 +15,7 @@ from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.service import checkup_targets as shown
 from driftwatch.service import checkup_times as times
 from driftwatch.service.checks import Check, Checkup, Seen, by_pool
+from driftwatch.service.checkup_arming import arming
 from driftwatch.service.checkup_gpus import counted, gpu_inputs
 from driftwatch.service.checkup_needs import Costs, Known
 from driftwatch.service.checkup_settings import pool_settings
@@ -36,6 +37,7 @@ def checkup(
     gpus: pl.DataFrame | None = None,
     interval_seconds: float = 15.0,
     said: Mapping[str, Sequence[Serving]] | None = None,
+    waits: Mapping[TargetKey, str] | None = None,
 ) -> Checkup:
     """Look at every input of every enabled rule, for every target.
 
@@ -49,6 +51,7 @@ def checkup(
         gpus: GPU table; None = GPUs were not looked for.
         interval_seconds: between two ticks.
         said: pool → what each place of the configuration says of its serving settings.
+        waits: target → what its pin lacks, "" where one is in force; None = nobody looked.
     """
     checks = list(answers(sources, interval_seconds))
     if not targets:
@@ -106,7 +109,10 @@ def checkup(
         for rule in plan.rules
         if not rule.enabled
     ]
-    return Checkup(tuple(checks), can, len(targets))
+    slowly, later = arming(plan.enabled, here, waits)
+    later &= {rule for rule, able in can.items() if able}
+    can |= dict.fromkeys(later, False)
+    return Checkup((*checks, *slowly), can, len(targets), later)
 
 
 def _known(

@@ -83,8 +83,8 @@ class Known:
                 return self.has_baseline or tuned.prompt_tokens is not None
             case "generation_tokens_reference":
                 return self.has_baseline or tuned.generation_tokens is not None
-            case "baseline":
-                return self.has_baseline
+            case "baseline":  # what also needs a past comes with a pin
+                return self.has_baseline or "own_past" in BY_NAME[column].needs
             case "gpu_count":
                 return self.gpus is None or self.gpus["gpu_count"] is not None
             case "gpu_reading":
@@ -99,11 +99,9 @@ class Known:
                 return self.serving.max_num_batched_tokens is not None
             case "pool_of_several":
                 return self.members > 1
-            case "pool_of_three":
-                return self.members > 2
             case "release":
                 return self.has_release
-            case "speed_pin" | "own_past":  # comes with time
+            case "speed_pin" | "own_past" | "pool_of_three":  # comes with time: checkup_arming
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True

@@ -50,7 +50,23 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
-    assert all(found.rules.values())
+    later = {"SlowerAtEqualLoad", "ReplicaSlow", "LatencyCreep", "TrafficShift", "UnevenTraffic",
+             "RetuneAdvised"}  # fmt: skip
+    assert {rule for rule, able in found.rules.items() if not able} == found.arming == later
+
+
+def test_what_waits_says_for_what(shared_data: Path) -> None:
+    frame, plan = _page(shared_data), replace(shipped_plan(), pools=(COMPLETE,))
+    targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
+    told = "arming: 37 of 240 scrapes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
+    found = checkup(frame, targets, plan, False, waits={KEY: told})
+    arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
+    assert arming[told] == ("SlowerAtEqualLoad",)
+    assert arming["a pool of 1: twins are compared from 3 on"] == ("ReplicaSlow", "UnevenTraffic")
+    assert arming["speaks after 7 days of minutes"] == ("LatencyCreep",)
+    armed = checkup(frame, targets, plan, False, waits={KEY: ""})
+    assert "SlowerAtEqualLoad" not in armed.arming
+    assert armed.rules["SlowerAtEqualLoad"]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +113,10 @@ def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Pat
 def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:
     pool = replace(COMPLETE, tuned_for=TunedFor())
     without = _checked(_page(shared_data), pool)
-    assert [r for r, can in without.rules.items() if not can] == [
+    assert [r for r, can in without.rules.items() if not can and r not in without.arming] == [
         'LengthDrift{signal="prompt_tokens"}',
         'LengthDrift{signal="generation_tokens"}',
+        "BatchDrift",
     ]
     assert _checked(_page(shared_data), pool, baseline=True).ready
 
