@@ -12,6 +12,7 @@ from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery
 from driftwatch.store import Store
+from driftwatch.store.checkpoints import Checkpoint
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -26,6 +27,8 @@ def committer(store: Store) -> Callable[..., None]:
         scrapes: pl.DataFrame | None = None,
         memory: dict[str, bytes] | None = None,
         gpus: pl.DataFrame | None = None,
+        minutes: pl.DataFrame | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         store.commit_tick(
             incidents=incidents,
@@ -36,6 +39,8 @@ def committer(store: Store) -> Callable[..., None]:
             until=NOW + timedelta(minutes=1),
             memory=memory or {},
             gpus=gpus,
+            minutes=minutes,
+            checkpoint=checkpoint,
         )
 
     return tick

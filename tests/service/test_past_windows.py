@@ -1,0 +1,147 @@
+"""A window of stored minutes says what its scrapes said."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.cli.main import cli
+from driftwatch.clock import ManualClock
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.detect.reference import no_reference
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.errors import NoVerdict
+from driftwatch.evidence import BY_NAME, DETECTED
+from driftwatch.model import Target
+from driftwatch.service.explain import Window
+from driftwatch.service.past_windows import explain_past, is_past, past_row
+from driftwatch.service.run import Service
+from driftwatch.service.state import State
+from driftwatch.service.tick import evaluate
+from driftwatch.store import Store
+from driftwatch.store.minute_columns import rolled_up, stored_rows
+
+PLAN = shipped_plan()
+TEN = timedelta(minutes=10)
+# means of a gauge: over scrapes there, over time here
+OF_SCRAPES = {"running_requests", "waiting_requests", "kv_cache_usage_ratio"}
+OF_SCRAPES |= {"waiting_capacity_requests", "waiting_deferred_requests", "gpu_utilization_ratio"}
+OF_SCRAPES |= {"binding_margin_ratio", "batch_estimate_spread_ratio", "sequence_utilization"}
+
+
+@pytest.fixture(scope="module")
+def watched(shared_data: Path) -> tuple[Collected, State, pl.DataFrame]:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    since, until = source.span()
+    collected = source.collect(since, until)
+    state, outcome = evaluate(State(), [collected], until, PLAN)
+    return collected, state, outcome.rows
+
+
+def until(rows: pl.DataFrame, minutes: int) -> datetime:
+    first = rows["end"].min()
+    assert isinstance(first, datetime)
+    return first + timedelta(minutes=minutes)
+
+
+def test_it_is_the_evidence_of_the_window(
+    watched: tuple[Collected, State, pl.DataFrame],
+) -> None:
+    collected, _, rows = watched
+    end = until(rows, 11)  # under full load, before the restart
+    before = collected.scrapes.filter(pl.col("time") < end)
+    state, _ = evaluate(State(), [Collected(before, collected.targets)], end, PLAN)
+    inside = (pl.col("end") > end - TEN) & (pl.col("end") <= end)
+    stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0)).filter(inside)
+    (target,) = state.targets.values()
+    found = past_row(stored, target, PLAN, no_reference()).row(0, named=True)
+    window = pl.DataFrame([(*target.key, end - TEN, end)], schema=WINDOW_SCHEMA, orient="row")
+    frames = PLAN.frames(state.targets)
+    expected = evidence_table(
+        before,
+        window,
+        kind="chained",
+        cut=True,
+        serving=frames.serving,
+        inputs=PLAN.inputs,
+        carried=state.carried,
+    ).rows.row(0, named=True)
+    assert found["binding_limit"] == expected["binding_limit"] == "max_num_seqs"
+    compared = [n for n in BY_NAME if n not in DETECTED and expected[n] is not None]
+    assert len(compared) > 60
+    for name in compared:
+        value, said = expected[name], found[name]
+        if isinstance(value, float):
+            value = pytest.approx(value, rel=0.05 if name in OF_SCRAPES else 1e-9, abs=1e-9)
+        assert said == value, name
+    for name in DETECTED:  # those of the window's last minute
+        assert found[name] == stored[name][-1], name
+
+
+def test_what_came_before_a_restart_is_not_in_it(
+    watched: tuple[Collected, State, pl.DataFrame],
+) -> None:
+    _, state, rows = watched
+    (target,) = state.targets.values()
+    stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0))
+    restart = stored.filter("restarted")["end"][0]
+    inside = (pl.col("end") > restart - TEN / 2) & (pl.col("end") <= restart + TEN / 2)
+    row = past_row(stored.filter(inside), target, PLAN, no_reference()).row(0, named=True)
+    after = stored.filter((pl.col("end") > restart) & (pl.col("end") <= restart + TEN / 2))
+    assert row["restarted"]
+    assert row["duration_seconds"] == pytest.approx(after["duration_seconds"].sum())
+    assert row["finished_requests"] == after["prompt_tokens_count"].sum()
+
+
+def test_explain_answers_from_minutes_once_scrapes_are_gone(
+    watched: tuple[Collected, State, pl.DataFrame], tmp_path: Path
+) -> None:
+    collected, state, rows = watched
+    (known,) = state.targets
+    path, end = tmp_path / "d.db", until(rows, 11)
+    source = FrameSource(collected.scrapes, {known: Target(known, {"instance": known.instance})})
+    first = collected.scrapes["time"].min()
+    assert isinstance(first, datetime)
+    with Store.open(path) as store:
+        clock = ManualClock(first)
+        service = Service([source], PLAN, store, [], clock, retention=timedelta(minutes=1))
+        for _ in range(6):
+            clock.advance(TEN / 2)
+            service.tick_once()
+        window = Window(end - TEN, end)
+        whole = store.scrapes(first, clock.now())
+        assert not is_past(store, whole, known, window)
+        service.prune()
+        left = store.scrapes(first, clock.now())
+        assert 0 < len(left) < len(whole)
+        assert is_past(store, left, known, window)
+        service.stop()
+    asked = ["explain", known.text, "--db", str(path), "--json", "--at", end.isoformat()]
+    result = CliRunner().invoke(cli, asked)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["diagnosis"]["leaf"] == "concurrency_cap_binding"
+    assert told["evidence"]["binding_limit"]["value"] == "max_num_seqs"
+    with Store.open(path) as store, pytest.raises(NoVerdict) as caught:
+        before = Window(first - 9 * TEN, first - 8 * TEN)
+        explain_past(store, Target(known, {}), before, PLAN, no_reference())
+    assert "its minutes reach from" in (caught.value.help_text or "")
+
+
+def test_ten_minute_rows_say_what_they_cannot(
+    watched: tuple[Collected, State, pl.DataFrame], tmp_path: Path
+) -> None:
+    _, state, rows = watched
+    (target,) = state.targets.values()
+    ten = rolled_up(stored_rows(rows), 600).with_columns(seconds=pl.lit(600.0))
+    row = past_row(ten.head(2).tail(1), target, PLAN, no_reference()).row(0, named=True)
+    assert row["finished_requests"] == ten["prompt_tokens_count"][1]
+    assert row["finished_requests_2m"] is None
+    assert row["end"] - row["start"] == TEN

@@ -1,0 +1,241 @@
+"""Minutes in the store: written by ticks, packed, rolled up, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from minute_cases import copies, real_minutes
+from polars.testing import assert_frame_equal
+from sqlalchemy import select
+from store_cases import NOW, committer, pending, rows
+
+from driftwatch.model import TargetKey
+from driftwatch.shipped import shipped
+from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
+from driftwatch.store import Store
+from driftwatch.store.checkpoints import Checkpoint
+from driftwatch.store.migrate import upgrade_file
+from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
+from driftwatch.store.tables import SCHEMA_REVISION, minute_batches
+
+Commit = Callable[..., None]
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+KEY = ["instance", "engine", "end"]
+
+
+@pytest.fixture(scope="module")
+def minutes(shared_data: Path) -> pl.DataFrame:
+    return real_minutes(shared_data / "vllm-0.32" / "run_slow")
+
+
+def first_of(minutes: pl.DataFrame) -> datetime:
+    found = minutes["end"].min()
+    assert isinstance(found, datetime)
+    return found - timedelta(minutes=1)
+
+
+def ticked(store: Store, minutes: pl.DataFrame, by: timedelta) -> None:
+    """Commit the minutes, so many of them at a time."""
+    start, last = first_of(minutes), minutes["end"].max()
+    assert isinstance(last, datetime)
+    while start < last:
+        part = minutes.filter((pl.col("end") > start) & (pl.col("end") <= start + by))
+        committer(store)(minutes=part)
+        start += by
+
+
+def batches(store: Store) -> list[tuple[int, int]]:
+    with store._reading() as connection:
+        query = select(minute_batches.c.seconds, minute_batches.c.packed)
+        return [tuple(row) for row in connection.execute(query)]
+
+
+@pytest.mark.parametrize("by", [timedelta(minutes=1), timedelta(minutes=7), 3 * HOUR])
+def test_minutes_come_back_half_open_however_they_came(
+    store: Store, minutes: pl.DataFrame, by: timedelta
+) -> None:
+    some = copies(minutes, hours=2, instances=2).filter(pl.col("end").dt.minute() < 12)
+    start = first_of(some)
+    ticked(store, some, by)
+    found = store.past(start, start + 2 * HOUR)
+    assert_frame_equal(found.drop("seconds"), some)
+    assert set(found["seconds"]) == {60.0}
+    # the minute that ends with the span is in it, the one that ends where it begins is not
+    part = store.minutes(start + timedelta(minutes=3), start + timedelta(minutes=5))
+    assert dict(part.schema) == dict(MINUTE_SCHEMA)
+    assert part["end"].dt.minute().to_list() == [4, 5, 4, 5]
+
+
+def test_the_minutes_of_some_targets(store: Store, minutes: pl.DataFrame) -> None:
+    ticked(store, copies(minutes, hours=1, instances=40), HOUR)  # more than one batch
+    assert len(batches(store)) > 1
+    start = first_of(minutes)
+    wanted = [TargetKey("s017:8000", "0"), TargetKey("s033:8000", "0")]
+    found = store.minutes(start, start + HOUR, [*wanted, TargetKey("nobody:1", "0")])
+    assert found["instance"].unique(maintain_order=True).to_list() == ["s017:8000", "s033:8000"]
+    assert store.minutes(start, start + HOUR, []).is_empty()
+    assert store.minutes_span(wanted[0]) == (start, found["end"].max())
+    assert store.minutes_span(TargetKey("nobody:1", "0")) is None
+
+
+def test_a_tick_that_ran_again_counts_once(store: Store, minutes: pl.DataFrame) -> None:
+    ticked(store, minutes.head(5), timedelta(minutes=1))
+    again = minutes.head(5).with_columns(running_requests=pl.lit(7.0))
+    ticked(store, again, timedelta(minutes=1))
+    assert_frame_equal(store.past(first_of(minutes), NOW + 9999 * DAY).drop("seconds"), again)
+
+
+def test_hours_are_packed_up_to_the_checkpoint(store: Store, minutes: pl.DataFrame) -> None:
+    hours = copies(minutes, hours=4)
+    start = first_of(hours)
+    ticked(store, hours, timedelta(minutes=10))
+    committer(store)(checkpoint=Checkpoint(start + 3 * HOUR, {}))
+    assert store.pack_minutes(start + 9 * HOUR) > 0
+    assert batches(store) == [(60, 0), (60, 1)]  # three hours are one batch, the fourth waits
+    found = store.past(start, start + 4 * HOUR).drop("seconds")
+    later = pl.col("end") > start + 3 * HOUR
+    assert_frame_equal(found.filter(later), hours.filter(later))
+    assert_frame_equal(found.select(*KEY, *COUNTED), hours.select(*KEY, *COUNTED), rel_tol=2e-5)
+    assert found.select(pl.col("^.*_count$").sum()).equals(hours.select(pl.col("^.*_count$").sum()))
+    assert store.pack_minutes(start + 9 * HOUR) == 0
+
+
+def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -> None:
+    hours = copies(minutes, hours=3, instances=2)
+    start = first_of(hours).replace(hour=0, minute=0)
+    ticked(store, hours, HOUR)
+    now = start + 3 * DAY - timedelta(seconds=1)
+    store.pack_minutes(now)
+    assert set(store.past(start, now)["seconds"]) == {60.0}
+    store.pack_minutes(now + timedelta(seconds=1))
+    found = store.past(start, now)
+    assert set(found["seconds"]) == {600.0}
+    assert store.minutes(start, now).is_empty()
+    assert_frame_equal(
+        found.drop("seconds").select(*KEY, *ADDED),
+        rolled_up(hours, 600).select(*KEY, *ADDED),
+        rel_tol=2e-5,
+    )
+    committer(store)()
+    store.prune(now, minutes_before=start + DAY)
+    assert store.past(start, now).is_empty()
+
+
+def test_a_roll_up_says_what_its_minutes_say(minutes: pl.DataFrame) -> None:
+    ten = minutes.filter(pl.col("end") <= first_of(minutes) + timedelta(minutes=10))
+    (row,) = rolled_up(ten, 600).to_dicts()
+    for name in ADDED:
+        assert row[name] == pytest.approx(ten[name].sum(), rel=1e-12), name
+    for name in ("e2e_seconds_buckets", "prompt_tokens_buckets"):
+        by_cell = zip(*ten[name].to_list(), strict=True)
+        assert row[name] == [sum(cell) for cell in by_cell]
+    weights = ten["duration_seconds"]
+    mean = (ten["running_requests"] * weights).sum() / weights.sum()
+    assert row["running_requests"] == pytest.approx(mean, rel=1e-12)
+    assert row["binding_limit"] == ten["binding_limit"][-1]
+    assert row["end"] == first_of(minutes) + timedelta(minutes=10)
+
+
+def test_unknown_minutes_make_a_roll_up_unknown_unobserved_ones_do_not(
+    minutes: pl.DataFrame,
+) -> None:
+    ten = minutes.head(10).with_row_index("n")
+    unknown = ten.with_columns(
+        pl.when(pl.col("n") != 4).then("e2e_seconds_sum").alias("e2e_seconds_sum"),
+        pl.when(pl.col("n") != 4).then("e2e_seconds_buckets").alias("e2e_seconds_buckets"),
+        # a knob change gives other edges: cells of different edges do not add up
+        ttft_seconds_edges=pl.when(pl.col("n") != 6)
+        .then("ttft_seconds_edges")
+        .otherwise(pl.col("ttft_seconds_edges") * 2),
+    ).drop("n")
+    (row,) = rolled_up(unknown, 600).to_dicts()
+    assert row["e2e_seconds_sum"] is row["e2e_seconds_buckets"] is None
+    assert row["ttft_seconds_buckets"] is None
+    assert row["ttft_seconds_count"] == ten["ttft_seconds_count"].sum()
+    nothing = {c: pl.when(pl.col("n") != 4).then(pl.col(c)) for c in STORED_SCHEMA if c not in KEY}
+    silent = ten.with_columns(**nothing).with_columns(
+        scrapes=pl.col("scrapes").fill_null(0.0),
+        duration_seconds=pl.col("duration_seconds").fill_null(0.0),
+    )
+    (row,) = rolled_up(silent.drop("n"), 600).to_dicts()
+    others = ten.filter(pl.col("n") != 4)
+    assert row["e2e_seconds_count"] == others["e2e_seconds_count"].sum()
+    assert row["running_requests"] is not None
+    assert row["restarted"] is False
+
+
+def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) -> None:
+    assert store.checkpoint() is None
+    assert store.days(NOW - DAY, NOW + DAY).is_empty()
+    frames = {"a.b": pl.DataFrame({"x": [[1.0, 2.0], None]}), "c": pl.DataFrame({"n": [1]})}
+    commit(checkpoint=Checkpoint(NOW - HOUR, {"gone": frames["c"]}))
+    commit(checkpoint=Checkpoint(NOW, frames))
+    found = store.checkpoint()
+    assert found is not None
+    assert found.at == NOW
+    assert {name: frame.to_dicts() for name, frame in found.frames.items()} == {
+        name: frame.to_dicts() for name, frame in frames.items()
+    }
+    commit(checkpoint=Checkpoint(NOW, {}))
+    assert (kept := store.checkpoint()) is not None
+    assert kept.frames == {}
+    day = NOW.replace(hour=0)
+    for value in (1.0, 2.0):  # the second one is what counts
+        store.write_day(day, pl.DataFrame({"instance": ["a"], "day": [day], "p95": [value]}))
+    assert store.day_starts() == [day]
+    assert store.days(day, day + DAY)["p95"].to_list() == [2.0]
+    store.prune(NOW, incidents_before=day + DAY)
+    assert store.day_starts() == []
+
+
+def test_a_database_of_the_second_schema_keeps_what_it_holds(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: pl.DataFrame
+) -> None:
+    scripts = tmp_path / "migrations"
+    (scripts / "versions").mkdir(parents=True)
+    (scripts / "env.py").write_text((shipped("migrations") / "env.py").read_text())
+    for script in sorted((shipped("migrations") / "versions").glob("000[12]*.py")):
+        (scripts / "versions" / script.name).write_text(script.read_text())
+    with monkeypatch.context() as then:
+        then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
+        then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0002")
+        upgrade_file(path)
+        with Store.open(path) as store, store._writing() as connection:
+            _insert_as_0002(connection)
+    assert upgrade_file(path) == ("0002", SCHEMA_REVISION)
+    with Store.open(path, migrate=False) as store:
+        assert [i.id for i in store.open_incidents().values()] == [pending().id]
+        assert_frame_equal(store.scrapes(NOW, NOW + DAY), rows(4))
+        assert store.checkpoint() is None
+        ticked(store, minutes.head(3), timedelta(minutes=1))
+        assert store.minutes(first_of(minutes), NOW + 9999 * DAY).height == 3
+
+
+def _insert_as_0002(connection: object) -> None:
+    """What the release of the second schema wrote: an incident and a batch under zlib."""
+    import io
+    import zlib
+
+    from sqlalchemy import Connection, insert
+
+    from driftwatch.store.rows import incident_row
+    from driftwatch.store.tables import incidents, scrape_batches
+
+    assert isinstance(connection, Connection)
+    columns = {c["name"] for c in _columns(connection, "incidents")}
+    row = {name: value for name, value in incident_row(pending()).items() if name in columns}
+    connection.execute(insert(incidents), [row])
+    stream = io.BytesIO()
+    rows(4).write_ipc_stream(stream, compression="uncompressed")
+    batch = {"since": NOW, "until": NOW + HOUR, "frame": zlib.compress(stream.getvalue(), 6)}
+    connection.execute(insert(scrape_batches), [batch])
+
+
+def _columns(connection: object, table: str) -> list[dict[str, object]]:
+    from sqlalchemy import inspect
+
+    return inspect(connection).get_columns(table)  # type: ignore[attr-defined,no-any-return]
