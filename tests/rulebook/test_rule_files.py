@@ -298,3 +298,50 @@ def test_what_per_cannot_be(tmp_path: Path) -> None:
 def test_lost_coverage_is_one_incident_of_the_pool() -> None:
     (rule,) = [rule for rule in load_rulebook(()).rules if rule.alert == "CoverageLost"]
     assert rule.per == "pool"
+
+
+def test_hysteresis_inhibition_and_grouping(tmp_path: Path) -> None:
+    path = rules(
+        tmp_path,
+        "alert: A, when: scrapes > 1, until: scrapes < 1, severity: page, inhibited_by: [B],"
+        " group: {share: 0.5, at_least: 4, within: 1h}",
+        "alert: B, when: scrapes > 1, severity: page, inhibited_by: [A], group: {}",
+    )
+    a, b = load_rulebook([path]).rules
+    assert a.until is not None and a.columns == {"scrapes"}
+    assert (a.inhibited_by, b.inhibited_by) == (("B",), ("A",))
+    assert a.together is not None and b.together is not None
+    assert (a.together.share, a.together.at_least, a.together.within_seconds) == (0.5, 4, 3600.0)
+    assert (b.together.share, b.together.at_least, b.together.within_seconds) == (0.3, 3, 1800.0)
+    assert [b.together.needed(n) for n in (2, 10, 11, 100)] == [3, 3, 4, 30]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said", "marked"),
+    [
+        ("inhibited_by: [Bigger]", "unknown-alert", "no alert Bigger in these files", "Bigger"),
+        ("inhibited_by: [A]", "value", "A cannot inhibit itself", "A]"),
+        ("until: scrapes_ < 1", "unknown-column", "scrapes_", "scrapes_"),
+        ("group: {share: 1.2}", "value", "share is above 0 and at most 1", "1.2"),
+        ("group: {at_least: 1}", "value", "at_least is a whole number from 2 on", "1}"),
+        ("group: {at_least: two}", "type", "at_least is a number", "two"),
+        ("group: {within: soon}", "duration", "soon is not a duration", "soon"),
+        ("group: {many: 3}", "unknown-key", "unknown key many", "many"),
+        ("group: 3", "type", "group wants keys and values", "3"),
+        ("per: pool, group: {share: 0.3}", "value", "one incident a pool", "{share"),
+    ],
+)
+def test_what_they_cannot_be(tmp_path: Path, more: str, code: str, said: str, marked: str) -> None:
+    path = rules(
+        tmp_path,
+        f"alert: A, when: scrapes > 1, severity: page, {more}",
+        "alert: Big, when: scrapes > 1, severity: page",
+    )
+    (problem,) = problems(path)
+    assert (problem.code, problem.line) == (code, 4)
+    assert said in problem.message
+    line = path.read_text().splitlines()[3]
+    assert problem.column is not None
+    assert line[problem.column - 1 :].startswith(marked)
+    if code == "unknown-alert":
+        assert problem.help_text == "did you mean Big?"
