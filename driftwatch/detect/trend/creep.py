@@ -16,7 +16,7 @@ import polars as pl
 
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.equal_lengths import adjusted
-from driftwatch.detect.trend.memory import DAYS, HOLD, QUANTILES, Array
+from driftwatch.detect.trend.memory import DAYS, HOLD, TRENDS, Array
 from driftwatch.detect.trend.slopes import Trend, trends
 
 Floats = npt.NDArray[np.float64]
@@ -58,15 +58,16 @@ def crept(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Flo
     reference = arrays["speed_reference"]
     latest = _latest(reference)
     usable = (arrays["speed_minutes"] >= LEAST_MINUTES) & (reference == latest[:, None])
-    speed = trends(np.where(usable, arrays["ln_speed"], np.nan), day, season)
-    worse, known = _said(held, "speed", speed, np.zeros(len(held)), bad=-1)
-    for i, q in enumerate(QUANTILES):
+    worse = known = np.zeros(len(held), dtype=bool)
+    for i, name in enumerate(TRENDS):
         level = adjusted(arrays["equal_lengths"][:, :, i], arrays["within_days"][:, i])
-        trend = trends(level.values, day, season)
-        taken = np.abs(trends(level.adjustment, day, season).slope)
-        bad, there = _said(
-            held, f"e2e_p{round(q * 100)}", trend, UNEXPLAINED_RATIO * np.nan_to_num(taken), bad=1
-        )
+        taken = np.abs(np.nan_to_num(trends(level.adjustment, day, season).slope))
+        if name == "speed":
+            # the load model has the load in it already: only what it may miss is of interest
+            values, unexplained = np.where(usable, arrays["ln_speed"], np.nan), taken
+        else:
+            values, unexplained = level.values, taken * UNEXPLAINED_RATIO
+        bad, there = _said(held, name, trends(values, day, season), unexplained)
         worse, known = worse | bad, known | there
     held[:, HOLD["latency_creeps"]] = np.where(known, worse, np.nan)
     return held
@@ -83,7 +84,7 @@ def _latest(reference: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _said(
-    held: Floats, name: str, trend: Trend, unexplained: Floats, bad: int
+    held: Floats, name: str, trend: Trend, unexplained: Floats
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Write one trend's columns; whether it is bad enough, and whether it is known.
 
@@ -91,9 +92,9 @@ def _said(
         held: to write into.
         name: of the trend.
         trend: of every target.
-        unexplained: by how much the slope may be that of the adjustment, per day.
-        bad: the direction that is, -1 or 1.
+        unexplained: by how much the slope may be that of lengths and load, per day.
     """
+    bad = -1 if name == "speed" else 1
     known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)
     lower, upper = trend.lower - unexplained, trend.upper + unexplained
     for part, per_day in (("", trend.slope), ("lower_", lower), ("upper_", upper)):
@@ -111,9 +112,9 @@ def reasons(arrays: Mapping[str, Array]) -> pl.Series:
     speed = (arrays["speed_minutes"] >= LEAST_MINUTES) & (
         arrays["speed_reference"] == _latest(arrays["speed_reference"])[:, None]
     )
-    days = {"speed": speed.sum(axis=1)}
-    for i, q in enumerate(QUANTILES):
-        days[f"e2e_p{round(q * 100)}"] = (arrays["equal_lengths"][:, :, i, 0] > 0).sum(axis=1)
+    days = {
+        name: (arrays["equal_lengths"][:, :, i, 0] > 0).sum(axis=1) for i, name in enumerate(TRENDS)
+    } | {"speed": speed.sum(axis=1)}
     # a number for each way of being unknown: there are few, however many targets
     way = np.zeros(len(speed), dtype=np.int64)
     for name, count in days.items():

@@ -15,7 +15,7 @@ import polars as pl
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
 from driftwatch.detect.trend.creep import crept
-from driftwatch.detect.trend.memory import LENGTHS, QUANTILES, SIGNALS, SUM, Array, Memory
+from driftwatch.detect.trend.memory import LENGTHS, SIGNALS, SUM, TRENDS, Array, Memory
 from driftwatch.detect.trend.pinned import Pinned
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
 from driftwatch.signals.histograms import quantile
@@ -135,7 +135,7 @@ def _finish_hour(
 
 
 def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
-    """The hour's share of the covariance analysis, per quantile [n, quantiles, HOURLY]."""
+    """The hour's share of the covariance analysis, per trend [n, trends, HOURLY]."""
     sums = arrays["hour_sums"]
 
     def ratio(over: str, under: str) -> Floats:
@@ -150,13 +150,19 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
     unclear = sums[:, SUM["queue_seconds_count"]] < 0.99 * sums[:, SUM["e2e_seconds_count"]]
     means = [ratio(f"{s}_sum", f"{s}_count") for s in LENGTHS]
     per_pass = ratio("passed_tokens", "forward_passes")
+    interrupted = sums[:, SUM["interruptions"]] > 0
     found = []
-    for q, least in zip(QUANTILES, equal_lengths.LEAST_FINISHED, strict=True):
-        few = sums[:, SUM["e2e_seconds_count"]] < least
-        unusable = few | waits | unclear | (sums[:, SUM["interruptions"]] > 0)
-        e2e, *lengths = (_ln_quantile(memory, arrays, s, q) for s in ("e2e_seconds", *LENGTHS))
+    for name, q in TRENDS.items():
+        if name == "speed":
+            few = sums[:, SUM["speed_minutes"]] < equal_lengths.LEAST_SPEED_MINUTES
+            y = sums[:, SUM["ln_speed"]] / np.where(few, np.nan, sums[:, SUM["speed_minutes"]])
+        else:
+            few = sums[:, SUM["e2e_seconds_count"]] < equal_lengths.LEAST_FINISHED[name]
+            unusable = few | waits | unclear | interrupted
+            y = np.where(unusable, np.nan, _ln_quantile(memory, arrays, "e2e_seconds", q))
+        lengths = (_ln_quantile(memory, arrays, s, q) for s in LENGTHS)
         x = np.stack([*np.log(means), *lengths, np.log(per_pass)], axis=1)
-        found.append(equal_lengths.hourly(np.where(unusable, np.nan, e2e), x))
+        found.append(equal_lengths.hourly(y, x))
     return np.stack(found, axis=1)
 
 

@@ -9,7 +9,9 @@ cannot leak into the coefficients, and a demand that rises does not look like a 
 
 Per hour and quantile q: y = ln e2e_q, x = (ln prompt tokens, mean and q; ln generation tokens, mean
 and q; ln requests per forward pass). An hour counts that finished enough requests, of whose
-end-to-end time at most 5 % was spent waiting: a queue is no creep of the engine.
+end-to-end time at most 5 % was spent waiting: a queue is no creep of the engine. Of the speed at
+equal load (y = mean ln speed of the hour) the analysis only says how much of a slope may be what
+the load model misses at other lengths and loads.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from driftwatch.detect.trend.memory import COVARIATES
 Floats = npt.NDArray[np.float64]
 
 # Of an hour, so that its p50 and its p99 are somebody's: 100, and three beyond the p99.
-LEAST_FINISHED = (100.0, 300.0)
+LEAST_FINISHED = {"e2e_p50": 100.0, "e2e_p99": 300.0}
+LEAST_SPEED_MINUTES = 30.0  # of an hour
 MOST_WAIT_RATIO = 0.05
 # Of a day: hours that say how y moves with x.
 LEAST_HOURS = 6
@@ -109,11 +112,11 @@ def daily(sums: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """Days of one quantile, at equal lengths and load.
+    """Days of one trend, at equal lengths and load.
 
     Attributes:
-        values: [n, days] ln of the quantile, NaN where the day is unknown or lies too far off.
-        adjustment: [n, days] what was taken off to make them equal.
+        values: [n, days] what is left, NaN where the day is unknown or lies too far off.
+        adjustment: [n, days] what was taken off to make them equal, NaN where the day is unknown.
     """
 
     values: Floats
@@ -124,7 +127,7 @@ def adjusted(kept: Floats, within: Floats) -> Adjusted:
     """Day effects of the covariance analysis.
 
     Args:
-        kept: [n, days, 2 + COVARIATES] of :func:`daily`, one quantile's.
+        kept: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's.
         within: [n, 1 + COVARIATES² + COVARIATES], added up over days.
     """
     known = kept[..., 0] > 0
@@ -142,4 +145,4 @@ def adjusted(kept: Floats, within: Floats) -> Adjusted:
     spread = np.sqrt(squares / hours[:, None])
     furthest = np.maximum(_FURTHEST * spread, _NEAR)
     usable = known & (np.abs(off) <= furthest[:, None, :]).all(axis=2)
-    return Adjusted(np.where(usable, y - adjustment, np.nan), np.where(usable, adjustment, np.nan))
+    return Adjusted(np.where(usable, y - adjustment, np.nan), np.where(known, adjustment, np.nan))

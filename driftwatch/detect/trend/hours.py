@@ -58,7 +58,7 @@ def read(minutes: pl.DataFrame, target: Rows, layouts: Layouts) -> tuple[Told, L
         target: row of each minute's target.
         layouts: known ones.
     """
-    sums = minutes.select(_sums()).to_numpy().astype(float)
+    sums = minutes.select(_sums(_speed(minutes))).to_numpy().astype(float)
     sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
     cells, numbers = {}, {}
     known = dict(layouts)
@@ -92,7 +92,7 @@ def _speed(minutes: pl.DataFrame) -> pl.Expr:
     return pl.when(speed > 0).then(speed)
 
 
-def _sums() -> list[pl.Expr]:
+def _sums(speed: pl.Expr) -> list[pl.Expr]:
     seconds = pl.col("duration_seconds")
     gpus = pl.col("gpu_count") > 0
     usage = pl.col("kv_cache_usage_ratio")
@@ -109,6 +109,8 @@ def _sums() -> list[pl.Expr]:
         "interruptions": (
             pl.col("restarted").fill_null(False) | pl.col("configuration_changed").fill_null(False)
         ).cast(pl.Float64),
+        "ln_speed": speed.log(),
+        "speed_minutes": speed.is_not_null().cast(pl.Float64),
     }
     return [made.get(name, pl.col(name)).cast(pl.Float64).alias(name) for name in SUMS]
 

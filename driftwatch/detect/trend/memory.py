@@ -47,13 +47,16 @@ SUMS = (
     "slo_minutes",
     "slo_missed_minutes",
     "interruptions",  # restarts and knob changes
+    "ln_speed",  # of minutes with a known speed at equal load
+    "speed_minutes",
 )
 SUM = {name: i for i, name in enumerate(SUMS)}
 
 HOURS = 24  # whole hours that are compared with the pin
 DAYS = 28  # whole days that a trend is sought in: four of every weekday
 PAST_DAYS = 7  # whole days whose lengths today's are compared with, for what is usual
-QUANTILES = (0.5, 0.99)  # of the end-to-end time
+# What trends are sought in, with the quantile of the lengths that go with it.
+TRENDS = {"speed": 0.5, "e2e_p50": 0.5, "e2e_p99": 0.99}
 COVARIATES = 5  # ln of prompt and generation lengths, mean and quantile; of the batch
 # per hour: how many, y, x, and the products of x with x and y
 HOURLY = 2 + 2 * COVARIATES + COVARIATES**2
@@ -71,7 +74,7 @@ RECENT_SUMS = (
 HELD = (
     *(
         f"{name}_{part}"
-        for name in ("speed", "e2e_p50", "e2e_p99")
+        for name in TRENDS
         for part in (
             "slope_14d_ratio",
             "slope_14d_lower_ratio",
@@ -113,7 +116,7 @@ FIELDS: Mapping[str, Field] = {
     "layouts": Field((len(SIGNALS),), "int16", -1),
     "day_sums": Field((len(SUMS),)),
     **{f"day_{s}": Field((-1,), signal=s) for s in SIGNALS},
-    "day_hours": Field((len(QUANTILES), HOURLY)),
+    "day_hours": Field((len(TRENDS), HOURLY)),
     "day_requests_per_forward_pass": Field((BATCH.count,), "uint16"),
     "day_effective_batch_size": Field((BATCH.count,), "uint16"),
     "day_ln_speed": Field((LN_SPEED.count,), "uint16"),
@@ -124,8 +127,8 @@ FIELDS: Mapping[str, Field] = {
     "ln_speed": Field((DAYS,), "float64", np.nan),
     "speed_minutes": Field((DAYS,), "float32"),
     "speed_reference": Field((DAYS,), "int64", -1),
-    "equal_lengths": Field((DAYS, len(QUANTILES), 2 + COVARIATES), "float32"),
-    "within_days": Field((len(QUANTILES), 1 + COVARIATES + COVARIATES**2)),
+    "equal_lengths": Field((DAYS, len(TRENDS), 2 + COVARIATES), "float32"),
+    "within_days": Field((len(TRENDS), 1 + COVARIATES + COVARIATES**2)),
     "recent": Field((RECENT, len(RECENT_SUMS)), "float64", np.nan),
     "held": Field((len(HELD),), "float64", np.nan),
     "moved_hours": Field((), "int16"),
