@@ -29,10 +29,12 @@ RISE_QUANTILE = 0.25
 BACK_MINUTES = 15
 LOOKBACK = NOW_MINUTES + BEFORE_MINUTES + 1
 
-# A change is one from the speed it had to one that its reference does not know either.
-MOST_AFTER_CHANGE = float(np.log(0.95))
+# A loss leaves the engine slower than its reference, not only slower than a good hour.
+MOST_AFTER_CHANGE = float(np.log(0.98))
 # Back: that share of the loss is regained. Less, and the wander ends an episode that goes on.
 REGAINED = 0.6
+WANDER_MINUTES = 90.0  # in which a chance deviation of before the loss is forgotten
+_LEAST_BEFORE = -0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +129,13 @@ class Holding:
             sudden = (change <= limits.change) & (now <= MOST_AFTER_CHANGE)
             low = past.level[:, minute] <= limits.level
             begins = (sudden | low) & ~self.slower
-            before = np.where(
-                sudden, np.minimum(past.before[:, minute], 0.0), np.minimum(limits.usual, 0.0)
-            )
+            before = np.where(sudden, past.before[:, minute], limits.usual)
             fallen = before - np.where(sudden, now, past.median[:, minute])
             lost = np.maximum(fallen, 0.05)
-            # what came back on its own by chance before the loss is no part of the usual speed
-            held = np.maximum(self.before, -0.03)
-            regained = past.back[:, minute] >= held - (1.0 - REGAINED) * self.loss
-            jumped = (past.rise[:, minute] >= REGAINED * self.loss) & (
-                now >= held - (1.0 - REGAINED) * self.loss
-            )
+            # where it would be without the loss: what was chance before it fades
+            usual = np.maximum(self.before * np.exp(-self.age / WANDER_MINUTES), _LEAST_BEFORE)
+            regained = past.back[:, minute] >= usual - (1.0 - REGAINED) * self.loss
+            jumped = past.rise[:, minute] >= REGAINED * self.loss
             ends = self.slower & (regained | jumped)
         self.slower = (self.slower & ~ends) | begins
         self.before = np.where(begins, before, self.before)

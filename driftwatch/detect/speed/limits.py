@@ -29,7 +29,7 @@ OWN_DAYS, POOL_DAYS = 2, 3
 # for a loss of 15 % less what the 90 % quantile and the fading mean hide of it.
 MOST_LEVEL = math.log(0.89)
 MOST_CHANGE = math.log(0.915)
-LEVEL_SDS = 4.75
+LEVEL_SDS = 5.0
 CHANGE_SDS = 5.0
 # The lower half as normal: median less 2 % quantile is so many standard deviations.
 _LOW_QUANTILE, _LOW_SDS = 0.02, 2.054
