@@ -185,7 +185,8 @@ def _drift(stem: str, what: str) -> tuple[Column, ...]:
         _c(
             f"{stem}_smallest_detectable_ratio",
             "1",
-            f"the smallest factor of the {what}s that the scores would show here",
+            f"the smallest factor of the pool's {what}s that the drift score would show in 95 of "
+            "100 of its last day's windows",
             stem,
             off=_PAST,
             needs=("own_past",),
@@ -193,7 +194,8 @@ def _drift(stem: str, what: str) -> tuple[Column, ...]:
         _c(
             f"{stem}_calibration",
             "1",
-            "whose past the scores are measured in: own, pool or shipped (uncalibrated)",
+            "whose past the scores are measured in: own, pool or shipped (uncalibrated); of peer "
+            "and drift score the less certain",
             stem,
             dtype="string",
         ),

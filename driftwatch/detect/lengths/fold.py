@@ -19,7 +19,14 @@ from driftwatch.detect.lengths.detectable import due, smallest, tried
 from driftwatch.detect.lengths.episodes import CALM, Integers, Watch, reading, step
 from driftwatch.detect.lengths.layouts import Bools, Singles
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
-from driftwatch.detect.lengths.peers import LEAST_MEMBERS, Compared, against_twins, leading
+from driftwatch.detect.lengths.peers import (
+    LEAST_MEMBERS,
+    Compared,
+    against_twins,
+    leading,
+    without_worst,
+    worst,
+)
 from driftwatch.detect.lengths.scales import context_scales, peer_scales
 from driftwatch.detect.lengths.windows import WINDOWS, running, shortest
 from driftwatch.detect.null import Null
@@ -92,7 +99,8 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
 
     own_counts = np.concatenate([memory.counts, block.counts])
     own_sums = np.concatenate([memory.sums, block.sums])
-    own = shortest(running(own_counts, size, WINDOWS), running(own_sums, size, WINDOWS))
+    by_target = running(own_counts, size, WINDOWS), running(own_sums, size, WINDOWS)
+    own = shortest(*by_target)
 
     pool_counts = np.concatenate([memory.pool_counts, _pooled(block.counts, memory.of_pool, pools)])
     pool_sums = np.concatenate([memory.pool_sums, _pooled(block.sums, memory.of_pool, pools)])
@@ -106,8 +114,12 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     twins = (memory.of_pool >= 0) & (
         members[:, in_pool] >= LEAST_MEMBERS if pools else np.zeros((size, 1), dtype=bool)
     )
-    peers = against_twins(
-        own, *of_pools, memory.of_pool, block.known & twins[..., None], memory.grid
+    asked = block.known & twins[..., None]
+    scale, source = peer_scales(memory.peers, memory.of_pool)
+    peers = against_twins(own, *of_pools, memory.of_pool, asked, memory.grid)
+    furthest = worst(peers.statistic / scale, memory.of_pool, pools)
+    peers = without_worst(
+        peers, own, by_target, of_pools, memory.of_pool, furthest, asked, memory.grid
     )
     whole = shortest(*of_pools)
     past = Past(memory.hours, memory.hour_counts, memory.hour_sums, holidays)
@@ -115,7 +127,9 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     contexts = against_contexts(
         whole, by_length, sums_by_length, block.first, heard, past, memory.grid
     )
-    memory, uneven, peer = _peers_lived(memory, block, peers, members)
+    memory, uneven, peer = _peers_lived(
+        memory, block, peers, members, _scored(peers, scale, source)
+    )
     dirty = _pooled(~block.clean & seen, memory.of_pool, pools)
     memory, shifted, drift = _contexts_lived(memory, block, contexts, 2 * dirty < members)
 
@@ -130,8 +144,8 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     )
     names = memory.pools["pool"].to_list()
     for b in range(size):
-        asked = due(names, block.first + b)
-        if asked.any():
+        tries = due(names, block.first + b)
+        if tries.any():
             quiet = ~np.isnan(drift.score[b]) & ~(shifted[0][b] > 0)[:, None]
             one = {w: c[b : b + 1] for w, c in by_length.items()}
             sums = {w: c[b : b + 1] for w, c in sums_by_length.items()}
@@ -141,7 +155,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
                 (one, sums),
                 block.first + b,
                 past,
-                quiet & asked[:, None],
+                quiet & tries[:, None],
                 drift.scale,
             )
     if keep.minute % 60 == 0:
@@ -176,10 +190,9 @@ def _scored(compared: Compared, scale: Floats, source: Integers) -> _Scored:
 
 
 def _peers_lived(
-    memory: Memory, block: Block, peers: Compared, members: Floats
+    memory: Memory, block: Block, peers: Compared, members: Floats, scored: _Scored
 ) -> tuple[Memory, tuple[Floats, Floats], _Scored]:
     """States of targets through the block, and what is learnt of their usual distances."""
-    scored = _scored(peers, *peer_scales(memory.peers, memory.of_pool))
     size, units, _ = scored.score.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
     held = memory.held_peers
@@ -189,7 +202,7 @@ def _peers_lived(
     for b in range(size):
         score = np.where(np.isnan(scored.score[b]), -1.0, scored.score[b]).max(axis=1)
         score = np.where(score < 0, np.nan, score)
-        may = leading(score, memory.of_pool, members[b]) & ~block.slow[b]
+        may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
         now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may)
         state, ended = step(state, block.first + b, now, thresholds.values[0])
         flagged = state.on()

@@ -78,6 +78,73 @@ def against_twins(
     return Compared(statistic, mean, moved, clearly)
 
 
+def worst(scores: Floats, of_pool: Integers, pools: int) -> Integers:
+    """Place of the target that is furthest from its twins, where that is more than usual.
+
+    Args:
+        scores: [minutes, targets, signals]; NaN = no verdict.
+        of_pool: place of each target's pool, -1 = none.
+        pools: number of pools.
+
+    Returns:
+        [minutes, pools]; -1 = none.
+    """
+    found = np.full((len(scores), pools), -1, dtype=np.int64)
+    highest = np.where(np.isnan(scores), 0.0, scores).max(axis=2)
+    for minute, target in zip(*np.nonzero((highest > 1.0) & (of_pool >= 0)), strict=True):
+        pool = of_pool[target]
+        so_far = found[minute, pool]
+        if so_far < 0 or highest[minute, target] > highest[minute, so_far]:
+            found[minute, pool] = target
+    return found
+
+
+def without_worst(
+    compared: Compared,
+    own: Window,
+    by_target: tuple[Mapping[int, Floats], Mapping[int, Floats]],
+    by_pool: tuple[Mapping[int, Floats], Mapping[int, Floats]],
+    of_pool: Integers,
+    furthest: Integers,
+    asked: Bools,
+    grid: Floats,
+) -> Compared:
+    """The others of a pool compared once more, with their furthest left out of their twins.
+
+    Its lengths are among theirs, and would make all of them seem odd.
+
+    Args:
+        compared: of :func:`against_twins`.
+        own: of targets.
+        by_target: window length → counts and sums of targets.
+        by_pool: the same of pools.
+        of_pool: place of each target's pool, -1 = none.
+        furthest: of :func:`worst`.
+        asked: as for :func:`against_twins`.
+        grid: [edges].
+    """
+    if not (furthest >= 0).any():
+        return compared
+    minute, pool = np.nonzero(furthest >= 0)
+    target = furthest[minute, pool]
+    less = []
+    for pools, targets in zip(by_pool, by_target, strict=True):
+        parts = {w: values.copy() for w, values in pools.items()}
+        for w, values in parts.items():
+            values[minute, pool] -= targets[w][minute, target]
+        less.append(parts)
+    others = (furthest >= 0)[:, of_pool] & (of_pool >= 0)
+    others[minute, target] = False
+    again = others[..., None] & asked
+    found = against_twins(own, less[0], less[1], of_pool, again, grid)
+    return Compared(
+        np.where(again, found.statistic, compared.statistic),
+        np.where(again, found.mean, compared.mean),
+        np.where(again, found.moved, compared.moved),
+        np.where(again, found.clearly, compared.clearly),
+    )
+
+
 def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floats) -> Floats:
     """ln((S/n)/(S_r/n_r)), signed; NaN where a sum is unknown or nothing."""
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,20 +153,18 @@ def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floa
     return found
 
 
-def leading(scores: Floats, of_pool: Integers, members: Floats) -> Bools:
-    """Which targets are about as far from their twins as the furthest of the pool.
+def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
+    """Which targets are at least half as far from their twins as the furthest of the pool.
 
-    Of three servers one that differs makes the twins of the other two differ too, half as much
-    and more; of m servers about 1/(m-1) as much. Only those that lead are told of.
+    Where two differ, each is among the twins of the rest; only those that lead are told of.
 
     Args:
         scores: of one minute [targets]; NaN = no verdict.
         of_pool: place of each target's pool, -1 = none.
-        members: of each pool [pools].
+        pools: number of pools.
     """
-    furthest = np.zeros(len(members) + 1)
+    furthest = np.zeros(pools + 1)
     known = np.where(np.isnan(scores), 0.0, scores)
     np.maximum.at(furthest, of_pool, known)
-    share = np.minimum(0.9, 1.8 / np.maximum(np.append(members, 1.0) - 1.0, 1.0))
-    found: Bools = known >= (share * furthest)[of_pool]
+    found: Bools = known >= 0.5 * furthest[of_pool]
     return found
