@@ -59,6 +59,8 @@ def full_advice(page: Page) -> str | None:
         if not said.lower().startswith("do not"):
             said = "Do not change a knob"
     many = (page.get("concerned") or {}).get("targets", 1) > 1
+    if many and diagnosis is not None and diagnosis["leaf"] == "replica_slow":
+        said = None  # what is said of one of several is no advice for all
     said = (
         said or (many and _ADVICE_OF_MANY.get(page["alert"])) or DEFAULT_ADVICE.get(page["alert"])
     )
