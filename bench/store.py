@@ -9,7 +9,7 @@ server of the fleets that are measured, which commit it minute by minute as the 
 a fleet is larger than there are server-days, days are taken again an hour later: no batch holds
 the same minute twice.
 
-Goal: 200 kB for a server-day that is over, in all: minutes, scrapes of two hours, the detectors'
+Goal: 200 kB for a server-day that is over, in all: minutes, scrapes of one hour, the detectors'
 checkpoint.
 """
 
@@ -43,7 +43,7 @@ from driftwatch.store.minute_columns import stored_rows
 
 GOAL = 200_000
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
-RAW = timedelta(hours=2)  # the default of `retention`
+RAW = timedelta(hours=1)  # the default of `retention`
 TICK = timedelta(seconds=15)
 _TABLES = ("minute_batches", "scrape_batches", "gpu_batches", "checkpoint", "day_batches")
 
@@ -54,7 +54,7 @@ class Material:
 
     Attributes:
         days: one frame of stored minutes per server-day, all on the same day.
-        scrapes: of one server, the last two hours of that day.
+        scrapes: of one server, the last hour of that day.
         gpus: likewise.
         checkpoint: the detectors' memory of all servers of the recording.
         servers: how many those are.
@@ -183,7 +183,7 @@ def one_of(rows: pl.DataFrame) -> TargetKey:
 
 
 def raw(store: Store, what: Material, servers: int, begin: datetime) -> None:
-    """Two hours of scrapes and readings, tick by tick."""
+    """An hour of scrapes and readings, tick by tick."""
     scrapes = pl.concat(
         [
             what.scrapes[n % len(what.scrapes)].with_columns(

@@ -81,7 +81,7 @@ class Service:
         clock: Clock,
         *,
         interval_seconds: float = 15.0,
-        retention: timedelta = timedelta(hours=2),
+        retention: timedelta = timedelta(hours=1),
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
         self.metrics = OwnMetrics(clock.now)

@@ -99,7 +99,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     assert settings.rules == ()
     assert settings.database == tmp_path / "driftwatch.db"
     assert settings.listen_address == ("127.0.0.1", 9095)
-    assert (settings.interval, settings.retention) == (15.0, 7_200.0)
+    assert (settings.interval, settings.retention) == (15.0, 3_600.0)
 
 
 def test_every_setting(tmp_path: Path) -> None:
