@@ -30,7 +30,7 @@ BACK_MINUTES = 15
 LOOKBACK = NOW_MINUTES + BEFORE_MINUTES + 1
 
 # A loss leaves the engine slower than its reference, not only slower than a good hour.
-MOST_AFTER_CHANGE = float(np.log(0.98))
+MOST_AFTER_CHANGE = float(np.log(0.97))
 # Back: that share of the loss is regained. Less, and the wander ends an episode that goes on.
 REGAINED = 0.6
 WANDER_MINUTES = 90.0  # in which a chance deviation of before the loss is forgotten
@@ -44,7 +44,9 @@ class Past:
     Attributes:
         median: of the last 10 min.
         level: 90 % quantile of the last 10 min.
-        change: 90 % quantile of the last 8 min less what was before them.
+        bound: the same of ln r and what the law may be too low by.
+        change: 90 % quantile of the last 8 min less what was before them, and what the law may be
+            wrong by between these loads.
         now: median of the last 8 min.
         before: the faded mean before these 8 min.
         rise: 25 % quantile of the last 8 min less what was before them.
@@ -53,6 +55,7 @@ class Past:
 
     median: Floats
     level: Floats
+    bound: Floats
     change: Floats
     now: Floats
     before: Floats
@@ -60,20 +63,31 @@ class Past:
     back: Floats
 
 
-def past_of(ln_speed: Floats, start: int) -> Past:
+def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
     """The windows' statistics.
 
     Args:
         ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
+        outside: by how much the law may be wrong, above 0 above its range and below 0 below it;
+            None where it is 0 everywhere.
         start: which minute is the first.
     """
-    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
-    low, now, high = last_quantiles(
-        ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), start
-    )
-    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,), start)
-    before = faded_mean(ln_speed, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST, start)
-    return Past(median, level, high - before, now, before, low - before, back)
+    median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE))
+    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE))
+    (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,))
+    before = _before(ln_speed)
+    change, bound = high - before, level
+    if outside is not None:
+        # what the law is wrong by at one load it is wrong by at the same load a little later
+        (here,) = last_quantiles(outside, NOW_MINUTES, (0.5,))
+        change = change + np.abs(here - _before(np.where(np.isnan(ln_speed), np.nan, outside)))
+        (bound,) = last_quantiles(ln_speed + np.abs(outside), LEVEL_MINUTES, (LEVEL_QUANTILE,))
+    found = (median, level, bound, change, now, before, low - before, back)
+    return Past(*(values[:, start:] for values in found))
+
+
+def _before(values: Floats) -> Floats:
+    return faded_mean(values, NOW_MINUTES, BEFORE_MINUTES, BEFORE_FADING, BEFORE_LEAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +141,7 @@ class Holding:
         with np.errstate(invalid="ignore"):
             now, change = past.now[:, minute], past.change[:, minute]
             sudden = (change <= limits.change) & (now <= MOST_AFTER_CHANGE)
-            low = past.level[:, minute] <= limits.level
+            low = past.bound[:, minute] <= limits.level
             begins = (sudden | low) & ~self.slower
             before = np.where(sudden, past.before[:, minute], limits.usual)
             fallen = before - np.where(sudden, now, past.median[:, minute])

@@ -22,12 +22,13 @@ from driftwatch.detect.speed.load import Floats
 LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE = "level", "change", "peer level", "peer change"
 STATISTICS = (LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE)
 _EDGES = np.linspace(-0.6, 0.4, 101)
-_DAYS, _LEAST = 6, 480
-OWN_DAYS, POOL_DAYS = 2, 3
+_DAYS, _LEAST = 7, 480
+# A level wanders over hours: fewer days hold too few independent ones. A change does not.
+LEVEL_DAYS, CHANGE_DAYS = 5, 2
 
-# Never above: what detection.md calls nearly every minute 11 % slow; and a sudden change of 8.5 %,
-# for a loss of 15 % less what the 90 % quantile and the fading mean hide of it.
-MOST_LEVEL = math.log(0.89)
+# Never above: a level of 0.87, against the twins, who wander too, of 0.84; and a sudden change of
+# 8.5 %, for a loss of 15 % less what the 90 % quantile and the fading mean hide of it.
+MOST_LEVEL, MOST_PEER_LEVEL = math.log(0.87), math.log(0.84)
 MOST_CHANGE = math.log(0.915)
 LEVEL_SDS = 5.0
 CHANGE_SDS = 5.0
@@ -35,7 +36,7 @@ CHANGE_SDS = 5.0
 _LOW_QUANTILE, _LOW_SDS = 0.02, 2.054
 _FOUND_SDS = 1.645  # 95 of 100
 
-# Shipped, before two days of one's own: a young law has the wander of its window in it as well
+# Shipped, before five days of one's own: a young law has the wander of its window in it as well
 # (two independent deviations: √2), and a law of a day or more only its own.
 YOUNG_MINUTES = 1440
 YOUNG_LEVEL, OLD_LEVEL = math.log(0.80), math.log(0.85)
@@ -47,7 +48,7 @@ _NOISE_SDS = 1.7
 
 
 def no_past() -> Null:
-    """A memory of the statistics without anything in it: at most 5,800 bytes a target."""
+    """A memory of the statistics without anything in it: at most 7,200 bytes a target."""
     return null(_EDGES, ("instance", "engine", "statistic"), _DAYS, _LEAST)
 
 
@@ -76,10 +77,12 @@ def limits_of(
     shipped_change = np.minimum(SHIPPED_CHANGE, -_NOISE_SDS * noise)
     numbers = {pool: k for k, pool in enumerate(dict.fromkeys(pools))}
     groups = np.array([numbers[pool] for pool in pools], dtype=np.intp)
-    usual, sd, source = _usual(past, keys, groups, statistics[0])
-    change, change_sd, changes = _usual(past, keys, groups, statistics[1])
+    usual, sd, source = _usual(past, keys, groups, statistics[0], LEVEL_DAYS)
+    change, change_sd, changes = _usual(past, keys, groups, statistics[1], CHANGE_DAYS)
     known = ~np.isnan(noise)
-    own_level = np.minimum(MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd)
+    own_level = np.minimum(
+        MOST_PEER_LEVEL if twins else MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd
+    )
     own_change = np.minimum(MOST_CHANGE, change - CHANGE_SDS * change_sd)
     level = np.where(np.isnan(usual), shipped_level, own_level)
     fall = np.where(np.isnan(change), shipped_change, own_change)
@@ -103,17 +106,21 @@ def limits_of(
 
 
 def _usual(
-    past: Null, keys: pl.DataFrame, groups: np.ndarray[tuple[int], np.dtype[np.intp]], which: str
+    past: Null,
+    keys: pl.DataFrame,
+    groups: np.ndarray[tuple[int], np.dtype[np.intp]],
+    which: str,
+    days: int,
 ) -> tuple[Floats, Floats, np.ndarray[tuple[int], np.dtype[np.object_]]]:
     """Median, standard deviation of the lower half, and whose past it is."""
     known, slots = past.with_keys(keys.with_columns(statistic=pl.lit(which)))
     where = np.full(known.size, -1, dtype=np.intp)
     where[slots] = groups
-    middle = known.quantile(0.5, OWN_DAYS)[slots]
-    low = known.quantile(_LOW_QUANTILE, OWN_DAYS)[slots]
+    middle = known.quantile(0.5, days)[slots]
+    low = known.quantile(_LOW_QUANTILE, days)[slots]
     source = np.where(np.isnan(middle), "pool", "own").astype(object)
-    pooled = known.pooled_quantile(0.5, where, POOL_DAYS)[slots]
-    pooled_low = known.pooled_quantile(_LOW_QUANTILE, where, POOL_DAYS)[slots]
+    pooled = known.pooled_quantile(0.5, where, days)[slots]
+    pooled_low = known.pooled_quantile(_LOW_QUANTILE, where, days)[slots]
     source[np.isnan(middle) & np.isnan(pooled)] = "shipped"
     low = np.where(np.isnan(middle), pooled_low, low)
     middle = np.where(np.isnan(middle), pooled, middle)

@@ -1,6 +1,6 @@
 """What the detector remembers: the last hour's load, who is slower, what is usual, what was learnt.
 
-A target costs 54 minutes of ten singles (2,160 bytes), and at most 5,800 bytes of histograms; a
+A target costs 54 minutes of ten singles (2,160 bytes), and at most 7,200 bytes of histograms; a
 pool's learner at most 54 kB.
 """
 
@@ -69,9 +69,8 @@ class Memory:
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""
-        load = pl.Series(
-            "load", self.load.reshape(len(self.load), -1).tolist(), dtype=pl.List(pl.Float32)
-        )
+        flat = self.load.reshape(len(self.load), LOOKBACK * WIDTH)
+        load = pl.Series("load", flat.tolist(), dtype=pl.List(pl.Float32))
         return {
             "until": pl.DataFrame({"until": [self.until]}, schema={"until": TIME}),
             "targets": self.targets.with_columns(load),

@@ -207,18 +207,17 @@ class Stretch:
         here = self.why[:, first:]
         here[here == SATURATED] = KNOWN
         here[bursts[:, LOOKBACK:]] = SATURATED
-        bound = twins + above + below
         off = ~self._armed
-        own, own_bound = twins.copy(), bound.copy()
-        own[off], own_bound[off] = np.nan, np.nan
+        own = twins.copy()
+        own[off] = np.nan
         others = np.full_like(twins, np.nan)
         for rows in self._groups:
-            others[rows] = of_others(bound[rows])
+            others[rows] = of_others(twins[rows])
         self._first = first
-        self._bounds: Past = past_of(own_bound, LOOKBACK)
-        stretched = bool((above + below > 0.0).any())
-        self._plain: Past = past_of(own, LOOKBACK) if stretched else self._bounds
-        self._peers: Past = past_of(bound - others, LOOKBACK)
+        outside = above - below
+        within = not bool((outside != 0.0).any())
+        self._own_past: Past = past_of(own, None if within else outside, LOOKBACK)
+        self._peers: Past = past_of(twins - others, None, LOOKBACK)
         (self._beyond,) = last_quantiles(above, LEVEL_MINUTES, (0.5,), LOOKBACK)
         (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,), LOOKBACK)
         self._pool[off] = np.nan
@@ -239,7 +238,7 @@ class Stretch:
         unpinned = self._unpinned
         for k in range(stop - start):
             minute = start + k
-            self._own.step(self._bounds, minute - self._first, own)
+            self._own.step(self._own_past, minute - self._first, own)
             self._peer.step(self._peers, minute - self._first, peer)
             slower[:, k], fresh[:, k] = self._own.slower, self._own.fresh
             than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh
@@ -255,7 +254,7 @@ class Stretch:
             here,
             references,
             missing,
-            (self._plain, self._bounds, self._peers),
+            (self._own_past, self._peers),
             (own, peer),
             (slower, fresh, than_twins, fresh_twins),
             self._beyond[:, here],
@@ -265,8 +264,8 @@ class Stretch:
     def _count(self, here: slice, clean: Flags) -> None:
         """What was usual in clean minutes."""
         for name, values in (
-            (LEVEL, self._bounds.level),
-            (CHANGE, self._bounds.change),
+            (LEVEL, self._own_past.bound),
+            (CHANGE, self._own_past.change),
             (PEER_LEVEL, self._peers.level),
             (PEER_CHANGE, self._peers.change),
         ):

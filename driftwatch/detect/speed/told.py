@@ -68,7 +68,7 @@ class Told:
         here: slice,
         references: Sequence[Reference],
         missing: npt.NDArray[np.object_],
-        pasts: tuple[Past, Past, Past],
+        pasts: tuple[Past, Past],
         limits: tuple[Limits, Limits],
         held: tuple[Flags, Flags, Flags, Flags],
         beyond: Floats,
@@ -81,30 +81,29 @@ class Told:
             here: the same minutes in the statistics.
             references: of each target.
             missing: why there is no law.
-            pasts: of ln r, of its upper bound, and of the bound less the twins'.
+            pasts: of ln r, and of ln r less the twins'.
             limits: own, and of twins.
             held: slower; slower since shortly; than its twins; since shortly.
             beyond: by how much the law may be too low here, median of the last 10 min.
             pool: ln r of the twins, median of the last 10 min.
         """
-        plain, bound, peers = pasts
+        plain, peers = pasts
         slower, fresh, than_twins, fresh_twins = held
         own, peer = limits
         with np.errstate(invalid="ignore"):
             outside = beyond > 0.0
-            level, change = plain.level[:, here], bound.change[:, here]
+            level, change = plain.level[:, here], plain.change[:, here]
             # the median of the last 10 min would still count minutes from before the loss
             speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
             against = np.where(fresh_twins, peers.now[:, here], peers.median[:, here])
             # the law says slower, yet it may be wrong by as much out there
             low = own.level[:, None]
-            doubtful = outside & (level <= low) & ~(bound.level[:, here] <= low) & ~slower
-            demand = np.where(fresh, bound.now[:, here], bound.median[:, here])
+            doubtful = outside & (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
         known = ~np.isnan(speed)
         told: dict[str, Any] = {
             "speed_at_equal_load_ratio": speed,
             "speed_at_equal_load_upper_ratio": level,
-            "speed_at_equal_demand_ratio": np.where(outside, demand, np.nan),
+            "speed_at_equal_demand_ratio": np.where(outside, speed + beyond, np.nan),
             "speed_threshold_ratio": low,
             "speed_change_ratio": change,
             "speed_change_threshold_ratio": own.change[:, None],
