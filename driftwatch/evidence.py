@@ -171,7 +171,7 @@ def _drift(stem: str, what: str) -> tuple[Column, ...]:
             "1",
             f"{what}s of the last 24 h against the pin, over what is usual",
             stem,
-            off="no pin with a distribution, or less than 24 h of minutes",
+            off="no pin of a whole day with a distribution, or less than 24 h of minutes",
             needs=("baseline", "own_past"),
         ),
         _c(
@@ -501,7 +501,7 @@ _SPEED = (
         "lengths of the last 24 h differ from the pin's beyond what is usual: the tune is stale",
         "prompt_tokens",
         "generation_tokens",
-        off="no pin with a distribution, or less than 24 h of minutes",
+        off="no pin of a whole day with a distribution, or less than 24 h of minutes",
         dtype="bool",
         alias=("stale tune",),
         needs=("baseline", "own_past"),
@@ -517,7 +517,7 @@ _SPEED = (
 
 
 def _trend(name: str, what: str, *sources: str) -> tuple[Column, ...]:
-    off = "fewer than 7 days with enough minutes"
+    off = "fewer than 7 days with enough minutes (trend_unknown_reason)"
     return (
         _c(
             f"{name}_slope_14d_ratio",
@@ -581,24 +581,41 @@ _TRENDS = (
     ),
 )
 
-_FACTORS: tuple[tuple[str, str, tuple[Need, ...]], ...] = (
-    ("batch", "the effective batch size", ("baseline",)),
-    ("load", "what a step has to do: the load model's inter-token latency", ("speed_pin",)),
-    ("speed", "the speed at equal load", ("speed_pin",)),
-    ("first_tokens", "first tokens per later token", ("baseline",)),
-    ("gpus", "the number of GPUs", ("baseline",)),
+_NO_PAST_WINDOW = "no pin, or one whose window did not measure it"
+_FACTORS: tuple[tuple[str, str, tuple[Need, ...], str], ...] = (
+    ("batch", "the effective batch size", ("baseline",), _NO_PAST_WINDOW),
+    (
+        "load",
+        "what a step has to do: the load model's inter-token latency",
+        ("speed_pin",),
+        "no speed at equal load (speed_unknown_reason)",
+    ),
+    (
+        "speed",
+        "the speed at equal load",
+        ("speed_pin",),
+        "no speed at equal load (speed_unknown_reason)",
+    ),
+    ("first_tokens", "first tokens per later token", ("baseline",), _NO_PAST_WINDOW),
+    (
+        "gpus",
+        "the number of GPUs",
+        ("baseline", "gpu_count"),
+        "no GPU count now, or none in the pinned window",
+    ),
 )
 _ATTRIBUTION = tuple(
     _c(
         f"throughput_factor_{name}_ratio",
         "1",
-        f"factor of tokens/s/GPU against the reference that comes from {meaning}",
+        "factor of the last 10 min's tokens/s/GPU against the pinned window that comes from "
+        f"{meaning}",
         *_LOAD,
-        off=_REF,
+        off=off,
         alias=("attribution",),
         needs=needs,
     )
-    for name, meaning, needs in _FACTORS
+    for name, meaning, needs, off in _FACTORS
 )
 
 _NO_RELEASE = (
