@@ -6,6 +6,7 @@ target costs: with vLLM's default buckets about 20 kB (measured in docs/trends.m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -167,7 +168,9 @@ class Memory:
         """Name → frame, to be kept in the store."""
         columns = {}
         for name, array in self.arrays.items():
-            flat = array.reshape(len(array), -1) if array.ndim > 1 else array
+            flat = (
+                array.reshape(len(array), math.prod(array.shape[1:])) if array.ndim > 1 else array
+            )
             series = pl.Series(name, flat)
             columns[name] = series.arr.to_list() if array.ndim > 1 else series
         layouts = [
