@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import Select
 
+from driftwatch.store.rows import chunks
 from driftwatch.store.tables import memory, pins
 from driftwatch.store.transactions import Transactions
 
@@ -59,11 +60,17 @@ class KeptPins(Transactions):
 
     def add_pins(self, found: Sequence[KeptPin]) -> None:
         """Put pins in force, all or none; what was in force for the same target or pool retires."""
+        new = {_place(pin): pin for pin in found}  # of two of one place the later one holds
         with self._writing() as connection:
-            for pin in found:
-                _retire(connection, pin)
-                connection.execute(delete(pins).where(pins.c.id == pin.id))
-                connection.execute(insert(pins), [_row(pin)])
+            held = {_place(pin): pin for pin in _read(connection, _in_order(retired=False))}
+            for place, pin in new.items():
+                if place in held:
+                    query = update(pins).where(pins.c.id == held[place].id)
+                    connection.execute(query.values(retired_at=pin.accepted_at))
+            for ids in chunks([pin.id for pin in new.values()]):
+                connection.execute(delete(pins).where(pins.c.id.in_(ids)))
+            if new:
+                connection.execute(insert(pins), [_row(pin) for pin in new.values()])
 
     def keep_proposals(self, document: bytes) -> None:
         """Keep what was proposed last, so that it can be accepted by its id."""
@@ -88,18 +95,11 @@ def _read(connection: Connection, query: Select[tuple[object, ...]]) -> list[Kep
     return [KeptPin(**row) for row in connection.execute(query).mappings()]
 
 
-def _retire(connection: Connection, pin: KeptPin) -> None:
-    """End what holds for the target or the pool that a new pin is of."""
-    same = (
-        (pins.c.scope == pin.scope)
-        & (
-            (pins.c.pool == pin.pool)
-            if pin.scope == "pool"
-            else (pins.c.instance == pin.instance) & (pins.c.engine == pin.engine)
-        )
-        & pins.c.retired_at.is_(None)
-    )
-    connection.execute(update(pins).where(same).values(retired_at=pin.accepted_at))
+def _place(pin: KeptPin) -> tuple[str | None, ...]:
+    """What only one pin in force can be of."""
+    if pin.scope == "pool":
+        return ("pool", pin.pool)
+    return ("target", pin.instance, pin.engine)
 
 
 def _row(pin: KeptPin) -> Mapping[str, object]:
