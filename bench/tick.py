@@ -52,6 +52,7 @@ from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.stored import memory_of
 from driftwatch.service.tick import evaluate
+from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
@@ -308,6 +309,7 @@ def committed(store: Store, state: State, outcome: Outcome) -> float:
         since=START,
         until=state.evaluated_until or START,
         memory=memory_of(state),
+        minutes=stored_rows(outcome.rows),
     )
     return time.perf_counter() - began
 
