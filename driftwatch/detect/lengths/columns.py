@@ -10,8 +10,9 @@ import polars as pl
 
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.episodes import Integers
-from driftwatch.detect.lengths.fold import Block, Told, fold
+from driftwatch.detect.lengths.fold import Told, fold
 from driftwatch.detect.lengths.layouts import SIGNALS, Bools, Lengths, read, wider
+from driftwatch.detect.lengths.lives import Block
 from driftwatch.detect.lengths.memory import Memory, memory_from
 from driftwatch.detect.lengths.scales import SOURCES
 from driftwatch.detect.null import day_number

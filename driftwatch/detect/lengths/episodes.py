@@ -184,10 +184,57 @@ def step(
             calm=calm,
             unheard=unheard,
             since=since,
-            before=counted,
+            # only what counts: below 1 nothing is an episode
+            before=np.where(counted > 1.0, counted, 0.0),
             earlier=state.before,
             peak=np.where(over, 0.0, peak),
             quiet=quiet,
         ),
         ended,
     )
+
+
+def uneventful(state: Watch, scores: Floats, moved: Bools) -> bool:
+    """Whether minutes can be lived through at once: no shift, no episode, nothing above 1.
+
+    Args:
+        state: before them.
+        scores: [minutes, n, signals].
+        moved: see :func:`moved_enough`; whatever moved clearly has moved.
+    """
+    if state.on().any() or (state.peak > 0).any():
+        return False
+    with np.errstate(invalid="ignore"):
+        return not bool((moved & (scores > 1.0)).any())
+
+
+def lived_through(state: Watch, scores: Floats, threshold: float) -> tuple[Watch, Integers]:
+    """What :func:`step` makes of uneventful minutes, all at once.
+
+    Args:
+        state: before them.
+        scores: the highest of the signals [minutes, n]; NaN = no verdict.
+        threshold: h, above 1.
+
+    Returns:
+        The state, and the calm minutes up to each of them [minutes, n].
+    """
+    size = len(scores)
+    minute = np.arange(size)[:, None]
+    known = ~np.isnan(scores)
+    with np.errstate(invalid="ignore"):
+        low = known & (scores < RESOLVE_FACTOR * threshold)
+    count = np.cumsum(low, axis=0)
+    reset = np.maximum.accumulate(np.where(known & ~low, minute, -1), axis=0)
+    since_reset: Integers = count - np.take_along_axis(count, np.maximum(reset, 0), axis=0)
+    calm = np.where(reset >= 0, since_reset, count + state.calm)
+    heard = np.where(known, minute, -1).max(axis=0)
+    return replace(
+        state,
+        run=np.zeros_like(state.run),
+        calm=calm[-1],
+        unheard=np.where(heard >= 0, size - 1 - heard, state.unheard + size),
+        before=np.zeros_like(state.before),
+        earlier=state.before if size == 1 else np.zeros_like(state.before),
+        quiet=state.quiet + size,
+    ), calm

@@ -16,47 +16,16 @@ import numpy.typing as npt
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
 from driftwatch.detect.lengths.detectable import due, smallest, tried
-from driftwatch.detect.lengths.episodes import CALM, Integers, Watch, reading, step
-from driftwatch.detect.lengths.layouts import Bools, Singles
+from driftwatch.detect.lengths.episodes import Integers
+from driftwatch.detect.lengths.layouts import Bools
+from driftwatch.detect.lengths.lives import DAY, Block, contexts_lived, peers_lived, scored_by
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
-from driftwatch.detect.lengths.peers import (
-    LEAST_MEMBERS,
-    Compared,
-    against_twins,
-    leading,
-    without_worst,
-    worst,
-)
-from driftwatch.detect.lengths.scales import context_scales, peer_scales
+from driftwatch.detect.lengths.peers import LEAST_MEMBERS, against_twins, without_worst, worst
+from driftwatch.detect.lengths.scales import peer_scales
 from driftwatch.detect.lengths.windows import WINDOWS, running, shortest
-from driftwatch.detect.null import Null
 
 # after a restart only short generations have had the time to finish
 SETTLING = 10
-DAY = 1440
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Minutes of all targets, [minutes, targets, ...]; what is not there is not known.
-
-    Attributes:
-        first: number (since 1970) of the first minute.
-        counts: cumulative [.., signals, edges].
-        sums: of tokens [.., signals].
-        known: which say anything [.., signals].
-        restarted: a restart or a change of knobs.
-        clean: usual enough to learn from.
-        slow: slower than the twins.
-    """
-
-    first: int
-    counts: Singles
-    sums: Floats
-    known: Bools
-    restarted: Bools
-    clean: Bools
-    slow: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +96,11 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     contexts = against_contexts(
         whole, by_length, sums_by_length, block.first, heard, past, memory.grid
     )
-    memory, uneven, peer = _peers_lived(
-        memory, block, peers, members, _scored(peers, scale, source)
+    memory, uneven, peer = peers_lived(
+        memory, block, peers, members, scored_by(peers, scale, source)
     )
     dirty = _pooled(~block.clean & seen, memory.of_pool, pools)
-    memory, shifted, drift = _contexts_lived(memory, block, contexts, 2 * dirty < members)
+    memory, shifted, drift = contexts_lived(memory, block, contexts, 2 * dirty < members)
 
     keep = replace(
         memory,
@@ -174,97 +143,6 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         drift_source=drift.source,
     )
     return keep, told
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """Scores [minutes, units, signals], their scales and whose those are [units, signals]."""
-
-    score: Floats
-    scale: Floats
-    source: Integers
-
-
-def _scored(compared: Compared, scale: Floats, source: Integers) -> _Scored:
-    return _Scored(compared.statistic / scale, scale, source)
-
-
-def _peers_lived(
-    memory: Memory, block: Block, peers: Compared, members: Floats, scored: _Scored
-) -> tuple[Memory, tuple[Floats, Floats], _Scored]:
-    """States of targets through the block, and what is learnt of their usual distances."""
-    size, units, _ = scored.score.shape
-    state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
-    held = memory.held_peers
-    on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
-    calibrated = (scored.source < 2).all(axis=1)
-    slots = np.arange(2 * units).reshape(units, 2)
-    for b in range(size):
-        score = np.where(np.isnan(scored.score[b]), -1.0, scored.score[b]).max(axis=1)
-        score = np.where(score < 0, np.nan, score)
-        may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
-        now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may)
-        state, ended = step(state, block.first + b, now, thresholds.values[0])
-        flagged = state.on()
-        crowd = np.zeros(len(memory.pools) + 1)
-        np.add.at(crowd, memory.of_pool, flagged)
-        # where half of a pool differs from its twins, routing is sticky: twins say nothing there
-        sticky = np.append(2 * crowd[:-1] >= members[b], False) & (crowd > 1)
-        known = ~np.isnan(now.score) & ~sticky[memory.of_pool]
-        on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
-        over[b] = np.where(known, state.calm >= CALM, np.nan)
-        quiet = (crowd[memory.of_pool] == 0) | sticky[memory.of_pool]
-        held = np.where(quiet[:, None], held, np.nan)
-        learns = block.clean[b] & quiet
-        past, held = _learnt(past, held, slots, peers.statistic[b], learns)
-        counted = calibrated & block.clean[b]
-        thresholds = thresholds.counted(
-            0, np.where(counted, ended, 0.0), int((counted & known).sum())
-        )
-    return (
-        replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held),
-        (on, over),
-        scored,
-    )
-
-
-def _contexts_lived(
-    memory: Memory, block: Block, contexts: Compared, clean: Bools
-) -> tuple[Memory, tuple[Floats, Floats], _Scored]:
-    """The same for pools."""
-    scored = _scored(contexts, *context_scales(memory.contexts))
-    size, units, _ = scored.score.shape
-    state: Watch = memory.shifted
-    thresholds, past, held = memory.thresholds, memory.contexts, memory.held_contexts
-    on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
-    calibrated = (scored.source == 0).all(axis=1)
-    slots = np.arange(2 * units).reshape(units, 2)
-    everybody = np.ones(units, dtype=bool)
-    for b in range(size):
-        now = reading(scored.score[b], contexts.moved[b], contexts.clearly[b], everybody)
-        state, ended = step(state, block.first + b, now, thresholds.values[1], longest=DAY)
-        known = ~np.isnan(now.score)
-        on[b] = np.where(known, state.on(), np.nan)
-        over[b] = np.where(known, (state.calm >= CALM), np.nan)
-        held = np.where(state.on()[:, None], np.nan, held)
-        learns = clean[b] & ~state.on()
-        past, held = _learnt(past, held, slots, contexts.statistic[b], learns)
-        counted = calibrated & clean[b]
-        thresholds = thresholds.counted(
-            1, np.where(counted, ended, 0.0), int((counted & known).sum())
-        )
-    lived = replace(memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held)
-    return lived, (on, over), scored
-
-
-def _learnt(
-    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
-) -> tuple[Null, Floats]:
-    """Distances wait until it is clear that they were not the beginning of a shift."""
-    due = held[0]
-    held = np.concatenate([held[1:], np.where(learns[:, None], values, np.nan)[None]])
-    known = ~np.isnan(due)
-    return (past.add(slots[known], due[known]) if known.any() else past), held
 
 
 def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:

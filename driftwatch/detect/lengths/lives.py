@@ -1,0 +1,209 @@
+"""States through a block of minutes, and what is learnt of usual distances on the way.
+
+Most blocks are uneventful and are lived through at once; the others minute by minute, for whether
+a minute may be learnt from depends on the states before it. Both give the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from driftwatch.detect.distributions.cells import Floats
+from driftwatch.detect.lengths.episodes import (
+    CALM,
+    Integers,
+    Watch,
+    lived_through,
+    reading,
+    step,
+    uneventful,
+)
+from driftwatch.detect.lengths.layouts import Bools, Singles
+from driftwatch.detect.lengths.memory import Memory
+from driftwatch.detect.lengths.peers import Compared, leading
+from driftwatch.detect.lengths.scales import context_scales
+from driftwatch.detect.null import Null
+
+DAY = 1440
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Minutes of all targets, [minutes, targets, ...]; what is not there is not known.
+
+    Attributes:
+        first: number (since 1970) of the first minute.
+        counts: cumulative [.., signals, edges].
+        sums: of tokens [.., signals].
+        known: which say anything [.., signals].
+        restarted: a restart or a change of knobs.
+        clean: usual enough to learn from.
+        slow: slower than the twins.
+    """
+
+    first: int
+    counts: Singles
+    sums: Floats
+    known: Bools
+    restarted: Bools
+    clean: Bools
+    slow: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores [minutes, units, signals], their scales and whose those are [units, signals]."""
+
+    score: Floats
+    scale: Floats
+    source: Integers
+
+
+def scored_by(compared: Compared, scale: Floats, source: Integers) -> Scored:
+    """Statistics over their scales.
+
+    Args:
+        compared: [minutes, units, signals].
+        scale: what is usual [units, signals].
+        source: places in ``scales.SOURCES`` [units, signals].
+    """
+    return Scored(compared.statistic / scale, scale, source)
+
+
+def peers_lived(
+    memory: Memory, block: Block, peers: Compared, members: Floats, scored: Scored
+) -> tuple[Memory, tuple[Floats, Floats], Scored]:
+    """States of targets through the block, and what is learnt of their usual distances.
+
+    Args:
+        memory: up to the minute before.
+        block: the minutes.
+        peers: targets against their twins.
+        members: targets heard of, [minutes, pools].
+        scored: ``peers`` in their scales.
+
+    Returns:
+        The memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
+    """
+    size, units, _ = scored.score.shape
+    state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
+    held = memory.held_peers
+    on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
+    calibrated = (scored.source < 2).all(axis=1)
+    slots = np.arange(2 * units).reshape(units, 2)
+    if uneventful(state, scored.score, peers.moved):
+        highest = _highest(scored.score)
+        known = ~np.isnan(highest)
+        state, calm = lived_through(state, highest, thresholds.values[0])
+        past, held = _all_learnt(past, held, slots, peers.statistic, block.clean)
+        counted = calibrated & block.clean & known
+        thresholds = thresholds.counted(0, np.zeros(units), int(counted.sum()))
+        lived = replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held)
+        quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
+        return lived, quiet, scored
+    for b in range(size):
+        score = _highest(scored.score[b])
+        may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
+        now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may)
+        state, ended = step(state, block.first + b, now, thresholds.values[0])
+        flagged = state.on()
+        crowd = np.zeros(len(memory.pools) + 1)
+        np.add.at(crowd, memory.of_pool, flagged)
+        # where half of a pool differs from its twins, routing is sticky: twins say nothing there
+        sticky = np.append(2 * crowd[:-1] >= members[b], False) & (crowd > 1)
+        known = ~np.isnan(now.score) & ~sticky[memory.of_pool]
+        on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
+        over[b] = np.where(known, state.calm >= CALM, np.nan)
+        usual = (crowd[memory.of_pool] == 0) | sticky[memory.of_pool]
+        held = np.where(usual[:, None], held, np.nan)
+        learns = block.clean[b] & usual
+        past, held = _learnt(past, held, slots, peers.statistic[b], learns)
+        counted = calibrated & block.clean[b]
+        heard = counted & ~np.isnan(now.score)
+        thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(heard.sum()))
+    return (
+        replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held),
+        (on, over),
+        scored,
+    )
+
+
+def contexts_lived(
+    memory: Memory, block: Block, contexts: Compared, clean: Bools
+) -> tuple[Memory, tuple[Floats, Floats], Scored]:
+    """The same for pools.
+
+    Args:
+        memory: up to the minute before.
+        block: the minutes.
+        contexts: pools against the nearest of their contexts.
+        clean: minutes to learn from, [minutes, pools].
+
+    Returns:
+        As :func:`peers_lived`, for pools.
+    """
+    scored = scored_by(contexts, *context_scales(memory.contexts))
+    size, units, _ = scored.score.shape
+    state: Watch = memory.shifted
+    thresholds, past, held = memory.thresholds, memory.contexts, memory.held_contexts
+    on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
+    calibrated = (scored.source == 0).all(axis=1)
+    slots = np.arange(2 * units).reshape(units, 2)
+    if uneventful(state, scored.score, contexts.moved):
+        highest = _highest(scored.score)
+        known = ~np.isnan(highest)
+        state, calm = lived_through(state, highest, thresholds.values[1])
+        past, held = _all_learnt(past, held, slots, contexts.statistic, clean)
+        heard = int((calibrated & clean & known).sum())
+        thresholds = thresholds.counted(1, np.zeros(units), heard)
+        lived = replace(
+            memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held
+        )
+        quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
+        return lived, quiet, scored
+    everybody = np.ones(units, dtype=bool)
+    for b in range(size):
+        now = reading(scored.score[b], contexts.moved[b], contexts.clearly[b], everybody)
+        state, ended = step(state, block.first + b, now, thresholds.values[1], longest=DAY)
+        known = ~np.isnan(now.score)
+        on[b] = np.where(known, state.on(), np.nan)
+        over[b] = np.where(known, (state.calm >= CALM), np.nan)
+        held = np.where(state.on()[:, None], np.nan, held)
+        learns = clean[b] & ~state.on()
+        past, held = _learnt(past, held, slots, contexts.statistic[b], learns)
+        counted = calibrated & clean[b]
+        thresholds = thresholds.counted(
+            1, np.where(counted, ended, 0.0), int((counted & known).sum())
+        )
+    lived = replace(memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held)
+    return lived, (on, over), scored
+
+
+def _learnt(
+    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
+) -> tuple[Null, Floats]:
+    """Distances wait until it is clear that they were not the beginning of a shift."""
+    due = held[0]
+    held = np.concatenate([held[1:], np.where(learns[:, None], values, np.nan)[None]])
+    known = ~np.isnan(due)
+    return (past.add(slots[known], due[known]) if known.any() else past), held
+
+
+def _all_learnt(
+    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
+) -> tuple[Null, Floats]:
+    """The same for a block of quiet minutes."""
+    waiting = np.concatenate([held, np.where(learns[..., None], values, np.nan)])
+    due = waiting[: len(values)]
+    known = ~np.isnan(due)
+    return (
+        past.add(np.broadcast_to(slots, due.shape)[known], due[known]) if known.any() else past
+    ), waiting[len(values) :]
+
+
+def _highest(scores: Floats) -> Floats:
+    """The highest of the signals [..., signals]; NaN where none has a verdict."""
+    found = np.where(np.isnan(scores), -1.0, scores).max(axis=-1)
+    return np.where(found < 0, np.nan, found)
