@@ -30,7 +30,7 @@ BACK_MINUTES = 15
 LOOKBACK = NOW_MINUTES + BEFORE_MINUTES + 1
 
 # A loss leaves the engine slower than its reference, not only slower than a good hour.
-MOST_AFTER_CHANGE = float(np.log(0.97))
+MOST_AFTER_CHANGE = float(np.log(0.98))
 # Back: that share of the loss is regained. Less, and the wander ends an episode that goes on.
 REGAINED = 0.6
 WANDER_MINUTES = 90.0  # in which a chance deviation of before the loss is forgotten
