@@ -55,7 +55,7 @@ def _watched(source: Source, span: tuple[datetime, datetime], path: Path) -> Pat
     with Store.open(path) as store:
         service = Service([source], plan_of_rules(()), store, [], clock)
         while clock.now() < span[1]:
-            clock.advance(timedelta(minutes=6))
+            clock.advance(timedelta(minutes=15))
             service.tick_once()
         service.stop()
     return path
