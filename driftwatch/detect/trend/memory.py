@@ -269,11 +269,13 @@ def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
     arrays = {}
     for name, spec in FIELDS.items():
         shape = (len(told), *_shape(spec, layouts))
-        if name not in told.columns:  # a version before did not have it
-            arrays[name] = np.full(shape, spec.fill, dtype=np.dtype(spec.dtype))
+        arrays[name] = np.full(shape, spec.fill, dtype=np.dtype(spec.dtype))
+        if name not in told.columns:
             continue
         column = told[name]
         flat = column.explode() if isinstance(column.dtype, pl.List) else column
-        arrays[name] = flat.to_numpy().astype(spec.dtype).reshape(shape)
+        # what a version with other fields kept of another shape begins anew
+        if len(flat) == arrays[name].size:
+            arrays[name] = flat.to_numpy().astype(spec.dtype).reshape(shape)
     hour, minute = frames["clock"].row(0)
     return Memory(told.select(_TARGETS.keys()), arrays, layouts, hour, minute, frames["finished"])

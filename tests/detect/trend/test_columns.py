@@ -108,6 +108,21 @@ def test_what_the_store_kept_goes_on_as_if_nothing_had_happened(
     assert trend.memory_from({}).targets.is_empty()
 
 
+def test_what_another_version_kept_is_read_as_far_as_it_can_be(
+    evening: pl.DataFrame, pins: Pins
+) -> None:
+    _, memory = folded(evening, pins=pins)
+    frames = memory.frames()
+    other = frames["targets"].drop("recent").with_columns(pl.col("held").list.head(3))
+    found = trend.memory_from({**frames, "targets": other})
+    for name in ("recent", "held"):
+        assert found.arrays[name].shape == memory.arrays[name].shape
+        assert np.isnan(found.arrays[name]).all()
+    np.testing.assert_array_equal(found.arrays["day_sums"], memory.arrays["day_sums"])
+    begun = trend.memory_from(Memory().frames())
+    assert folded(evening, pins=pins, memory=begun)[0].equals(folded(evening, pins=pins)[0])
+
+
 def test_a_call_changes_nothing_of_the_memory_it_was_given(
     evening: pl.DataFrame, pins: Pins
 ) -> None:
