@@ -19,7 +19,7 @@ from driftwatch.cli.options import (
     serving_options,
 )
 from driftwatch.cli.proposed import pins_from, pins_option
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +82,11 @@ def command(
     from driftwatch.service.explain import explain, target_named, window_ending
     from driftwatch.service.last_seen import last_seen
 
+    if recording is None and pins is not None:
+        raise UsageError(
+            "--pins needs --recording: the database has its own pins",
+            help_text=f"driftwatch baseline import {pins}",
+        )
     if recording is None and serving["config"] is None:
         serving["config"] = config_here()
     plan = plan_from(**serving)

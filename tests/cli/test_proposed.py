@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
+import pytest
 
+from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposed import Taken, with_proposals
 from driftwatch.collect.recording import RecordingSource
@@ -67,3 +70,14 @@ def test_the_line_of_a_minute() -> None:
     assert speed_line(least) == (
         "0.78 of what is expected at this load (own pin); a loss below 12 % would not be seen"
     )
+
+
+def test_the_database_is_explained_with_its_own_pins_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["driftwatch", "explain", "h:1", "--pins", "p.json"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "help: driftwatch baseline import p.json" in capsys.readouterr().err
