@@ -9,8 +9,9 @@ from typing import Any
 
 from driftwatch.notify.numbers import count, figure, times
 
-_MOST_CELLS = 8
-_LABEL, _CELL = 14, 5
+# six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
+_MOST_CELLS = 6
+_LABEL, _CELL = 17, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def _edge(edge: float, edges: Sequence[float]) -> str:
 
 
 def _short(tokens: float) -> str:
-    """``200``, ``1k``, ``1.5k``, ``20k``."""
+    """``200``, ``1k``, ``4.1k``, ``20k``."""
     if tokens < 1000:
-        return f"{tokens:g}"
-    return f"{tokens / 1000:g}k" if tokens < 1e6 else f"{tokens / 1e6:g}M"
+        return f"{tokens:.3g}"
+    return f"{tokens / 1000:.3g}k" if tokens < 999_500 else f"{tokens / 1e6:.3g}M"

@@ -121,8 +121,3 @@ def test_a_broken_line_is_named_and_the_rest_kept(
     assert (
         len([p for p in map(json.loads, result.stdout.splitlines()) if p["event"] == "firing"]) == 2
     )
-
-
-def test_run_slow_pages_nobody_yet(run: Any, shared_data: Path) -> None:
-    """Speed at equal load is not measured by this release: nothing may be claimed from it."""
-    assert pages(run("replay", shared_data / "vllm-0.32" / "run_slow", "--json")) == []

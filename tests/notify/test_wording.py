@@ -68,8 +68,7 @@ EXACT = {
     "uneven": "NOTICE rag-8b-3:8000: prompts ×2.0 of its twins', generations as theirs",
     "stale": "TICKET chat-8b: tune is stale: generations 211 → 338 tokens (×1.6). "
     "No hurry: tune for these lengths, then pin",
-    "creep": "TICKET chat-8b-5:8000: speed at equal load -4.2 % in 14 days. "
-    "Do not change a knob",
+    "creep": "TICKET chat-8b-5:8000: speed at equal load -4.2 % in 14 days. Do not change a knob",
     "batch_drift": "FIRING rag-8b 8/8: 99 % of requests miss TTFT 1.0 s. "
     "Set max_num_batched_tokens 512 → 2048",
     "cap": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Set max_num_seqs 8 (inferred) → 40",

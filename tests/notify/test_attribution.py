@@ -1,0 +1,137 @@
+"""Factors, signals, shares and what would not be seen, in the words of a page."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftwatch.notify.attribution import attribution, attribution_text, signals_text
+from driftwatch.notify.detectable import detectable_text
+from driftwatch.notify.shares import shares, shares_table
+
+BEFORE = {
+    "effective_batch_size": 93.0,
+    "itl_seconds_mean": 0.0178,
+    "generation_tokens_per_second": 5280.0,
+    "tokens_per_second_per_gpu": 5280.0,
+    "gpu_count": 1.0,
+    "requests_per_forward_pass": 94.8,
+    "batch_assembly_wait_seconds": 0.01,
+}
+NOW: dict[str, Any] = {
+    "effective_batch_size": 66.0,
+    "itl_seconds_mean": 0.0223,
+    "generation_tokens_per_second": 2990.0,
+    "tokens_per_second_per_gpu": 2990.0,
+    "gpu_count": 1.0,
+    "requests_per_forward_pass": 67.0,
+    "batch_assembly_wait_10m_seconds": 1.66,
+    "speed_at_equal_load_ratio": 1.0,
+    "slower_at_equal_load": False,
+}
+
+
+def test_the_words() -> None:
+    assert attribution_text(NOW, BEFORE, {}) == (
+        "tokens/s/GPU 5,280 → 2,990 (-43 %) = "
+        "batch -29 % · load a step -20 % · speed +0 % · first tokens +0 %"
+    )
+    assert signals_text(NOW, BEFORE, {}) == (
+        "batch a pass 94.8 → 67.0, tokens/s/GPU 5,280 → 2,990, wait 0.01 → 1.7 s, "
+        "speed kept (1.00 of expected)"
+    )
+    slow = NOW | {"slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
+    assert signals_text(slow, BEFORE, {}).endswith("19 % slower at equal load")
+
+
+def test_more_gpus_are_a_factor_of_their_own() -> None:
+    more = NOW | {"gpu_count": 2.0, "tokens_per_second_per_gpu": 1495.0}
+    found = attribution(more, BEFORE, {})
+    assert not isinstance(found, str)
+    assert found.factors["GPUs"] == 0.5
+    assert found.ratio == pytest.approx(1495 / 5280)
+
+
+def test_what_is_unknown_is_named() -> None:
+    no_speed = NOW | {"speed_at_equal_load_ratio": None, "slower_at_equal_load": None}
+    reasons = {"slower_at_equal_load": "arming: 37 of 240 scrapes"}
+    found = attribution(no_speed, BEFORE, reasons)
+    assert not isinstance(found, str)
+    assert found.unknown == {"load and speed": "arming: 37 of 240 scrapes"}
+    assert "time per token" in found.factors
+    assert "load and speed not told apart" in attribution_text(no_speed, BEFORE, reasons)
+    assert "speed unknown: arming: 37 of 240" in signals_text(no_speed, BEFORE, reasons)
+    assert attribution_text(NOW, {}, {}).startswith("unknown: no ")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0.01, 100), min_size=9, max_size=9))
+def test_the_factors_multiply_to_the_whole(numbers: list[float]) -> None:
+    names = ("effective_batch_size", "itl_seconds_mean", "generation_tokens_per_second")
+    before = dict(zip(names, numbers[:3], strict=True)) | {"gpu_count": numbers[3]}
+    now = dict(zip(names, numbers[4:7], strict=True)) | {"gpu_count": numbers[7]}
+    for row in (before, now):
+        row["tokens_per_second_per_gpu"] = row["generation_tokens_per_second"] / row["gpu_count"]
+    now["speed_at_equal_load_ratio"] = numbers[8]
+    found = attribution(now, before, {})
+    assert not isinstance(found, str)
+    assert math.prod(found.factors.values()) == pytest.approx(found.ratio, rel=2e-3)
+    whole = now["tokens_per_second_per_gpu"] / before["tokens_per_second_per_gpu"]
+    assert found.ratio == pytest.approx(whole, rel=1e-9)
+
+
+def test_what_would_not_be_seen() -> None:
+    known = {
+        "prompt_tokens_smallest_detectable_ratio": 1.3,
+        "speed_smallest_detectable_loss_ratio": 0.12,
+    }
+    reasons = {"generation_tokens_smallest_detectable_ratio": "too little of its own past"}
+    assert detectable_text(known, reasons) == (
+        "a change of prompts below ×1.3, a loss of speed below 12 %; "
+        "unknown of generations: too little of its own past"
+    )
+    assert detectable_text(known, {}, ("speed",)) == "a loss of speed below 12 %"
+
+
+def test_shares_on_the_edges_that_both_have() -> None:
+    inf = math.inf
+    histograms = {
+        "reference_prompt_tokens_buckets": [8.0, 60.0, 94.0, 100.0, 100.0],
+        "reference_prompt_tokens_edges": [200.0, 500.0, 1000.0, 2000.0, inf],
+        "prompt_tokens_buckets": [0.0, 5.0, 24.0, 48.0, 50.0],
+        "prompt_tokens_edges": [200.0, 500.0, 1000.0, 2000.0, inf],
+    }
+    found = shares(histograms, "prompt_tokens")
+    assert found is not None
+    assert (found.n_before, found.n_now) == (100.0, 50.0)
+    assert found.now == pytest.approx((0, 0.1, 0.38, 0.48, 0.04))
+    table = shares_table(found, "prompt_tokens", {"prompt_tokens_js_distance": 0.55})
+    assert [line.split() for line in table] == [
+        ["prompt", "tokens", "≤200", "≤500", "≤1k", "≤2k", ">2k", "%,", "n", "100", "|", "50"],
+        ["before", "8", "52", "34", "6", "0"],
+        ["now", "0", "10", "38", "48", "4", "JS", "0.55"],
+    ]
+    other = {**histograms, "prompt_tokens_edges": [200.0, 700.0, 1000.0, 2000.0, inf]}
+    aligned = shares(other, "prompt_tokens")
+    assert aligned is not None and aligned.edges == (200.0, 1000.0, 2000.0, inf)
+    assert sum(aligned.before) == pytest.approx(1)
+    assert (
+        shares({**histograms, "prompt_tokens_edges": [1.0, 2.0, 3.0, 4.0, inf]}, "prompt_tokens")
+        is None
+    )
+    assert shares({}, "prompt_tokens") is None
+
+
+def test_a_table_fits_a_line_whatever_the_layout() -> None:
+    edges = [float(2**i) for i in range(25)] + [math.inf]
+    counts = [float(i * i) for i in range(1, 27)]
+    names = ("buckets", "edges")
+    of = dict(zip((f"generation_tokens_{n}" for n in names), (counts, edges), strict=True))
+    found = shares(of | {f"reference_{k}": v for k, v in of.items()}, "generation_tokens")
+    assert found is not None
+    for line in shares_table(found, "generation_tokens", {"generation_tokens_js_distance": 0.0}):
+        assert len(line) <= 80
