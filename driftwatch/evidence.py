@@ -324,7 +324,7 @@ _SPEED = (
         "speed_at_equal_load_ratio",
         "1",
         "speed of the engine over that of the pinned load model at this load: median of the last "
-        "10 min",
+        "10 min, or of the minutes since a loss that is younger",
         *_LOAD,
         off=_PIN,
         alias=("equal load", "slower"),
@@ -341,8 +341,8 @@ _SPEED = (
     _c(
         "speed_at_equal_demand_ratio",
         "1",
-        "speed over that at which the pinned load model would serve the demand that is offered, "
-        "where the batch lies outside the tuned range; a bound",
+        "the same where the load lies above the tuned range, with what the load model may be too "
+        "low by out there: an upper bound",
         *_LOAD,
         off=f"{_PIN}; or the load lies inside the tuned range",
         alias=("equal demand",),
@@ -351,14 +351,14 @@ _SPEED = (
     _c(
         "speed_threshold_ratio",
         "1",
-        "at or below it the upper ratio counts as slower: 0.89, or what its own past knows",
+        "at or below it the upper ratio counts as slower: what its own past knows, at most 0.87",
         off=_PIN,
         needs=("speed_pin",),
     ),
     _c(
         "speed_change_ratio",
         "1",
-        "speed at equal load of the last minutes over what the hour before lets expect",
+        "speed at equal load of nearly every one of the last 8 min over that of the minutes before",
         *_LOAD,
         off=_PIN,
         alias=("sudden", "abrupt"),
@@ -367,14 +367,15 @@ _SPEED = (
     _c(
         "speed_change_threshold_ratio",
         "1",
-        "at or below it a change counts as sudden loss, given what its own past knows",
+        "at or below it a change counts as sudden loss: what its own past knows, at most 0.915",
         off=_PIN,
         needs=("speed_pin",),
     ),
     _c(
         "slower_at_equal_load",
         "1",
-        "the engine is slower than its pin: at equal load, or at equal demand",
+        "the engine is slower than its pin, from a sudden change or a low level on until the speed "
+        "is back; at equal load, or at equal demand",
         *_LOAD,
         off=_PIN,
         dtype="bool",
@@ -384,7 +385,7 @@ _SPEED = (
     _c(
         "speed_recovered",
         "1",
-        "the speed has been back within its usual range for 15 min",
+        "no loss of speed holds: most of it was regained over 15 min, or by a jump",
         *_LOAD,
         off=_PIN,
         dtype="bool",
