@@ -1,0 +1,42 @@
+"""explain of a recording says of a minute what the replay said of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+from polars.testing import assert_frame_equal
+from service_cases import shipped_plan
+
+from driftwatch.cli.proposed import with_proposals
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.evidence import DETECTED
+from driftwatch.service.folded import detected_until
+from driftwatch.service.replay import replay
+
+
+def test_the_detectors_say_in_explain_what_they_said_in_the_replay(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    plan = with_proposals(shipped_plan())
+    span = source.span()
+    collected = source.collect(*span)
+    targets = plan.assign(collected.targets)
+    (target,) = targets.values()
+    at = datetime(2026, 11, 21, 9, 20, 17, tzinfo=UTC)  # inside a minute
+    asked = detected_until(collected.scrapes, collected.gpus, target, targets, plan, at)
+    rows = pl.concat(outcome.rows for outcome in replay([source], span, plan))
+    replayed = rows.filter(pl.col("end") == at.replace(second=0))
+    assert_frame_equal(asked.select("end", *DETECTED), replayed.select("end", *DETECTED))
+    assert asked["slower_at_equal_load"].to_list() == [True]
+
+
+def test_before_the_first_whole_minute_nothing_is_said(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    collected = source.collect(*source.span())
+    plan = shipped_plan()
+    targets = plan.assign(collected.targets)
+    (target,) = targets.values()
+    first = source.span()[0]
+    told = detected_until(collected.scrapes, collected.gpus, target, targets, plan, first)
+    assert told.is_empty()
