@@ -1,0 +1,61 @@
+"""The part of the configuration that is about detection, and what becomes of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.errors import ConfigError
+from driftwatch.service.configured import plan_of
+from driftwatch.settings import load_settings
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "driftwatch.yaml"
+    path.write_text(f"sources: [{{pages: [http://h:8000/metrics]}}]\n{text}")
+    return path
+
+
+def test_budget_and_holidays_reach_the_detectors(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "detection:\n"
+        "  false_episodes_per_server_month: 0.1\n"
+        "  holidays: [{date: 2026-12-25, name: Christmas}, {date: '2027-01-01', name: New Year}]\n",
+    )
+    assert plan_of(path).detection == DetectSettings(
+        false_episodes_per_server_month=0.1,
+        holidays={date(2026, 12, 25): "Christmas", date(2027, 1, 1): "New Year"},
+        accepts_proposals=False,  # a service never does
+    )
+
+
+def test_without_the_section_the_defaults_hold(tmp_path: Path) -> None:
+    path = _file(tmp_path, "")
+    assert plan_of(path).detection == DetectSettings()
+    assert load_settings(path).redacted()["detection"]["holidays"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{false_episodes_per_server_month: 0}", "a number above 0"),
+        ("{false_episodes_per_server_month: 101}", "at most 100"),
+        ("{holidays: [{date: 25.12.2026, name: x}]}", "a day is written 2026-12-25"),
+        ("{holidays: [{date: 2026-12-25}]}", "name is missing"),
+        (
+            "{holidays: [{date: 2026-12-25, name: a}, {date: 2026-12-25, name: b}]}",
+            "named twice: 2026-12-25",
+        ),
+        ("{holiday: []}", "unknown key holiday"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(_file(tmp_path, f"detection: {text}\n"))
+    (problem,) = caught.value.problems
+    assert problem.line == 2
+    assert said in problem.message
