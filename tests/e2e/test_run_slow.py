@@ -57,7 +57,7 @@ def test_explain_takes_the_throughput_apart(run: Any, recording: Path) -> None:
     assert throughput["unknown"] == {}
     assert throughput["to"] / throughput["from"] == pytest.approx(throughput["ratio"], rel=1e-9)
     # the demand is served nevertheless: the batch that grew makes up for the speed
-    assert throughput["ratio"] == pytest.approx(1, abs=0.1)
+    assert throughput["ratio"] > 0.9
     assert throughput["factors"]["batch"] > 1.15
     lengths = found["shares"]["prompt_tokens"]
     assert sum(lengths["share"]) == pytest.approx(1)
