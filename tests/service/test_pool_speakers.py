@@ -1,0 +1,69 @@
+"""Who of a pool speaks for the others, and how the others do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from driftwatch.model import Incident, TargetKey, Transition
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.findings import twins_of
+from driftwatch.service.pool_findings import worst_of
+
+AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SPEEDS = {"a:1": 0.8, "b:1": 0.7, "c:1": None, "d:1": 0.99, "e:1": 1.02}
+
+
+def rows() -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {
+                "instance": instance,
+                "engine": "0",
+                "pool": "chat",
+                "end": AT,
+                "speed_at_equal_load_ratio": speed,
+                "slower_at_equal_load": None if speed is None else speed < 0.89,
+                "seconds_since_last_token": 200.0 + ord(instance[0]),
+            }
+            for instance, speed in SPEEDS.items()
+        ]
+    )
+
+
+def of_pool(rule: str, *instances: str) -> Transition:
+    incident = Incident(
+        "0" * 12,
+        f'{rule}{{pool="chat"}}',
+        rule,
+        rule,
+        "page",
+        {"pool": "chat"},
+        "firing",
+        AT,
+        AT,
+        AT,
+    )
+    keys = tuple(TargetKey(instance, "0") for instance in instances)
+    return Transition(incident, "firing", AT, concerned=keys, of_targets=5)
+
+
+@pytest.mark.parametrize(("rule", "worst"), [("SlowerAtEqualLoad", "b:1"), ("EngineStuck", "c:1")])
+def test_the_worst_of_those_concerned_speaks(rule: str, worst: str) -> None:
+    rules = load_rulebook().rules
+    assert worst_of(of_pool(rule, "a:1", "b:1", "c:1"), rows(), rules).instance == worst
+    assert worst_of(of_pool("SlowerAtEqualLoad", "c:1"), rows(), rules).instance == "c:1"
+
+
+def test_how_the_others_do_is_of_those_that_are_not_slow() -> None:
+    assert twins_of(TargetKey("a:1", "0"), AT, rows()) == {
+        "of_targets": 5,
+        "slower": 2,
+        "speed_low_ratio": 0.99,
+        "speed_high_ratio": 1.02,
+    }
+    alone = rows().filter(pl.col("instance").is_in(["a:1", "c:1"]))
+    assert twins_of(TargetKey("a:1", "0"), AT, alone) is None
+    assert twins_of(TargetKey("a:1", "0"), AT.replace(hour=13), rows()) is None
