@@ -149,6 +149,8 @@ class Holding:
             # where it would be without the loss: what was chance before it fades
             usual = np.maximum(self.before * np.exp(-self.age / WANDER_MINUTES), _LEAST_BEFORE)
             regained = past.back[:, minute] >= usual - (1.0 - REGAINED) * self.loss
+            # just found, most of the last 15 min are from before the loss
+            regained &= self.age >= BACK_MINUTES - NOW_MINUTES
             jumped = past.rise[:, minute] >= REGAINED * self.loss
             ends = self.slower & (regained | jumped)
         self.slower = (self.slower & ~ends) | begins
