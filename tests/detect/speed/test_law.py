@@ -1,0 +1,150 @@
+"""The load model: what it finds in made minutes of a known law, and as a document."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from recorded_minutes import of_run
+
+from driftwatch.detect.speed.law import Arming, Law, Laws, fit, law_from
+from driftwatch.detect.speed.load import PREFILL, REQUESTS, load_of
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+
+TRUE = (7e-3, 6e-5, 2e-9, 3e-5)
+
+
+def made(speed: np.ndarray, requests: np.ndarray, seed: int = 2) -> pl.DataFrame:
+    """Minutes of an engine that follows a law exactly, times 1 / speed."""
+    rng = np.random.default_rng(seed)
+    count = len(speed)
+    usage = requests * 700.0 / 400_000.0
+    prefill = requests * rng.uniform(4.0, 8.0, count)
+    itl = (TRUE[0] + TRUE[1] * requests + TRUE[2] * usage * 400_000 + TRUE[3] * prefill) / speed
+    passes = 60.0 / itl  # it never rests
+    start = datetime(2026, 11, 16, 8, 1, tzinfo=UTC)
+    rows = {
+        "instance": ["host:8000"] * count,
+        "engine": ["0"] * count,
+        "pool": ["chat"] * count,
+        "end": [start + k * timedelta(minutes=1) for k in range(count)],
+        "scrapes": np.full(count, 2.0),
+        "duration_seconds": np.full(count, 60.0),
+        "forward_passes": passes,
+        "itl_seconds_sum": requests * passes * itl,
+        "itl_seconds_count": requests * passes,
+        "ttft_seconds_count": np.zeros(count),
+        "prompt_tokens_computed_total": prefill * passes,
+        "kv_cache_usage_ratio": usage,
+        "kv_cache_tokens": np.full(count, 400_000.0),
+    }
+    return pl.DataFrame(rows).select(
+        pl.col(name).cast(dtype) if name in rows else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in MINUTE_SCHEMA.items()
+    )
+
+
+def test_a_wander_that_goes_with_the_load_is_not_taken_for_it() -> None:
+    """Six hours in which the engine gets slower while the load gets larger."""
+    rng = np.random.default_rng(1)
+    hours = np.linspace(0, 1, 360)
+    load = (10 + 25 * hours) * rng.uniform(0.8, 1.25, 360)
+    wander = np.exp(0.08 * (0.5 - hours))
+    law = fit(made(wander, load))
+    assert isinstance(law, Law)
+    little = load_of(made(np.ones(60), np.full(60, 3.0)))
+    ln, above, below, bursts = Laws.of([law]).ln_speed(little.values[None])
+    assert np.abs(ln).max() < 0.03
+    assert not above.any()
+    assert (below > 0).all()
+    assert not bursts.any()
+
+
+def test_speed_is_told_at_any_load_inside_the_range() -> None:
+    rng = np.random.default_rng(4)
+    law = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
+    assert isinstance(law, Law)
+    slow = load_of(made(np.full(50, 0.8), rng.uniform(4, 35, 50), seed=9))
+    ln, above, below, _ = Laws.of([law]).ln_speed(slow.values[None])
+    assert np.exp(ln) == pytest.approx(0.8, abs=0.01)
+    assert above.max() < 0.01
+    assert not below.any()
+    far = load_of(made(np.ones(5), np.full(5, 160.0)))
+    assert Laws.of([law]).ln_speed(far.values[None])[1] == pytest.approx(0.1, abs=0.02)
+
+
+def test_bursts_may_clear_an_engine_and_not_accuse_it() -> None:
+    rng = np.random.default_rng(4)
+    law = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
+    assert isinstance(law, Law)
+    waiting = made(np.full(20, 0.8), np.full(20, 10.0)).with_columns(
+        queue_seconds_sum=pl.lit(20.0), queue_seconds_count=pl.lit(50.0),
+        waiting_requests=pl.lit(0.0), running_requests=pl.lit(10.0), max_num_seqs=pl.lit(64.0),
+    )  # fmt: skip
+    laws = Laws.of([law])
+    ln, *_, bursts = laws.ln_speed(load_of(waiting).values[None])
+    assert bursts.all()
+    assert np.isnan(ln).all()
+    for standing in ({"waiting_requests": 4.0}, {"running_requests": 63.0}):
+        full = waiting.with_columns(**{name: pl.lit(v) for name, v in standing.items()})
+        ln, *_, bursts = laws.ln_speed(load_of(full).values[None])
+        assert not bursts.any()
+        assert np.exp(ln) == pytest.approx(0.8, abs=0.01)
+    fast = made(np.ones(20), np.full(20, 10.0)).with_columns(
+        queue_seconds_sum=pl.lit(20.0), queue_seconds_count=pl.lit(50.0)
+    )
+    assert not laws.ln_speed(load_of(fast).values[None])[3].any()
+
+
+def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> None:
+    few = of_run(run_slow, timedelta(minutes=9))
+    found = fit(few)
+    assert isinstance(found, Arming)
+    assert found.reason.startswith(f"{found.scrapes} of 240 scrapes, ")
+    last = few["end"].max()
+    assert isinstance(last, datetime)
+    assert found.earliest is not None
+    assert timedelta(minutes=10) <= found.earliest - last <= timedelta(minutes=20)
+    flat = fit(made(np.ones(200), np.full(200, 9.0)))
+    assert isinstance(flat, Arming)
+    assert flat.reason == "load spread 1.0x of 1.5x"
+    assert flat.earliest is None
+    nothing = fit(made(np.ones(1), np.ones(1)).clear())
+    assert isinstance(nothing, Arming)
+    assert nothing.spread is None
+
+
+def test_a_document_gives_the_law_again(run_slow: pl.DataFrame) -> None:
+    law = fit(of_run(run_slow))
+    assert isinstance(law, Law)
+    assert law_from(json.loads(json.dumps(law.document()))) == law
+    old = Law((0.007, 0.0, 0.0, 0.0), (1.0, 9.0), 300, 40)
+    assert law_from(json.loads(json.dumps(old.document()))) == old
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"coefficients": [0.1, -1, 0, 0]}, "coefficients: 4 numbers"),
+        ({"coefficients": [0, 0, 0, 0]}, "all are 0"),
+        ({"coefficients": [0.1]}, "coefficients: 4 numbers"),
+        ({"scrapes": None}, "scrapes: 1 numbers"),
+        ({"scrapes": "many", "speed": 3}, "unknown: speed; scrapes"),
+        ({"work_ratio": float("nan")}, "work_ratio"),
+    ],
+)
+def test_a_document_that_no_law_can_have(change: dict[str, object], words: str) -> None:
+    said = Law((0.007, 1e-5, 0.0, 3e-5), (1.0, 9.0), 300, 40).document() | change
+    with pytest.raises(ValueError, match=words):
+        law_from(said)
+
+
+def test_load_says_why_not(run_slow: pl.DataFrame) -> None:
+    load = load_of(run_slow)
+    assert load.why[0] == 4  # before the first request
+    assert not load.why[1:].any()
+    assert np.isnan(load.values[0, REQUESTS])
+    assert np.isfinite(load.values[1:, PREFILL]).all()

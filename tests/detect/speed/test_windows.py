@@ -1,0 +1,104 @@
+"""Windows over many targets at once give what one window by itself gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from driftwatch.detect.speed.change import Holding, Limits, past_of
+from driftwatch.detect.speed.windows import faded_mean, last_quantiles, of_others
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray:
+    rng = np.random.default_rng(6)
+    found = rng.normal(size=(7, 90))
+    found[rng.random(found.shape) < 0.3] = np.nan
+    found[3, 20:40] = np.nan
+    return found
+
+
+def test_quantiles_are_those_of_each_window(values: np.ndarray) -> None:
+    found = last_quantiles(values, 10, (0.0, 0.25, 0.9))
+    for target, minute in np.ndindex(values.shape):
+        window = values[target, max(0, minute - 9) : minute + 1]
+        known = window[~np.isnan(window)]
+        for share, told in zip((0.0, 0.25, 0.9), found, strict=True):
+            if minute >= 9 and len(known) >= 6:
+                assert told[target, minute] == pytest.approx(np.quantile(known, share), abs=1e-12)
+            else:
+                assert np.isnan(told[target, minute])
+
+
+def test_a_faded_mean_leaves_out_what_is_young(values: np.ndarray) -> None:
+    found = faded_mean(values, age=3, span=12, fading=4.0, least=5)
+    for target, minute in np.ndindex(values.shape):
+        ages = [a for a in range(3, 15) if minute - a >= 0]
+        pairs = [(values[target, minute - a], np.exp(-(a - 3) / 4.0)) for a in ages]
+        pairs = [(v, w) for v, w in pairs if not np.isnan(v)]
+        if len(pairs) < 5:
+            assert np.isnan(found[target, minute])
+        else:
+            mean = sum(v * w for v, w in pairs) / sum(w for _, w in pairs)
+            assert found[target, minute] == pytest.approx(mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7])
+def test_the_others_median(values: np.ndarray, rows: int) -> None:
+    some = values[:rows]
+    found = of_others(some)
+    for target, minute in np.ndindex(some.shape):
+        others = np.delete(some[:, minute], target)
+        others = others[~np.isnan(others)]
+        if rows < 3 or len(others) < 2:
+            assert np.isnan(found[target, minute])
+        else:
+            assert found[target, minute] == pytest.approx(np.median(others), abs=1e-12)
+
+
+def ln_speeds(loss: float, count: int = 240, start: int = 120, stop: int = 180) -> np.ndarray:
+    """A wandering engine with a loss between two minutes; ten engines."""
+    rng = np.random.default_rng(3)
+    keep = np.exp(-1 / 90)
+    found = np.empty((10, count))
+    now = rng.normal(0, 0.035, 10)
+    for minute in range(count):
+        now = keep * now + rng.normal(0, 0.035 * np.sqrt(1 - keep**2), 10)
+        found[:, minute] = now + rng.normal(0, 0.012, 10)
+    found[:, start:stop] += np.log1p(-loss)
+    return found
+
+
+@pytest.mark.parametrize(("loss", "is_told"), [(0.0, False), (0.05, False), (0.15, True)])
+def test_a_sudden_loss_is_told_until_it_is_over(loss: float, *, is_told: bool) -> None:
+    speeds = ln_speeds(loss)
+    past = past_of(speeds, None, 0)
+    one = np.ones(10)
+    limits = Limits(
+        -0.3 * one, 0 * one, np.log(0.915) * one, 0.1 * one, np.full(10, "own", dtype=object)
+    )
+    held = Holding.of(10)
+    slower = np.zeros(speeds.shape, dtype=bool)
+    for minute in range(speeds.shape[1]):
+        held.step(past, minute, limits)
+        slower[:, minute] = held.slower
+    if not is_told:
+        assert not slower.any()
+        return
+    assert not slower[:, :125].any()
+    assert slower[:, 130:180].all()
+    assert not slower[:, 196:].any()
+
+
+def test_a_change_of_load_beyond_the_range_is_no_loss() -> None:
+    """The law may be wrong by as much as the two loads are apart, and no more is claimed."""
+    speeds = ln_speeds(0.10)
+    outside = np.zeros_like(speeds)
+    outside[:, 120:180] = 0.09
+    plain, allowed = past_of(speeds, None, 0), past_of(speeds, outside, 0)
+    during = slice(127, 130)
+    assert np.nanmax(plain.change[:, during]) < np.nanmin(allowed.change[:, during])
+    np.testing.assert_allclose(allowed.change[:, 127], plain.change[:, 127] + 0.09, atol=1e-12)
+    np.testing.assert_allclose(allowed.bound[:, 150], plain.level[:, 150] + 0.09, atol=1e-12)
+    steady = past_of(speeds, np.full_like(speeds, -0.2), 0)
+    np.testing.assert_allclose(steady.change[:, 70:], plain.change[:, 70:], atol=1e-12)
