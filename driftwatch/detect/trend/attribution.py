@@ -49,7 +49,7 @@ def attributed(
     """
     first, count = int(minute.min()), int(minute.max() - minute.min()) + 1
     grid = np.full((len(recent), RECENT + count, len(RECENT_SUMS)), np.nan)
-    gap = RECENT if last is None else min(first - last - 1, RECENT)
+    gap = RECENT if last is None or first <= last else min(first - last - 1, RECENT)
     grid[:, : RECENT - gap] = recent[:, gap:]
     at = RECENT + minute - first
     grid[target, at] = minutes.select(_told()).cast(pl.Float64).to_numpy()

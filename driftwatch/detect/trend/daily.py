@@ -74,8 +74,10 @@ def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings)
         pinned: pins beside the memory's targets.
         settings: holidays.
     """
-    if memory.hour is None or memory.hour == hour:
+    if memory.hour is None:
         return replace(memory, hour=hour)
+    if hour <= memory.hour:  # a minute that comes late counts in the hour that is open
+        return memory
     arrays = dict(memory.arrays)
     ended = memory.hour
     _finish_hour(memory, arrays, pinned, settings, ended)

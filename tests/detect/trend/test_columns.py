@@ -108,6 +108,15 @@ def test_what_the_store_kept_goes_on_as_if_nothing_had_happened(
     assert trend.memory_from({}).targets.is_empty()
 
 
+def test_minutes_that_come_late_break_nothing(evening: pl.DataFrame, pins: Pins) -> None:
+    _, memory = folded(evening, pins=pins)
+    again = evening.filter(pl.col("end").is_between(SINCE + 30 * MINUTE, SINCE + 95 * MINUTE))
+    told, after = trend.columns(again, memory, pins, PLAIN)
+    assert len(told) == len(again)
+    assert after.hour == memory.hour
+    assert_frame_equal(finished_days(after), finished_days(memory))
+
+
 def test_what_another_version_kept_is_read_as_far_as_it_can_be(
     evening: pl.DataFrame, pins: Pins
 ) -> None:
