@@ -63,21 +63,19 @@ def faded_mean(
     """
     before = max(start - age - span + 1, 0)
     values, start = values[:, before:], start - before
-    targets, count = values.shape
-    found = np.full((targets, count), np.nan)
-    reach = age + span
-    if count <= age:
-        return found[:, start:]
-    padded = np.concatenate((np.full((targets, reach - 1), np.nan), values), axis=1)
-    windows = sliding_window_view(padded, reach, axis=1)[:, start:, :span]  # oldest first
-    weights = np.exp(-np.arange(span - 1, -1, -1) / fading)
-    known = ~np.isnan(windows)
-    total = (np.where(known, windows, 0.0) * weights).sum(axis=-1)
-    weight = (known * weights).sum(axis=-1)
-    enough = known.sum(axis=-1) >= least
-    with np.errstate(invalid="ignore"):
-        found = np.where(enough, total / np.maximum(weight, 1e-300), np.nan)
-    return found
+    count = values.shape[1]
+    known = ~np.isnan(values)
+    filled = np.where(known, values, 0.0)
+    total, weight = np.zeros(values.shape), np.zeros(values.shape)
+    seen = np.zeros(values.shape, dtype=np.int32)
+    # minute by minute: all windows at once would take `span` times the room
+    for back in range(age, min(age + span, count)):
+        share = np.exp(-(back - age) / fading)
+        total[:, back:] += share * filled[:, : count - back]
+        weight[:, back:] += share * known[:, : count - back]
+        seen[:, back:] += known[:, : count - back]
+    enough = seen >= least
+    return np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
 
 
 def of_others(values: Floats) -> Floats:
