@@ -15,8 +15,8 @@ _NO_PIN = "no pin seen: a configuration with a database knows what is armed"
 # column → how much of its own past it needs (detection.md; LatencyCreep's 7 days, a pin's 24 h)
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days",
-    "traffic_shifted": "two contexts to compare with, or 24 h,",
-    "pin_lengths_moved": "a pin, and 24 h",
+    "traffic_shifted": "an hour or a day (two contexts)",
+    "pin_lengths_moved": "a pin and 24 h",
 }
 
 
@@ -58,24 +58,22 @@ def _of_pool(
         many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
         yield Check(
             "ARMING",
-            pool if len(keys) > 1 else key.text,
+            pool,
             f"{many}{why}",
             of_pins,
             "driftwatch baseline propose; a pin under 24 h pages 3-10x too often",
         )
     of_three = _without(rules, "pool_of_three")
     if of_three and len(keys) < NEEDED_TARGETS:
-        where = keys[0].text if len(keys) == 1 else pool
         what = f"a pool of {len(keys)}: twins are compared from {NEEDED_TARGETS} on"
-        yield Check("ARMING", where, what, of_three)
+        yield Check("ARMING", pool, what, of_three)
     of_past: dict[str, list[str]] = {}
     for rule in rules:
         if rule.id in _without([rule], "own_past"):
             told = [needed for column, needed in _PAST.items() if column in rule.columns]
             of_past.setdefault(told[0] if told else "hours to days", []).append(rule.id)
     for needed, named in of_past.items():
-        where = keys[0].text if len(keys) == 1 else pool
-        yield Check("ARMING", where, f"speaks after {needed} of minutes", tuple(named))
+        yield Check("ARMING", pool, f"speaks after {needed} of minutes", tuple(named))
 
 
 def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:

@@ -71,9 +71,17 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         code, out, _ = run("doctor")
         lines = out.splitlines()
         assert code == 0, out
-        assert re.fullmatch(r"READY: (\d+) of \1 rules can fire on every pool", lines[-1])
+        ready = re.fullmatch(
+            r"READY: (\d+) of (\d+) rules can fire on every pool; 6 ARMING", lines[-1]
+        )
+        assert ready is not None
+        assert int(ready[2]) - int(ready[1]) == 6  # which wait for a pin, a past or twins
         heads = {line[:8].strip() for line in lines[:-1]} - {""}
-        assert heads == {"WARNING", "ok"}  # fields that dcgm-exporter's own list leaves out
+        assert heads == {
+            "WARNING",
+            "ARMING",
+            "ok",
+        }  # fields that dcgm-exporter's own list leaves out
         code, out, _ = run("doctor", "--all")
         assert code == 0
         for words in ("clocks agree", "page read", "declared, DCGM agrees", "off     "):
@@ -103,6 +111,9 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         f"({shipped('rules')}/gpu.yaml:5), in a copy of that folder named by rules: [FOLDER]"
     )
     assert max(map(len, out.splitlines())) <= 80
+    out, waits = _without(out, r"(?m)^ARMING (.|\n)*?(?=^ok )")
+    assert "disables SlowerAtEqualLoad fix driftwatch baseline propose" in waits
+    assert "speaks after 7 days of minutes disables LatencyCreep" in waits
     assert out == (
         "MISSING gpus    no DCGM or NVML reading\n"
         "        disables  GpuLost, GPU_UTIL, tensor, DRAM activity, power and clock\n"
@@ -112,7 +123,7 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         "                  the GPUs' own host\n"
         "MISSING rag-8b  no reference for the lengths\n"
         '        disables  LengthDrift{signal="prompt_tokens"},\n'
-        '                  LengthDrift{signal="generation_tokens"}\n'
+        '                  LengthDrift{signal="generation_tokens"}, BatchDrift\n'
         "        fix       driftwatch.yaml:5 tuned_for: {prompt_tokens: N,\n"
         "                  generation_tokens: N}\n"
         "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"
@@ -127,10 +138,10 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         line + "\n" for line in out.splitlines()[-2:]
     )
     assert re.fullmatch(r"ok      \d+ checks \(--all\)", out.splitlines()[-2])
-    verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 2 MISSING"
+    verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 2 MISSING, 6 ARMING"
     match = re.fullmatch(verdict, out.splitlines()[-1])
     assert match is not None
-    assert int(match[2]) - int(match[1]) == 3
+    assert int(match[2]) - int(match[1]) == 4 + 6
 
 
 def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
@@ -151,7 +162,7 @@ def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
     assert code == 0, out + err
     assert "GpuLost" in out
     assert "no GPU is read here" in out
-    assert "READY: 7 of 7 rules can fire" in out
+    assert "READY: 8 of 14 rules can fire on every pool; 6 ARMING" in out
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
