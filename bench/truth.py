@@ -2,7 +2,7 @@
 
     python bench/truth.py --seed N [--set smoke|standard|full] [--detection] [--out FILE.json]
                           [--jobs 2]
-                          [--servegen DIR] [--only NAME]... [--prometheus]
+                          [--servegen DIR] [--only NAME | --only NAME-SEED]... [--prometheus]
                           [--page docs/truth.md --date YYYY-MM-DD]
     python bench/truth.py --merge FILE.json...
 
@@ -136,7 +136,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
     asked.add_argument("--data", type=Path, default=DATA, help="recorded runs and golden schedules")
     asked.add_argument("--servegen", type=Path, metavar="DIR", help="the whole ServeGen dataset")
-    asked.add_argument("--only", action="append", metavar="NAME", help="only these stretches")
+    asked.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="only these stretches; NAME-SEED (its folder under --keep): one draw of several",
+    )
     asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
     asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
     asked.add_argument("--date", help="printed beside the figures")
@@ -158,11 +163,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         return given
     if given.seed is None:
         asked.error("the following arguments are required: --seed")
-    known = _names(given)
-    if unknown := sorted(set(given.only or ()) - known):
+    if not given.only:
+        return given
+    drawn = _drawn(given)
+    known = {draw.name for draw in drawn} | {case.name for case in recorded_cases(_vllm(given))}
+    if unknown := sorted(set(given.only) - known - {_of(draw) for draw in drawn}):
         asked.error(
             f"no stretch of the set {given.set} is called {', '.join(unknown)}; "
-            f"there are: {', '.join(sorted(known))}"
+            f"there are: {', '.join(sorted(known))}, and NAME-SEED for one draw"
         )
     return given
 
@@ -173,9 +181,9 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _names(given: argparse.Namespace) -> set[str]:
-    """What ``--only`` may name."""
-    return {d.name for d in _drawn(given)} | {c.name for c in recorded_cases(_vllm(given))}
+def _of(draw: Draw) -> str:
+    """What names one draw of several: its files, and it alone to ``--only``."""
+    return f"{draw.name}-{draw.seed}"
 
 
 def _drawn(given: argparse.Namespace) -> list[Draw]:
@@ -193,14 +201,14 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
     """Every stretch, side by side; what is told of each goes to stderr as it ends."""
     drawn, cases = _drawn(given), recorded_cases(_vllm(given))
     if given.only:
-        drawn = [draw for draw in drawn if draw.name in given.only]
+        drawn = [draw for draw in drawn if {draw.name, _of(draw)} & set(given.only)]
         cases = [case for case in cases if case.name in given.only]
     explains, whatifs = EXPLAINS[given.set], WHATIFS[given.set]
     if given.detection:
         explains = whatifs = 0
 
     def of_draw(draw: Draw) -> Ran:
-        into = folder / f"{draw.name}-{draw.seed}"
+        into = folder / _of(draw)
         kept = given.keep is not None
         return run_draw(draw, into, explains=explains, whatifs=whatifs, keep=kept)
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import truth
 from truth_judge.commands import Case
 from truth_judge.facts import Episode, Finding
-from truth_judge.running import SETTLED_SECONDS, advice, moments_of, paged
+from truth_judge.running import SETTLED_SECONDS, Ran, advice, moments_of, paged
+from truth_judge.sets import Draw, detection_draws
 
 A, B = "a:8000", "b:8000"
 CAP = Episode(
@@ -65,3 +67,23 @@ def test_the_advice_that_is_carried_out_is_of_a_page_or_ticket() -> None:
         32,
     )
     assert advice([replace(PAGE, instance=A)], CAP) is None
+
+
+def test_one_draw_of_several_can_be_judged_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged: list[tuple[Draw, Path]] = []
+
+    def judge(draw: Draw, into: Path, **_: object) -> Ran:
+        judged.append((draw, into))
+        return Ran("grid", CASE.stretch([]))
+
+    monkeypatch.setattr(truth, "run_draw", judge)
+    second = [draw for draw in detection_draws("full", 7, None) if draw.name == "at-cap"][1]
+    one = f"at-cap-{second.seed}"
+    words = ["--seed", "7", "--detection", "--set", "full", "--keep", str(tmp_path)]
+    assert truth.main([*words, "--only", one]) == 0
+    assert [(draw.seed, into) for draw, into in judged] == [(second.seed, tmp_path / one)]
+    with pytest.raises(SystemExit):
+        truth.main([*words, "--only", "at-cap-1"])
+    assert "is called at-cap-1; there are:" in capsys.readouterr().err
