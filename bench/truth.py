@@ -87,6 +87,7 @@ def _put_together(given: argparse.Namespace) -> dict[str, Any]:
         for name in ("scheduler",)
     }
     several = {n: [o for run in runs for o in run[n]] for n in ("tick", "disguise", "prometheus")}
+    several["seeds"] = sorted({seed for run in runs for seed in run.get("seeds", [run["seed"]])})
     figures = _figures(ran, first["seed"], named, commits, given) | whole | several
     return figures | {"cost": _cost(ran, sum(run["cost"]["took_seconds"] for run in runs))}
 
@@ -99,6 +100,7 @@ def _figures(
     return {
         "schema_version": 1,
         "seed": seed,
+        "seeds": [seed],
         "set": named,
         "only": given.only or None,
         "commit": commit,

@@ -45,7 +45,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 def sections(figures: Mapping[str, Any]) -> list[str]:
     """All of it."""
     lines = [
-        f"Seed {figures['seed']}, set `{figures['set']}`, commit `{figures['commit']}`, "
+        f"Seed {', '.join(map(str, figures['seeds']))}, set `{figures['set']}`, "
+        f"commit `{figures['commit']}`, "
         f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
         "",
     ]

@@ -30,7 +30,7 @@ def test_an_interval_or_why_there_is_none() -> None:
 def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
     nothing = {"value": None, "low": None, "high": None, "blocks": 0, "note": "nothing to count"}
     figures = {
-        "seed": 7,
+        "seeds": [7, 8],
         "set": "smoke",
         "commit": "abc",
         "date": None,
@@ -61,7 +61,7 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
     }
     first = into_page(f"# Words\n\n{MARKER}\nold figures\n", figures)
     assert first.startswith(f"# Words\n\n{MARKER}\n")
-    assert "old figures" not in first and "Seed 7, set `smoke`" in first
+    assert "old figures" not in first and "Seed 7, 8, set `smoke`" in first
     assert "not built: 5 of 5" in first
     assert into_page(first, figures) == first
     with pytest.raises(ValueError, match="lacks the line"):

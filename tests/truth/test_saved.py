@@ -58,5 +58,13 @@ def test_a_recorded_run_is_the_same_figures_again_when_it_is_put_together(
     assert truth.main(["--merge", str(first), "--out", str(again)]) == 0
     capsys.readouterr()
     made, merged_figures = (json.loads(path.read_text()) for path in (first, again))
-    for name in ("false_alarms", "detection", "not_slower", "leaves", "stretches", "ran"):
+    for name in ("false_alarms", "detection", "not_slower", "leaves", "stretches", "ran", "seeds"):
         assert made[name] == merged_figures[name]
+    # one draw under two seeds is in both: all seeds are told
+    made["seed"], made["seeds"] = 8, [8, 9]
+    made["ran"][0]["stretch"]["draw"] = "seed 8"
+    second = tmp_path / "second.json"
+    second.write_text(json.dumps(made))
+    assert truth.main(["--merge", str(first), str(second), "--out", str(again)]) == 0
+    assert json.loads(again.read_text())["seeds"] == [7, 8, 9]
+    assert "Seed 7, 8, 9, set" in capsys.readouterr().out
