@@ -160,7 +160,7 @@ def _play_recorded(fast: bool) -> None:
     import time
 
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.collect.recording import RecordingSource
     from driftwatch.notify.layout import spell
     from driftwatch.notify.minute_line import minute_line
@@ -169,7 +169,7 @@ def _play_recorded(fast: bool) -> None:
 
     ascii = needs_ascii(sys.stdout)
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    sender = StdoutSender(mark=True, stored=False)
+    sender, taken = StdoutSender(mark=True, stored=False), Taken()
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:
@@ -177,6 +177,7 @@ def _play_recorded(fast: bool) -> None:
         span = source.span()
         plan = with_proposals(plan_from(None))
         for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
+            taken.note(outcome.rows)
             for row in outcome.rows.iter_rows(named=True):
                 click.echo(spell(minute_line(row), ascii))
             for transition in outcome.transitions:
@@ -186,3 +187,4 @@ def _play_recorded(fast: bool) -> None:
                     click.echo("-" * 80)
             time.sleep(pause)
     click.echo("\n" + _END, nl=False)
+    taken.tell()

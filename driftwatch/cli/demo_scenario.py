@@ -106,7 +106,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         pause: seconds after each page.
     """
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.replay import replay
@@ -115,7 +115,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
     from driftwatch.testing.fleet.truth import CONFIGURATION, write_truth
 
     _print_story(scenario, seed)
-    sender = StdoutSender(mark=True, stored=False)
+    sender, taken = StdoutSender(mark=True, stored=False), Taken()
     said: list[Said] = []
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
@@ -134,6 +134,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
             reading((now - span[0]).total_seconds(), whole)
 
         for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=told):
+            taken.note(outcome.rows)
             for transition in outcome.transitions:
                 page = transition.incident.page
                 if page is None or transition.event != "firing":
@@ -152,6 +153,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         click.echo(_plain(line))
     again = f"driftwatch demo --scenario {_word(given)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
+    taken.tell()
 
 
 def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterator[str]:

@@ -206,7 +206,7 @@ def _detected(
     pins: Pins | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Reference rows, and what the detectors say of the window's last minute."""
-    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.service.folded import detected_until
@@ -218,7 +218,7 @@ def _detected(
     if baseline is not None:
         measured, more = of_baseline(scrapes, gpus, baseline, targets, plan)
         held = with_more(more, held)
-    progress = Progress("replaying")
+    progress, taken = Progress("replaying"), Taken()
     try:
         detected = detected_until(
             scrapes,
@@ -230,9 +230,11 @@ def _detected(
             pins=held,
             reference=measured,
             progress=progress,
+            seen=taken.note,
         )
     finally:
         progress.close()
+    taken.tell()
     return combined(measured, pinned(held, targets, plan, gpus).reference), detected
 
 

@@ -105,6 +105,11 @@ class Taken:
         more = "" if len(taken) <= _NAMED else f" and {len(taken) - _NAMED} more"
         yield f"no pin given: driftwatch takes its own proposal, {named}{more}; {YOUNG}"
 
+    def tell(self) -> None:
+        """Print :meth:`lines` beside what was asked for."""
+        for line in self.lines():
+            click.echo(line, err=True)
+
 
 def _text(proposal: _Proposal) -> str:
     """``host:8000 09:32-09:54 UTC (22 min)``."""

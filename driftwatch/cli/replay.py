@@ -122,8 +122,7 @@ def command(
         progress.close()
         for source in sources:
             source.close()
-    for line in taken.lines():
-        click.echo(line, err=True)
+    taken.tell()
     where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
     print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
     for warning in read.warnings():

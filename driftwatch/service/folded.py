@@ -50,6 +50,7 @@ def detected_until(
     pins: Pins | None = None,
     reference: pl.DataFrame | None = None,
     progress: Callable[[float, float], None] | None = None,
+    seen: Callable[[pl.DataFrame], None] | None = None,
 ) -> pl.DataFrame:
     """The last whole minute before ``at`` of a target, with the detectors' columns.
 
@@ -66,6 +67,7 @@ def detected_until(
         pins: in force.
         reference: measured reference rows.
         progress: told how many seconds of how many are done.
+        seen: given the target's evidence rows, minute by minute in order.
 
     Returns:
         One evidence row; none where no whole minute lies before ``at``.
@@ -92,12 +94,12 @@ def detected_until(
             progress((now - start).total_seconds(), whole)
 
     source = HeldSource(mine.filter(pl.col("time") >= start), gpus, pool)
+    own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     last: Outcome | None = None
     for outcome in replay(
         [source], (start, end), plan, pins=pins, reference=reference, progress=told
     ):
         last = outcome if len(outcome.rows) else last
-    if last is None:
-        return pl.DataFrame()
-    own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
-    return last.rows.filter(own).tail(1)
+        if seen is not None and len(outcome.rows):
+            seen(outcome.rows.filter(own))
+    return pl.DataFrame() if last is None else last.rows.filter(own).tail(1)

@@ -113,6 +113,16 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
     assert "next:    driftwatch demo --scenario short.yaml --seed 1 --write DIR" in shown
 
 
+def test_a_scenario_without_a_baseline_says_what_it_was_compared_with(run: Run) -> None:
+    lively = SHORT.split("faults")[0].replace("16m", "26m")
+    lively = lively.replace("replicas: 2}", "replicas: 1}\nscrape: {interval: 5s}")
+    changes = "{requests_per_second: 8, changes: [{at: 6m, until: 16m, rate_factor: 0.2}]}"
+    lively = lively.replace("{requests_per_second: 8}", changes)
+    Path("lively.yaml").write_text(lively + "truth: {}\n")
+    _, _, told = run("demo", "--scenario", "lively.yaml", "--fast", "--jobs", "1")
+    assert told.count("no pin given: driftwatch takes its own proposal, tiny-0:8000") == 1
+
+
 def test_the_same_seed_gives_the_same_text(run: Run) -> None:
     gone = SHORT.replace("wedge, at: 9m", "gone, at: 6m").replace("16m", "26m")
     Path("gone.yaml").write_text(gone.replace("name: short", "name: half-seen"))

@@ -40,6 +40,23 @@ def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> 
     assert any(text.startswith("arming: ") and " of 240 scrapes" in text for text in arming)
 
 
+def test_explain_of_a_recording_says_which_proposal_it_took(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = str(shared_data / "vllm-0.32" / "run_slow" / "scrapes.jsonl.gz")
+
+    def told(at: str) -> str:
+        words = ["explain", "host:8000", "--at", at, "--recording", recording]
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *words])
+        with pytest.raises(SystemExit):
+            main()
+        return capsys.readouterr().err
+
+    line = "no pin given: driftwatch takes its own proposal, host:8000 2026-11-21 08:47-"
+    assert told("2026-11-21T09:17Z").count(line) == 1
+    assert line not in told("2026-11-21T08:55Z")  # it is still arming
+
+
 def test_a_service_takes_none(shared_data: Path) -> None:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
     taken = Taken()
