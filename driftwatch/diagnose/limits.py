@@ -13,7 +13,10 @@ from driftwatch.diagnose.thresholds import (
     BINDING_SHARE,
     BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
+    FULL_STEPS_SHARE,
     KV_PRESSED_RATIO,
+    NOT_NEAR_RATIO,
+    PLATEAU_MIN_SPARSE_SCRAPES,
 )
 from driftwatch.signals.histograms import second_moment_over_mean
 
@@ -42,16 +45,8 @@ def binding_of_scrape() -> pl.Expr:
     cap = pl.col("max_num_seqs")
     at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
     kv_pressed = (pl.col("preempted") > 0) | (pl.col("kv") >= KV_PRESSED_RATIO)
-    steps_known = (
-        ~pl.col("several_api_servers").fill_null(False) | pl.col("api_server_count").is_not_null()
-    )
-    fullness = (
-        pl.col("tokens_per_step")
-        * pl.col("api_server_count").fill_null(1.0)
-        / pl.col("max_num_batched_tokens")
-    )
-    full = fullness >= BUDGET_FULL_RATIO
-    budget_full = pl.when(full | steps_known).then(full)
+    full = _tokens_of_a_step() / pl.col("max_num_batched_tokens") >= BUDGET_FULL_RATIO
+    budget_full = pl.when(full | _steps_known()).then(full)
     return (
         pl.when(pl.col("capacity").is_null())
         .then(None)
@@ -74,6 +69,34 @@ def binding_of_scrape() -> pl.Expr:
     )
 
 
+def _steps_known() -> pl.Expr:
+    return (
+        ~pl.col("several_api_servers").fill_null(False) | pl.col("api_server_count").is_not_null()
+    )
+
+
+def _tokens_of_a_step() -> pl.Expr:
+    return pl.col("tokens_per_step") * pl.col("api_server_count").fill_null(1.0)
+
+
+def _only_the_budget() -> pl.Expr:
+    """Scrapes whose requests can wait for nothing but the budget, though its mean is not full.
+
+    The steps between two scrapes are in one mean: some that are full, and some that only decode.
+    Full ones are told from it where no other limit is near (a configured cap, the KV cache): the
+    mean is ``q * budget + (1 - q) * running``.
+    """
+    far = (
+        (pl.col("running") <= NOT_NEAR_RATIO * pl.col("max_num_seqs"))
+        & ~pl.col("max_num_seqs_inferred").fill_null(False)
+        & (pl.col("kv") <= NOT_NEAR_RATIO)
+    )
+    budget = pl.col("max_num_batched_tokens")
+    full_steps = (_tokens_of_a_step() - pl.col("running")) / (budget - pl.col("running"))
+    enough = (full_steps >= FULL_STEPS_SHARE) & (budget > pl.col("running"))
+    return ((pl.col("limit") == _UNKNOWN) & far & enough & _steps_known()).fill_null(False)
+
+
 def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """What binds, per window.
 
@@ -93,6 +116,10 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         limit=binding_of_scrape()
     )
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
+    # a level that is held looks like a cap that nobody configured: then the budget is not named
+    top = pl.col("running").filter(batch).max()
+    at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(batch)
+    wanders = (at_top.mean() < BINDING_SHARE) & (batch.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
     counts = judged.group_by("window", maintain_order=True).agg(
         n=pl.col("limit").count(),
         bound=batch.sum(),
@@ -100,6 +127,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         budget=(pl.col("limit") == BUDGET).sum(),
         kv_bound=(pl.col("limit") == KV).sum(),
         unknown=(pl.col("limit") == _UNKNOWN).sum(),
+        budget_left=pl.when(wanders).then(_only_the_budget().sum()).otherwise(0),
         deferred_n=pl.col("deferred").count(),
         deferred=(pl.col("deferred") > 0).sum(),
         binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
@@ -113,6 +141,10 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
+    )
+    counts = counts.with_columns(
+        budget=pl.col("budget") + pl.col("budget_left"),
+        unknown=pl.col("unknown") - pl.col("budget_left"),
     )
     known = pl.max_horizontal("seqs", "budget", "kv_bound")
     named = (

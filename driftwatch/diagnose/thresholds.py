@@ -10,6 +10,12 @@ KV_PRESSED_RATIO = 0.85
 # vllm.md 4, W2 with B=256: a full budget shows 199-257 tokens a step (>= 0.78 B), because steps
 # that only decode are in the mean.
 BUDGET_FULL_RATIO = 0.75
+# The mean over a scrape interval holds steps that only decode as well. A third of its steps full is
+# about half of its time (a step full of prompts takes at least twice as long as one that decodes):
+# as much as makes a limit bind (BINDING_SHARE).
+FULL_STEPS_SHARE = 1 / 3
+# "running well below S, KV low" (recommendation.md, "Which limit binds"): half of what there is.
+NOT_NEAR_RATIO = 0.5
 # A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
 # two values of equal chance would stay in a band of one in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8

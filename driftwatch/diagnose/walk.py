@@ -72,8 +72,10 @@ def _follow(
             cause = node.cause_on_yes
         place = node.yes if yes else node.no
     leaf: Leaf = tree.leaves[place]
-    if leaf.kind in ("change", "none") and cause is None and _lengths_known(values):
-        cause = "demand"
+    # demand is what is left where causes were asked for; a slow engine was never asked for one
+    asked_for_causes = any(tree.nodes[step.node].cause_on_yes for step in path)
+    if leaf.kind in ("change", "none") and asked_for_causes and cause is None:
+        cause = "demand" if _lengths_known(values) else None
     return Diagnosis(
         tree.name, leaf.name, tuple(path), cause, limits, advice=leaf.advice, meaning=leaf.meaning
     )

@@ -26,6 +26,8 @@ from driftwatch.notify.numbers import (
 
 Values = Mapping[str, Any]
 
+# equal load is measured to 5 % (detection.md, R1)
+_KEPT = 0.95
 _COLUMN = "throughput_factor_{}_ratio"
 _WORDS: Mapping[str, str] = {
     "batch": "batch",
@@ -168,7 +170,13 @@ def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
         return "slower at equal load"
     if slower is None:
         return f"speed unknown: {_reason('slower_at_equal_load', reasons)}"
-    return "speed kept" + ("" if ratio is None else f" ({figure(ratio)} of expected)")
+    if ratio is None or ratio >= _KEPT:
+        return "speed kept" + ("" if ratio is None else f" ({figure(ratio)} of expected)")
+    least = now.get("speed_smallest_detectable_loss_ratio")
+    bound = "not told as slower"
+    if least is not None and 1 - ratio < least:
+        bound = f"less than the {percent(least)} that would be told here"
+    return f"speed {percent(1 - ratio)} below what is expected, {bound}"
 
 
 def _reason(column: str, reasons: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ from driftwatch.notify.numbers import (
     times,
 )
 from driftwatch.notify.page_values import Page, instant, reference_values, value
-from driftwatch.notify.past_lines import made_of, moved_mass, not_seen, speed_lines
+from driftwatch.notify.past_lines import as_before, made_of, moved_mass, not_seen, speed_lines
 from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
 from driftwatch.notify.wording import (
     all_gone,
@@ -82,6 +82,8 @@ def _body(page: Page) -> Iterator[Line]:
         if page["alert"] == "CoverageLost" and (text := _missing(page)) is not None:
             yield Line("Missing", text, weight=8)
         yield from moved_mass(page)
+        if page["alert"] in ("LengthDrift", "TrafficShift"):
+            yield from as_before(page)
         return
     yield from _gpus_lost(page)
     yield from speed_lines(page)

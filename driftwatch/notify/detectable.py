@@ -41,7 +41,9 @@ def detectable_text(
         else:
             seen.append(text.format(percent(least) if word == "speed" else times(least)))
     parts = [", ".join(seen)] if seen else []
-    parts += [f"unknown of {' and '.join(words)}: {why}" for why, words in unknown.items()]
+    if unknown:
+        whys = (f"{' and '.join(words)} ({why})" for why, words in unknown.items())
+        parts.append(f"how small a change is not known: {', '.join(whys)}")
     return "; ".join(parts)
 
 

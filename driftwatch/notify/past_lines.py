@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log
 from typing import Any
 
 from driftwatch.notify.attribution import attribution_text, lengths_text, signals_text
@@ -19,6 +20,9 @@ from driftwatch.notify.speed_lines import (
 )
 from driftwatch.notify.wording import moved
 
+_STEMS = ("prompt", "generation")
+# of a change in line 1, in logarithms: so much of it must be in the window whose mass is named
+_MOST_OF_IT = 0.5
 # what the end of an alert says is as before
 _OF = {
     **dict.fromkeys((*SPEED_ALERTS, "LatencyCreep"), ("speed",)),
@@ -54,17 +58,33 @@ def made_of(page: Page) -> Iterator[Line]:
     if before:
         lengths = f"{lengths_text(now)}; " if page["alert"] in SPEED_ALERTS else ""
         yield Line("Signals", lengths + signals_text(now, before, reasons), weight=1)
+        if lengths:
+            yield from as_before(page)
     yield Line("Made of", attribution_text(now, before, reasons), weight=1)
     yield from moved_mass(page)
 
 
 def moved_mass(page: Page) -> Iterator[Line]:
-    """Which lengths gained and lost most of the share."""
-    for stem in ("prompt", "generation"):
-        if (mass := value(page, f"{stem}_tokens_moved")) and not is_as_before(
-            moved(page, stem) or 1.0
-        ):
+    """Which lengths gained and lost most of the share, where that is of the change in line 1.
+
+    Line 1 may be of the last 2 min or against another past: the mass is of the page's window
+    against the reference, and most of that may still be from before the change.
+    """
+    for stem in _STEMS:
+        mass, factor = value(page, f"{stem}_tokens_moved"), moved(page, stem) or 1.0
+        if not mass or is_as_before(factor):
+            continue
+        of_window = value(page, f"{stem}_tokens_mean_ratio")
+        if of_window is None or log(of_window) / log(factor) >= _MOST_OF_IT:
             yield Line("Moved", f"{stem}s: {clean(mass)}", weight=1)
+
+
+def as_before(page: Page) -> Iterator[Line]:
+    """Beside "as before" on a page that fires: how small a change of it would not be seen."""
+    known = {stem: moved(page, stem) for stem in _STEMS}
+    still = [f"{stem}s" for stem, ratio in known.items() if ratio and is_as_before(ratio)]
+    if still:
+        yield Line("Not seen", detectable_text(*_row(page), still), weight=1)
 
 
 def not_seen(page: Page) -> Iterator[Line]:

@@ -134,11 +134,15 @@ def trend_lines(page: Page) -> Iterator[str]:
 def others_text(page: Page) -> str:
     """``1 of 8; the others at 0.99–1.01 of expected speed``."""
     twins: Mapping[str, Any] | None = page.get("twins")
+    concerned = page.get("concerned")
+    if concerned is not None and concerned["targets"] >= concerned["of_targets"]:
+        return ""  # there are no others, and the page counts its targets itself
     if not twins:
         median = value(page, "pool_speed_at_equal_load_ratio")
         return "" if median is None else f"the others at {median:.2f} of expected speed"
-    concerned = page.get("concerned")
     slow = twins["slower"] if concerned is None else concerned["targets"]
+    if slow >= twins["of_targets"]:
+        return f"{slow} of {twins['of_targets']}"
     low, high = (f"{twins[f'speed_{end}_ratio']:.2f}" for end in ("low", "high"))
     span = low if low == high else f"{low}–{high}"
     return f"{slow} of {twins['of_targets']}; the others at {span} of expected speed"

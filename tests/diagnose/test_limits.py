@@ -211,6 +211,44 @@ def test_a_tie_with_the_kv_cache_is_the_kv_cache() -> None:
     assert row([(20, KV_FULL), (20, AT_CAP)])["binding_limit"] == "kv_cache"
 
 
+def mixed(
+    running: list[float], per_step: float, **changes: Any
+) -> list[tuple[int, dict[str, Any]]]:
+    """Requests wait in 24 of 40 scrapes; the means hold steps that only decode as well."""
+    bound = [
+        (1, {"running_requests": level, "iteration_tokens_sum_per_step": per_step} | changes)
+        for level in running
+    ]
+    return [*bound, (16, IDLE)]
+
+
+WANDERING = [14.0 + 4 * (i % 5) for i in range(24)]
+
+
+def test_the_budget_is_named_where_nothing_else_can_hold_requests_back() -> None:
+    """A mean of 400 of 1,024 tokens a step: a third of the steps were full."""
+    assert row(mixed(WANDERING, 400.0))["binding_limit"] == "max_num_batched_tokens"
+
+
+@pytest.mark.parametrize(
+    ("parts", "settings"),
+    [
+        (mixed(WANDERING, 300.0), {}),  # too few steps can have been full
+        (mixed([24.0] * 24, 400.0), {}),  # held like a cap that nobody configured
+        (mixed([level + 20 for level in WANDERING], 400.0), {}),  # not far from the cap
+        (mixed(WANDERING, 400.0, kv_cache_usage_ratio=0.6), {}),
+        (mixed(WANDERING, 400.0), {"max_num_seqs": None}),
+        (mixed(WANDERING, 400.0), {"max_num_batched_tokens": None}),
+    ],
+)
+def test_the_budget_is_not_guessed(
+    parts: list[tuple[int, dict[str, Any]]], settings: dict[str, Any]
+) -> None:
+    found = row(parts, **settings)
+    assert found["binding_limit"] is None
+    assert found["limit_binding_share_10m_ratio"] == pytest.approx(0.6)
+
+
 def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:
     # running wanders, so that no cap is inferred
     parts = [(1, {"running_requests": 3.0 + 7 * (i % 5)}) for i in range(40)]

@@ -29,6 +29,8 @@ SCHEMA: dict[str, Any] = {
 
 # everything known, nothing wrong
 KNOWN: dict[str, Any] = {
+    "slower_at_equal_load": False,
+    "slower_than_pool": False,
     "speed_at_equal_load_ratio": 1.0,
     "pool_speed_at_equal_load_ratio": 1.0,
     "seconds_since_last_token": 0.0,
@@ -42,7 +44,8 @@ KNOWN: dict[str, Any] = {
     "prompt_tokens_mean_ratio": 1.0,
     "generation_tokens_mean_ratio": 1.0,
     "requests_per_second_ratio": 1.0,
-    "release_changed": False,
+    "requests_per_second_low_ratio": 1.0,
+    "release_changed_since_pin": False,
     "gpu_sm_clock_ratio": 1.0,
     "reference_prefix_cache_hit_ratio": 0.5,
     "prefix_cache_hit_ratio": 0.5,
@@ -60,7 +63,11 @@ KNOWN: dict[str, Any] = {
     "allows_max_num_batched_tokens": 60.0,
     "allows_kv_cache": 500.0,
 }
-SLOW = {"speed_at_equal_load_ratio": 0.7, "pool_speed_at_equal_load_ratio": 0.7}
+SLOW = {
+    "slower_at_equal_load": True,
+    "speed_at_equal_load_ratio": 0.7,
+    "pool_speed_at_equal_load_ratio": 0.7,
+}
 MISSED = {"slo_missed": True}
 CAP = {
     "limit_binding_share_10m_ratio": 0.8,
@@ -98,14 +105,14 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("healthy", None, {}),
     ("drifted_within_limits", None, PROMPTS),
     ("drifted_within_limits", None, {"generation_tokens_mean_ratio": 0.5}),
-    ("request_rate_drop", None, {"requests_per_second_ratio": 0.25}),
-    ("engine_stuck", "demand", {"seconds_since_last_token": 120.0}),
-    ("engine_stuck", "demand", {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
-    ("version_change", "demand", {**SLOW, "release_changed": True}),
-    ("gpu_throttled", "demand", {**SLOW, "gpu_sm_clock_ratio": 0.8}),
-    ("prefix_cache_collapse", "demand", {**SLOW, "prefix_cache_hit_ratio": 0.1}),
-    ("replica_slow", "demand", {**SLOW, "pool_speed_at_equal_load_ratio": 1.0}),
-    ("scheduler_regression", "demand", SLOW),
+    ("request_rate_drop", None, {"requests_per_second_low_ratio": 0.6}),
+    ("engine_stuck", None, {"seconds_since_last_token": 120.0}),
+    ("engine_stuck", None, {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
+    ("version_change", None, {**SLOW, "release_changed_since_pin": True}),
+    ("gpu_throttled", None, {**SLOW, "gpu_sm_clock_ratio": 0.8}),
+    ("prefix_cache_collapse", None, {**SLOW, "prefix_cache_hit_ratio": 0.1}),
+    ("replica_slow", None, {**SLOW, "pool_speed_at_equal_load_ratio": 1.0}),
+    ("scheduler_regression", None, SLOW),
     ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS}),
     ("token_budget_binding", "demand", {**BUDGET, **MISSED}),
     ("token_budget_binding", "generations", {**BUDGET, **MISSED, **GENERATIONS}),
@@ -118,10 +125,10 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("deferred_admission", "demand", DEFERRED),
     (
         "kv_pressure",
-        "demand",
+        None,
         {**MISSED, "preemptions_per_second": 0.5, "kv_cache_usage_ratio": 0.8},
     ),
-    ("replica_imbalance", "demand", {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
+    ("replica_imbalance", None, {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
 ]
 
 
@@ -214,12 +221,23 @@ def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
 
 
 def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
-    unknown = dict.fromkeys(("speed_at_equal_load_ratio", "pool_speed_at_equal_load_ratio"))
+    unknown = dict.fromkeys(("slower_at_equal_load", "slower_than_pool"))
     found = diagnosed(tree, **CAP, **MISSED, **unknown)
     assert found.leaf == "concurrency_cap_binding"
     slower = next(s for s in found.path if s.node == "engine_slower")
     assert slower.answer == "no"
-    assert slower.reason == "speed at equal load is not measured by this release"
+    assert slower.reason == "no speed at equal load; no twins to compare with"
+
+
+def test_nothing_is_called_healthy_while_its_speed_is_unknown(tree: Tree) -> None:
+    found = diagnosed(tree, slower_at_equal_load=None, speed_unknown_reason="arming: 37 of 240")
+    assert (found.leaf, found.missing) == (UNDETERMINED, ("slower_at_equal_load",))
+    assert "arming: 37 of 240" in (found.path[-1].reason or "")
+
+
+def test_a_slow_engine_is_not_called_caused_by_demand(tree: Tree) -> None:
+    assert diagnosed(tree, **SLOW).cause is None
+    assert diagnosed(tree, **CAP, **MISSED).cause == "demand"
 
 
 def test_an_unknown_binding_limit_is_undetermined(tree: Tree) -> None:
@@ -256,7 +274,8 @@ def test_the_steps_carry_their_numbers(tree: Tree) -> None:
 ASKED: dict[str, st.SearchStrategy[Any]] = {
     name: st.sampled_from([None, *values])
     for name, values in {
-        "speed_at_equal_load_ratio": [0.5, 0.85, 0.9, 1.0, 1.0],
+        "slower_at_equal_load": [True, False, False],
+        "slower_than_pool": [True, False, False],
         "pool_speed_at_equal_load_ratio": [0.5, 1.0],
         "seconds_since_last_token": [0.0, 0.0, 119.9, 120.0, 900.0],
         "waiting_deferred_share_10m_ratio": [0.0, 0.5, 1.0],
@@ -269,7 +288,8 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
         "prompt_tokens_mean_ratio": [0.5, 1.0, 4.0],
         "generation_tokens_mean_ratio": [0.5, 1.0, 4.0],
         "requests_per_second_ratio": [0.25, 1.0],
-        "release_changed": [True, False],
+        "requests_per_second_low_ratio": [0.6, 1.0],
+        "release_changed_since_pin": [True, False],
         "gpu_sm_clock_ratio": [0.5, 1.0],
         "reference_prefix_cache_hit_ratio": [0.0, 0.5],
         "prefix_cache_hit_ratio": [0.0, 0.5],
@@ -301,8 +321,7 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
     rows = [KNOWN | change for change in changes]
     for row, found in zip(rows, walk(tree, frame(*rows)), strict=True):
         stuck = (row["seconds_since_last_token"] or 0) >= 120
-        speed = row["speed_at_equal_load_ratio"]
-        slow = speed is not None and speed <= 0.85
+        slow = bool(row["slower_at_equal_load"] or row["slower_than_pool"])
         advice = advised(tree, row, found)
 
         # the way is one of the tree's

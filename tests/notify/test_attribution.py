@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from driftwatch.notify.attribution import attribution, attribution_text, signals_text
 from driftwatch.notify.detectable import detectable_text
+from driftwatch.notify.past_lines import as_before, moved_mass
 from driftwatch.notify.shares import shares, shares_table
+from driftwatch.notify.speed_lines import others_text
 
 BEFORE = {
     "effective_batch_size": 93.0,
@@ -46,6 +48,48 @@ def test_the_words() -> None:
     )
     slow = NOW | {"slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
     assert signals_text(slow, BEFORE, {}).endswith("19 % slower at equal load")
+
+
+def test_a_speed_below_what_is_told_is_not_called_kept() -> None:
+    low = NOW | {"speed_at_equal_load_ratio": 0.898, "speed_smallest_detectable_loss_ratio": 0.22}
+    said = "speed 10 % below what is expected, less than the 22 % that would be told here"
+    assert signals_text(low, BEFORE, {}).endswith(said)
+    del low["speed_smallest_detectable_loss_ratio"]
+    assert signals_text(low, BEFORE, {}).endswith("below what is expected, not told as slower")
+
+
+def _page(alert: str, **values: float | str) -> dict[str, Any]:
+    evidence = {name: {"value": value} for name, value in values.items()}
+    return {"alert": alert, "evidence": evidence, "target": {}}
+
+
+def test_mass_that_moved_is_that_of_line_1() -> None:
+    """Two minutes after a change most of the ten are from before it."""
+    told = {"prompt_tokens_moved": "-7 points in 200-500", "prompt_tokens_mean_2m_ratio": 1.7}
+    assert not [*moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=0.97, **told))]
+    assert not [*moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=1.1, **told))]
+    (line,) = moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=1.6, **told))
+    assert line.text == "prompts: -7 points in 200-500"
+
+
+def test_as_before_says_what_would_not_be_seen() -> None:
+    page = _page(
+        "LengthDrift",
+        prompt_tokens_mean_2m_ratio=1.7,
+        generation_tokens_mean_2m_ratio=1.0,
+        generation_tokens_smallest_detectable_ratio=1.3,
+    )
+    (line,) = as_before(page)
+    assert (line.label, line.text) == ("Not seen", "a change of generations below ×1.3")
+    assert not [*as_before(_page("LengthDrift", prompt_tokens_mean_2m_ratio=1.7))]
+
+
+def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
+    page = _page("SlowerAtEqualLoad", pool_speed_at_equal_load_ratio=0.82)
+    assert others_text(page) == "the others at 0.82 of expected speed"
+    assert others_text(page | {"concerned": {"targets": 3, "of_targets": 3}}) == ""
+    twins = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
+    assert others_text(page | {"twins": twins}) == "3 of 3"
 
 
 def test_more_gpus_are_a_factor_of_their_own() -> None:
@@ -92,7 +136,7 @@ def test_what_would_not_be_seen() -> None:
     reasons = {"generation_tokens_smallest_detectable_ratio": "too little of its own past"}
     assert detectable_text(known, reasons) == (
         "a change of prompts below ×1.3, a loss of speed below 12 %; "
-        "unknown of generations: too little of its own past"
+        "how small a change is not known: generations (too little of its own past)"
     )
     assert detectable_text(known, {}, ("speed",)) == "a loss of speed below 12 %"
 

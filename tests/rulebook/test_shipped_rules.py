@@ -179,6 +179,36 @@ def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: b
     assert says(book, "BatchLimitBinding", **(BOUND | change)) is expected
 
 
+@pytest.mark.parametrize(
+    ("change", "over"),
+    [
+        ({"slo_missed": True}, False),
+        ({"slo_missed": True, "limit_binding_share_10m_ratio": 0.3}, False),  # wanders
+        ({"slo_missed": True, "limit_binding_share_10m_ratio": 0.24}, True),
+        ({"slo_missed": False}, True),
+        ({"batch_assembly_wait_10m_seconds": 0.3, "queue_wait_estimate_10m_seconds": 0.3}, False),
+        ({"batch_assembly_wait_10m_seconds": 0.1, "queue_wait_estimate_10m_seconds": 0.1}, True),
+        ({"limit_binding_share_10m_ratio": None, "slo_missed": None}, None),
+    ],
+)
+def test_batch_limit_binding_ends_once(
+    book: Rulebook, change: dict[str, Any], over: bool | None
+) -> None:
+    """A share that wanders around a half is one incident, not one an hour."""
+    (rule,) = (one for one in book.rules if one.id == "BatchLimitBinding")
+    assert rule.until is not None
+    row = rows(BOUND | {"queue_wait_estimate_10m_seconds": 1.7} | change)
+    assert row.select(rule.until.expression).to_series().to_list() == [over]
+
+
+def test_a_limit_that_was_told_does_not_hide_a_slow_engine(book: Rulebook) -> None:
+    """The batch fills first, and only then is the engine found slow: that page still comes."""
+    of_limits = {"BatchLimitBinding", "BatchDrift"}
+    for rule in book.rules:
+        if rule.alert in ("SlowerAtEqualLoad", "ReplicaSlow"):
+            assert not of_limits & set(rule.inhibited_by)
+
+
 def test_engine_stuck(book: Rulebook) -> None:
     assert says(book, "EngineStuck", seconds_since_last_token=119.0) is False
     assert says(book, "EngineStuck", seconds_since_last_token=120.0) is True
@@ -235,9 +265,11 @@ def test_length_drift(book: Rulebook, signal: str) -> None:
     assert answers == [True, False, False, True, None]
 
 
+KEPT = {"slower_at_equal_load": False}
 SLOW = {"speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True}
 WALKS: list[tuple[str, dict[str, Any], str | None]] = [
-    ("healthy", REFERENCE, None),
+    ("healthy", REFERENCE | KEPT, None),
+    ("undetermined", REFERENCE, None),  # the speed is not known: not healthy
     ("drifted_within_limits", REFERENCE | {"prompt_tokens_mean_ratio": 3.96}, None),
     ("drifted_within_limits", REFERENCE | {"generation_tokens_mean_ratio": 0.5}, None),
     ("request_rate_drop", REFERENCE | {"requests_per_second_ratio": 0.23}, None),
@@ -256,9 +288,9 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("replica_slow", {"slower_than_pool": True}, None),  # without a pin, and asked before limits
     ("replica_slow", REFERENCE | BOUND | {"slower_than_pool": True}, None),
     ("scheduler_regression", REFERENCE | BOUND | SLOW, None),
-    ("healthy", REFERENCE | {"requests_per_second_ratio": 0.5}, None),  # an ordinary night
-    ("healthy", REFERENCE | {"requests_per_second_ratio": 0.23,
-                             "requests_per_second_low_ratio": 0.9}, None),
+    ("healthy", REFERENCE | KEPT | {"requests_per_second_ratio": 0.5}, None),  # an ordinary night
+    ("healthy", REFERENCE | KEPT | {"requests_per_second_ratio": 0.23,
+                                    "requests_per_second_low_ratio": 0.9}, None),
     ("request_rate_drop", REFERENCE | {"requests_per_second_ratio": 0.4,
                                        "requests_per_second_low_ratio": 0.6}, None),
     ("scheduler_regression", SLOW | {"prefix_cache_hit_ratio": None}, None),
@@ -272,8 +304,8 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
         "generations",
     ),
     ("concurrency_cap_binding", BOUND | {"slo_missed": True}, None),
-    ("healthy", REFERENCE | BOUND | {"slo_missed": False}, None),
-    ("healthy", REFERENCE | BOUND | {"batch_assembly_wait_10m_seconds": 0.2}, None),
+    ("healthy", REFERENCE | KEPT | BOUND | {"slo_missed": False}, None),
+    ("healthy", REFERENCE | KEPT | BOUND | {"batch_assembly_wait_10m_seconds": 0.2}, None),
     (
         "token_budget_binding",
         REFERENCE | BOUND | {"binding_limit": "max_num_batched_tokens",
