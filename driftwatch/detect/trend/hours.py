@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, Memory
+from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, TRENDS, Memory
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED, counted
 
 Floats = npt.NDArray[np.float64]
@@ -18,6 +18,7 @@ Layouts = Mapping[str, tuple[tuple[float, ...], ...]]
 
 # ln of a median of few tokens says little; H2's speed is NULL then, so every known value counts.
 _PASSES = (pl.col("forward_passes") > 0) & ~pl.col("forward_passes_overcounted").fill_null(False)
+_IS_SPEED = np.array([[name == "speed"] for name in TRENDS])
 _TOKENS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
 
 
@@ -217,4 +218,12 @@ def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: Ro
     for name in names:
         kept = arrays[name].copy()
         kept[targets] = FIELDS[name].fill
+        arrays[name] = kept
+    if signal not in (*LENGTHS, "e2e_seconds"):
+        return
+    # Other edges put the same requests' quantiles elsewhere, p99 by 5 to 20 %: a step that the
+    # days from before would make a slope of. Speed is a mean, and keeps its days.
+    for name in ("day_hours", "equal_lengths", "within_days"):  # [..., trends, sums]
+        kept = arrays[name].copy()
+        kept[targets] = np.where(_IS_SPEED, kept[targets], FIELDS[name].fill)
         arrays[name] = kept

@@ -106,3 +106,21 @@ def test_bins_lose_what_they_say_and_no_more() -> None:
     assert BATCH.index(np.array([np.nan, 0.0, -1.0, 1e-9, 1e9])).tolist() == [-1, -1, -1, 0, 690]
     assert LN_SPEED.index(np.array([np.nan, -9.0, 9.0])).tolist() == [-1, 0, LN_SPEED.count - 1]
     assert np.isnan(BATCH.quantile(np.zeros((1, BATCH.count), dtype=np.uint16), 0.5)).all()
+
+
+@pytest.mark.parametrize("signal", ["e2e_seconds", "generation_tokens"])
+def test_end_to_end_days_of_other_edges_are_not_compared(shared_data: Path, signal: str) -> None:
+    """The same requests in other cells have another p99: a step that is nobody's drift."""
+    minute = recorded(shared_data / "vllm-0.32" / "run_slow").head(20)
+    other = minute.with_columns(
+        pl.col(f"{signal}_{part}").list.gather_every(2, 1) for part in ("buckets", "edges")
+    )
+    change = MONDAY + 2 * DAY + timedelta(hours=5)
+    every = together(
+        tiled(minute, MONDAY, change),
+        tiled(other, change, MONDAY + 3 * DAY + timedelta(minutes=1)),
+    ).with_columns(speed_at_equal_load_ratio=pl.lit(0.98))
+    _, memory = folded(every)
+    hours = memory.arrays["equal_lengths"][0, -3:, :, 0]
+    assert hours[:, 0].tolist() == [24, 24, 24]  # the speed is a mean, whatever the edges
+    assert hours[:, 1].tolist() == [0, 0, 19]
