@@ -61,7 +61,7 @@ class Column:
 
 _LATER = "not collected by this release"
 _NO_GPU = "no DCGM or NVML reading of the target's GPUs"
-_REF = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+_REF = "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
 _STEPS = ("itl_seconds", "ttft_seconds", "iteration_tokens")
 _PIN = "no armed pin (driftwatch baseline list says what is missing)"
 _LOAD = (*_STEPS, "generation_tokens_total", "prompt_tokens_total", "kv_cache_usage_ratio")

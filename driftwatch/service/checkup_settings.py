@@ -136,7 +136,7 @@ def _settings(
                 "no reference for the lengths",
                 cost.told,
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
-                flags="--baseline FROM..TO",
+                flags="driftwatch baseline pin, or --baseline FROM..TO",
                 setting=("tuned_for",),
             )
         )
@@ -162,7 +162,7 @@ _NO_WAY = (
     (
         "baseline",
         "no baseline to compare with",
-        "--baseline FROM..TO, of replay and watch; for run a condition without it, or "
+        "driftwatch baseline pin; of replay --baseline FROM..TO; or a condition without it, or "
         "enabled: false and a reason",
     ),
     (

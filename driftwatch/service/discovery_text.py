@@ -243,8 +243,8 @@ def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
     missing += pool.doubts
     missing += [
         "slo: no metric says which latency is wanted",
-        "tuned_for: the mean lengths its settings were chosen for; without them (or "
-        "--baseline FROM..TO) no length drift is seen",
+        "tuned_for: the mean lengths its settings were chosen for; without them (or a "
+        "pin: driftwatch baseline pin) no length drift is seen",
     ]
     return lines
 

@@ -219,7 +219,9 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for ratio, column in ratios.items():
         if kind is None:
-            found[ratio] = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+            found[ratio] = (
+                "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
+            )
         elif row.get(f"reference_{column}") is None:
             found[ratio] = (
                 f"tuned_for does not say {column}"

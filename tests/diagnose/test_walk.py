@@ -225,8 +225,8 @@ def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
     found = diagnosed(tree, **CAP, **MISSED, **unknown)
     assert found.leaf == "concurrency_cap_binding"
     slower = next(s for s in found.path if s.node == "engine_slower")
-    assert slower.answer == "no"
-    assert slower.reason == "no speed at equal load; no twins to compare with"
+    assert slower.answer == "not asked"  # and not "no": nobody measured it
+    assert slower.reason == "no speed at equal load; not compared with twins"
 
 
 def test_nothing_is_called_healthy_while_its_speed_is_unknown(tree: Tree) -> None:

@@ -24,7 +24,7 @@ from driftwatch.notify.page import build_page
 BEGAN = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 SLO = Slo(ttft_seconds=1.0, tpot_seconds=0.05, share=0.95)
-NO_REFERENCE = "no reference (--baseline FROM..TO, or tuned_for in the configuration)"
+NO_REFERENCE = "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
 NO_SLO = "no slo in the configuration"
 
 
