@@ -259,11 +259,10 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
         if share in columns:
             began: datetime | None = row[since]
             return began
-    if not columns.isdisjoint(_OF_SPEED):
-        of: datetime = row["end"]
-        return of - timedelta(seconds=row["slow_seconds"])
-    for name in ("seconds_since_last_token", "coverage_missing_seconds"):
-        if name in columns and row[name] is not None:
+    reach = ["slow_seconds"] if not columns.isdisjoint(_OF_SPEED) else []
+    reach += [n for n in ("seconds_since_last_token", "coverage_missing_seconds") if n in columns]
+    for name in reach:
+        if row[name] is not None:  # of a pool: NULL in the minutes in which the rule is not true
             end: datetime = row["end"]
             return end - timedelta(seconds=row[name])
     return None

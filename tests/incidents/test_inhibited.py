@@ -40,6 +40,7 @@ REPLICA = Rule(
     inhibited_by=("SlowerAtEqualLoad",),
 )
 TOGETHER = replace(SLOW, together=Group(0.3, 3, 1800.0))
+PER_POOL = replace(SLOW, per="pool")
 
 
 def targets(many: int) -> dict[TargetKey, Target]:
@@ -80,9 +81,10 @@ def live(
     minutes: int,
     many: int = 1,
     cuts: Sequence[int] = (),
+    never: str = "",
 ) -> tuple[dict[str, Incident], list[Transition]]:
-    """Live through the minutes, in pieces that end at ``cuts``."""
-    rows = table(of, many, minutes)
+    """Live through the minutes, in pieces that end at ``cuts``; ``never`` never answered."""
+    rows = table(of, many, minutes).with_columns(ever_seen=pl.col("instance") != f"{never}:8000")
     incidents: dict[str, Incident] = {}
     happened: list[Transition] = []
     bounds = [0, *sorted(cuts), minutes]
@@ -120,6 +122,35 @@ def test_until_says_nothing_of_what_does_not_fire() -> None:
     slow = {"slower_at_equal_load": [T, F, F], "speed_recovered": [F, F, F]}
     waiting = replace(SLOW, for_seconds=120.0)
     assert live([waiting], {"s0": slow}, 3) == ({}, [])
+
+
+def test_until_keeps_what_only_waits_for_another() -> None:
+    slow: Minutes = {
+        "slower_than_pool": [*[T] * 5, F],
+        "slower_at_equal_load": [F, T, F],
+        "speed_recovered": [F],
+    }
+    (_, waiting) = live([SLOW, REPLICA], {"s0": slow}, 4)[0].values()
+    assert (waiting.alert, waiting.state) == ("SlowerAtEqualLoad", "pending")
+    told_later = told(live([SLOW, REPLICA], {"s0": slow}, 30)[1])
+    assert told_later[-1] == ("SlowerAtEqualLoad@s0", "firing", 21)  # still slow after the other
+
+
+def test_a_pool_is_over_when_all_of_it_is() -> None:
+    first = {"slower_at_equal_load": [T, F], "speed_recovered": [F, T]}
+    last = {"slower_at_equal_load": [T, F], "speed_recovered": [F, F, F, T]}
+    _, happened = live([PER_POOL], {"s0": first, "s1": last}, 6, many=2)
+    assert told(happened) == [("SlowerAtEqualLoad@pool", "firing", 1),
+                              ("SlowerAtEqualLoad@pool", "resolved", 4)]  # fmt: skip
+
+
+def test_a_pool_does_not_wait_for_who_never_answered() -> None:
+    of: dict[str, Minutes] = {
+        "s0": {"slower_at_equal_load": [T, F], "speed_recovered": [F, T]},
+        "s1": {"slower_at_equal_load": [U], "speed_recovered": [U]},
+    }
+    assert len(live([PER_POOL], of, 4, many=2)[1]) == 1  # s1 may be slow still
+    assert len(live([PER_POOL], of, 4, many=2, never="s1")[1]) == 2
 
 
 def test_the_first_of_two_that_inhibit_each_other_stays() -> None:
@@ -187,6 +218,7 @@ def test_too_few_or_too_far_apart_are_pages_of_their_own() -> None:
         ("SlowerAtEqualLoad@pool", "firing", 1)
     ]
     assert len(live([TOGETHER], of_ten, 2, many=11)[1]) == 3  # 30 % of eleven are four
+    assert len(live([TOGETHER], of_ten, 2, many=11, never="s10")[1]) == 1  # ten that ever answered
     apart = {"s0": _at(0), "s1": _at(20), "s2": _at(40)}
     assert len(live([TOGETHER], apart, 50, many=8)[1]) == 3
 

@@ -218,6 +218,20 @@ def test_one_unknown_among_false_does_not_resolve() -> None:
     assert (after, happened) == (incidents, ())
 
 
+@pytest.mark.parametrize(
+    ("overs", "stays"),
+    [([T, F], True), ([F, T], True), ([U, F], True), ([T, U], True), ([T, T], False)],
+)
+def test_several_observations_are_over_when_all_are(overs: list[bool | None], stays: bool) -> None:
+    incidents, _ = run([T, T, T])
+    ends = replace(timing(keep=0), has_until=True)
+    seen = [Observation(KEY, ends, TARGET, False, over=over) for over in overs]
+    after, happened = advance(incidents, minute(4), seen)
+    assert bool(after) is stays and bool(happened) is not stays
+    # who says that it is not over says more than who does not know
+    assert stays is False or (after[KEY].last_true_at == minute(4)) is (F in overs)
+
+
 def test_acknowledgement_and_page_survive_every_step() -> None:
     incidents, _ = run([T, T])
     taken = replace(

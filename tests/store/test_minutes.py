@@ -18,6 +18,7 @@ from driftwatch.shipped import shipped
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.checkpoints import Checkpoint
+from driftwatch.store.compaction import jobs
 from driftwatch.store.migrate import upgrade_file
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import SCHEMA_REVISION, minute_batches
@@ -123,6 +124,23 @@ def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -
     committer(store)()
     store.prune(now, minutes_before=start + DAY)
     assert store.past(start, now).is_empty()
+
+
+def test_a_day_waits_for_minutes_that_came_late(store: Store, minutes: pl.DataFrame) -> None:
+    """Else one span of ten minutes would become two rows of one target."""
+    hours = copies(minutes, hours=3)
+    start = first_of(hours).replace(hour=0, minute=0)
+    late = (pl.col("end").dt.minute() >= 5) & (pl.col("end").dt.minute() < 8)
+    ticked(store, hours.filter(~late), HOUR)
+    assert store.pack_minutes(start + 2 * DAY) > 0
+    ticked(store, hours.filter(late), HOUR)
+    now = start + 3 * DAY
+    with store._reading() as connection:
+        assert {job.seconds for job in jobs(connection, now, now)} == {60}
+    store.pack_minutes(now)
+    found = store.past(start, now)
+    assert set(found["seconds"]) == {600.0}
+    assert found.select(KEY).is_duplicated().sum() == 0
 
 
 def test_a_roll_up_says_what_its_minutes_say(minutes: pl.DataFrame) -> None:
