@@ -8,7 +8,7 @@ The change therefore decides within minutes; the level is for what came slowly o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,15 @@ class Past:
     before: Floats
     rise: Floats
     back: Floats
+
+    def without(self, which: Flags) -> Past:
+        """With nothing known of some targets."""
+        if not which.any():
+            return self
+        found = {field.name: getattr(self, field.name).copy() for field in fields(self)}
+        for values in found.values():
+            values[which] = np.nan
+        return Past(**found)
 
 
 def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
@@ -118,29 +127,36 @@ class Holding:
         before: ln r before the loss.
         loss: how much ln r fell, above 0.
         age: minutes since it was found.
+        deepest: the most that it fell while it lasted.
     """
 
     slower: Flags
     before: Floats
     loss: Floats
     age: Floats
+    deepest: Floats
 
     @classmethod
     def of(cls, targets: int) -> Holding:
         """Nobody is slower."""
-        return cls(np.zeros(targets, dtype=bool), *(np.zeros(targets) for _ in range(3)))
+        return cls(np.zeros(targets, dtype=bool), *(np.zeros(targets) for _ in range(4)))
 
-    def step(self, past: Past, minute: int, limits: Limits) -> None:
+    def step(
+        self, past: Past, minute: int, limits: Limits, may_change: Flags | None = None
+    ) -> None:
         """One minute on.
 
         Args:
             past: statistics.
             minute: which of its minutes.
             limits: thresholds.
+            may_change: whose change counts; None is everybody's.
         """
         with np.errstate(invalid="ignore"):
             now, change = past.now[:, minute], past.change[:, minute]
             sudden = (change <= limits.change) & (now <= MOST_AFTER_CHANGE)
+            if may_change is not None:
+                sudden &= may_change
             low = past.bound[:, minute] <= limits.level
             begins = (sudden | low) & ~self.slower
             before = np.where(sudden, past.before[:, minute], limits.usual)
@@ -151,12 +167,15 @@ class Holding:
             regained = past.back[:, minute] >= usual - (1.0 - REGAINED) * self.loss
             # just found, most of the last 15 min are from before the loss
             regained &= self.age >= BACK_MINUTES - NOW_MINUTES
-            jumped = past.rise[:, minute] >= REGAINED * self.loss
+            # a second loss that ends leaves the first one
+            deepest = np.fmax(self.deepest, usual - now)
+            jumped = past.rise[:, minute] >= REGAINED * deepest
             ends = self.slower & (regained | jumped)
         self.slower = (self.slower & ~ends) | begins
         self.before = np.where(begins, before, self.before)
         self.loss = np.where(begins, lost, self.loss)
         self.age = np.where(begins, 0.0, self.age + 1.0)
+        self.deepest = np.where(begins, lost, np.where(self.slower, deepest, 0.0))
 
     @property
     def fresh(self) -> Flags:

@@ -123,7 +123,7 @@ class Arming:
     """Why there is no law yet.
 
     Attributes:
-        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 1.2x of 1.5x``.
+        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 1.2× of 1.5×``.
         scrapes: usable ones.
         spread: q95/q05 of requests per forward pass; None without a usable minute.
         earliest: when there would be enough at the present pace; None where only other load helps.
@@ -223,8 +223,8 @@ def missing(scrapes: float, minutes: int, spread: float | None) -> str:
     if minutes < MIN_MINUTES:
         parts.append(f"{minutes} of {MIN_MINUTES} minutes")
     if (spread or 0.0) < MIN_SPREAD:
-        known = "unknown" if spread is None else f"{spread:.1f}x"
-        parts.append(f"load spread {known} of {MIN_SPREAD:g}x")
+        known = "unknown" if spread is None else f"{spread:.3g}×"
+        parts.append(f"load spread {known} of {MIN_SPREAD:g}×")
     return ", ".join(parts)
 
 
@@ -285,7 +285,8 @@ class Laws:
             above = np.max(wide[..., 1:] / edges[:, None, :], axis=-1)
             below = self.least[:, None] / values[..., REQUESTS]
             ln = np.log(np.maximum(by_token, by_work))
-        over, under = _slack(above), _slack(below)
+            split = _split(b, wide, self.edges[:, None, :])
+        over, under = _slack(above) + split, _slack(below)
         with np.errstate(invalid="ignore"):
             bursts = (
                 (values[..., QUEUED] > self.queued[:, None])
@@ -293,6 +294,30 @@ class Laws:
                 & (ln + over + under < _TOO_LOW_IN_BURSTS)
             )
         return np.where(bursts, np.nan, ln), over, under, bursts
+
+
+def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
+    """By how much the law may be too low where requests and KV tokens have parted, in ln.
+
+    In a fit they grow together, and a gauge of two scrapes a minute is the noisier of the two: of
+    their common cost either may carry all (b2 = 0 is found where a third of a full step is KV).
+    At the proportion of the fit's edges that is no matter. Four times the tokens a request beyond
+    its KV edge are: then the bound gives the whole cost to the one that grew more.
+
+    Args:
+        b: (..., 4).
+        load: (..., 4), as :func:`driftwatch.detect.speed.load.features` gives it.
+        edges: (..., 3); 0 and infinity have no range to leave.
+    """
+    known = (edges[..., :2] > 0) & np.isfinite(edges[..., :2])
+    most = np.where(known.all(axis=-1, keepdims=True), edges[..., :2], np.nan)
+    times = load[..., 1:3] / most
+    cost = b[..., 1:3] * most
+    # what has left its range takes over from the other as far as it is ahead of it
+    ahead = np.minimum(times - times[..., ::-1], times - 1.0)
+    extra = np.max(cost[..., ::-1] * np.maximum(ahead, 0.0), axis=-1)
+    found: Floats = np.log1p(extra / (load * b).sum(axis=-1))
+    return np.where(np.isnan(found), 0.0, found)
 
 
 def _slack(times: Floats) -> Floats:

@@ -31,12 +31,14 @@ TARGET_SCHEMA: dict[str, Any] = {
     "before": pl.Float64,
     "loss": pl.Float64,
     "age": pl.Float64,
+    "deepest": pl.Float64,
     "peer_slower": pl.Boolean,
     "peer_before": pl.Float64,
     "peer_loss": pl.Float64,
     "peer_age": pl.Float64,
+    "peer_deepest": pl.Float64,
 }
-_HOLDING = ("slower", "before", "loss", "age")
+_HOLDING = ("slower", "before", "loss", "age", "deepest")
 
 
 def _no_targets() -> pl.DataFrame:
@@ -150,11 +152,17 @@ def memory_from(frames: dict[str, pl.DataFrame]) -> Memory:
     if not frames:
         return Memory()
     kept = frames["targets"]
+    # what a version before this one kept says no more than the loss that it found
+    kept = kept.with_columns(
+        pl.col(f"{whose}loss").alias(f"{whose}deepest")
+        for whose in ("", "peer_")
+        if f"{whose}deepest" not in kept.columns
+    )
     load = np.array(kept["load"].to_list(), dtype=np.float32).reshape(-1, LOOKBACK, WIDTH)
     past = {n.removeprefix("past."): f for n, f in frames.items() if n.startswith("past.")}
     return Memory(
         frames["until"]["until"][0],
-        kept.drop("load"),
+        kept.select(*TARGET_SCHEMA),
         load,
         null_from(past),
         learners_from(frames["learners"]),

@@ -208,16 +208,24 @@ class Stretch:
         here[here == SATURATED] = KNOWN
         here[bursts[:, LOOKBACK:]] = SATURATED
         off = ~self._armed
-        own = twins.copy()
-        own[off] = np.nan
         others = np.full_like(twins, np.nan)
         for rows in self._groups:
             others[rows] = of_others(twins[rows])
         self._first = first
         outside = above - below
         within = not bool((outside != 0.0).any())
-        self._own_past: Past = past_of(own, None if within else outside, LOOKBACK)
-        self._peers: Past = past_of(twins - others, None, LOOKBACK)
+        themselves = past_of(twins, None if within else outside, LOOKBACK)
+        self._own_past: Past = themselves.without(off)
+        apart = None
+        if not within:
+            # what all of a pool are wrong by out there cancels; what one alone is does not
+            apart = outside.copy()
+            for rows in self._groups:
+                apart[rows] -= of_others(np.where(np.isnan(twins[rows]), np.nan, outside[rows]))
+        self._peers: Past = past_of(twins - others, apart, LOOKBACK)
+        # where the others have risen nobody has become slower
+        with np.errstate(invalid="ignore"):
+            self._fell = themselves.change <= 0.5 * self._peers.change
         (self._beyond,) = last_quantiles(above, LEVEL_MINUTES, (0.5,), LOOKBACK)
         (self._pool,) = last_quantiles(others, LEVEL_MINUTES, (0.5,), LOOKBACK)
         self._pool[off] = np.nan
@@ -235,16 +243,17 @@ class Stretch:
         )
         missing = np.full(shape, None, dtype=object)
         study = self._untaught or any(not one.done for one in self._learners.values())
-        unpinned = self._unpinned
+        learning = self._learning
         for k in range(stop - start):
             minute = start + k
-            self._own.step(self._own_past, minute - self._first, own)
-            self._peer.step(self._peers, minute - self._first, peer)
+            now = minute - self._first
+            self._own.step(self._own_past, now, own)
+            self._peer.step(self._peers, now, peer, self._fell[:, now])
             slower[:, k], fresh[:, k] = self._own.slower, self._own.fresh
             than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh
             clean[:, k] &= ~self._own.slower & ~self._peer.slower
-            if study and unpinned.any():
-                self._study(minute, clean[:, k] & unpinned)
+            if study and learning.any():
+                self._study(minute, clean[:, k] & learning)
             if not self._armed.all():
                 missing[:, k] = self._missing(references)
         here = slice(start - self._first, stop - self._first)
@@ -266,7 +275,7 @@ class Stretch:
         for name, values in (
             (LEVEL, self._own_past.bound),
             (CHANGE, self._own_past.change),
-            (PEER_LEVEL, self._peers.level),
+            (PEER_LEVEL, self._peers.bound),
             (PEER_CHANGE, self._peers.change),
         ):
             of_part = values[:, here]
@@ -275,7 +284,7 @@ class Stretch:
                 self._counted.append((self._slots[name][target], of_part[target, minute]))
 
     def _study(self, minute: int, wanted: Flags) -> None:
-        """Give the clean minutes of targets without a pin to their pools' learners."""
+        """Give clean minutes to the learners of their pools."""
         for rows in self._groups:
             inside = rows[wanted[rows]]
             if len(inside):
@@ -307,10 +316,17 @@ class Stretch:
         )
 
     @property
-    def _unpinned(self) -> Flags:
-        return np.array(
-            [key is None or key.startswith(PROVISIONAL) for key in self._keys], dtype=bool
-        )
+    def _learning(self) -> Flags:
+        """Who is of a pool in which somebody has no pin.
+
+        The others count too: one that joins slow and is its own reference is never found.
+        """
+        without = {
+            pool
+            for key, pool in zip(self._keys, self._pools, strict=True)
+            if key is None or key.startswith(PROVISIONAL)
+        }
+        return np.array([pool in without for pool in self._pools], dtype=bool)
 
     def _learn(self, minute: int) -> bool:
         """Fit what is due after a minute; whether any law changed."""

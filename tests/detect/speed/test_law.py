@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
+from made_minutes import made
 from recorded_minutes import of_run
 
-from driftwatch.detect.speed.law import Arming, Law, Laws, fit, law_from
-from driftwatch.detect.speed.load import PREFILL, REQUESTS, load_of
-from driftwatch.signals.minutes import MINUTE_SCHEMA
-
-TRUE = (7e-3, 6e-5, 2e-9, 3e-5)
-
-
-def made(speed: np.ndarray, requests: np.ndarray, seed: int = 2) -> pl.DataFrame:
-    """Minutes of an engine that follows a law exactly, times 1 / speed."""
-    rng = np.random.default_rng(seed)
-    count = len(speed)
-    usage = requests * 700.0 / 400_000.0
-    prefill = requests * rng.uniform(4.0, 8.0, count)
-    itl = (TRUE[0] + TRUE[1] * requests + TRUE[2] * usage * 400_000 + TRUE[3] * prefill) / speed
-    passes = 60.0 / itl  # it never rests
-    start = datetime(2026, 11, 16, 8, 1, tzinfo=UTC)
-    rows = {
-        "instance": ["host:8000"] * count,
-        "engine": ["0"] * count,
-        "pool": ["chat"] * count,
-        "end": [start + k * timedelta(minutes=1) for k in range(count)],
-        "scrapes": np.full(count, 2.0),
-        "duration_seconds": np.full(count, 60.0),
-        "forward_passes": passes,
-        "itl_seconds_sum": requests * passes * itl,
-        "itl_seconds_count": requests * passes,
-        "ttft_seconds_count": np.zeros(count),
-        "prompt_tokens_computed_total": prefill * passes,
-        "kv_cache_usage_ratio": usage,
-        "kv_cache_tokens": np.full(count, 400_000.0),
-    }
-    return pl.DataFrame(rows).select(
-        pl.col(name).cast(dtype) if name in rows else pl.lit(None, dtype=dtype).alias(name)
-        for name, dtype in MINUTE_SCHEMA.items()
-    )
+from driftwatch.detect.speed.law import SLACK_PER_DOUBLING, Arming, Law, Laws, fit, law_from
+from driftwatch.detect.speed.load import (
+    CACHE,
+    ITL,
+    OVERLAP,
+    PREFILL,
+    REQUESTS,
+    USAGE,
+    WIDTH,
+    load_of,
+)
 
 
 def test_a_wander_that_goes_with_the_load_is_not_taken_for_it() -> None:
@@ -74,6 +51,26 @@ def test_speed_is_told_at_any_load_inside_the_range() -> None:
     assert not below.any()
     far = load_of(made(np.ones(5), np.full(5, 160.0)))
     assert Laws.of([law]).ln_speed(far.values[None])[1] == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize(("to_requests", "to_tokens"), [(7e-5, 0.0), (0.0, 4.5e-8)])
+def test_where_requests_and_tokens_part_either_may_carry_all(
+    to_requests: float, to_tokens: float
+) -> None:
+    """Fitted at 1,600 tokens a request, where one law is as good as the other."""
+    law = Law((7e-3, to_requests, to_tokens, 3e-5), (2.0, 9.0), 480, 120, (9.0, 14_400.0, 60.0))
+    values = np.zeros((1, 4, WIDTH))
+    values[..., REQUESTS] = (60.0, 60.0, 9.0, 120.0)
+    values[..., USAGE] = (60 * 1600, 290_000, 14_000, 60_000)
+    values[..., CACHE], values[..., PREFILL], values[..., OVERLAP] = 1.0, 30.0, 1.0
+    expected = [7e-3 + 9e-4 + one * 60.0 for one in (7e-5, 4.5e-8 * 290_000 / 60, 0.0, 1.4e-4)]
+    values[..., ITL] = expected
+    ln, over, *_ = Laws.of([law]).ln_speed(values)
+    doublings = np.log1p(SLACK_PER_DOUBLING * np.log2([60 / 9, 290_000 / 14_400, 1, 120 / 9]))
+    # together they may not part, and within the range nothing is given away
+    assert over[0, [0, 2]] == pytest.approx(doublings[[0, 2]], abs=0.005)
+    # never slower than the law may be wrong by, and no more is given away than must be
+    assert (ln + over)[0, [1, 3]] == pytest.approx(doublings[[1, 3]], abs=0.02)
 
 
 def test_bursts_may_clear_an_engine_and_not_accuse_it() -> None:
@@ -110,7 +107,7 @@ def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> N
     assert timedelta(minutes=10) <= found.earliest - last <= timedelta(minutes=20)
     flat = fit(made(np.ones(200), np.full(200, 9.0)))
     assert isinstance(flat, Arming)
-    assert flat.reason == "load spread 1.0x of 1.5x"
+    assert flat.reason == "load spread 1× of 1.5×"
     assert flat.earliest is None
     nothing = fit(made(np.ones(1), np.ones(1)).clear())
     assert isinstance(nothing, Arming)

@@ -100,3 +100,6 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
         assert told["slower_at_equal_load"].null_count() == len(told)
         assert told["speed_at_equal_load_ratio"].null_count() == len(told)
         assert all(word in why for why in told["speed_unknown_reason"])
+        # where nothing is pinned it is not arming, it waits in vain
+        waiting, _ = told_of(said, Pins(), WATCHING)
+        assert (word in waiting["speed_unknown_reason"][-1]) is (word[0] in "sf")

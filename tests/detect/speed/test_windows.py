@@ -69,23 +69,37 @@ def ln_speeds(loss: float, count: int = 240, start: int = 120, stop: int = 180) 
     return found
 
 
-@pytest.mark.parametrize(("loss", "is_told"), [(0.0, False), (0.05, False), (0.15, True)])
-def test_a_sudden_loss_is_told_until_it_is_over(loss: float, *, is_told: bool) -> None:
-    speeds = ln_speeds(loss)
+def told_of(speeds: np.ndarray) -> np.ndarray:
+    """Who is slower, minute by minute; nothing is ever low enough by its level."""
     past = past_of(speeds, None, 0)
     one = np.ones(10)
     limits = Limits(
-        -0.3 * one, 0 * one, np.log(0.915) * one, 0.1 * one, np.full(10, "own", dtype=object)
+        -0.9 * one, 0 * one, np.log(0.915) * one, 0.1 * one, np.full(10, "own", dtype=object)
     )
     held = Holding.of(10)
     slower = np.zeros(speeds.shape, dtype=bool)
     for minute in range(speeds.shape[1]):
         held.step(past, minute, limits)
         slower[:, minute] = held.slower
+    return slower
+
+
+@pytest.mark.parametrize(("loss", "is_told"), [(0.0, False), (0.05, False), (0.15, True)])
+def test_a_sudden_loss_is_told_until_it_is_over(loss: float, *, is_told: bool) -> None:
+    speeds = ln_speeds(loss)
+    slower = told_of(speeds)
     if not is_told:
         assert not slower.any()
         return
     assert not slower[:, :125].any()
+    assert slower[:, 130:180].all()
+    assert not slower[:, 196:].any()
+
+
+def test_the_end_of_a_second_loss_leaves_the_first() -> None:
+    speeds = ln_speeds(0.20)
+    speeds[:, 135:155] += np.log1p(-0.17)
+    slower = told_of(speeds)
     assert slower[:, 130:180].all()
     assert not slower[:, 196:].any()
 
