@@ -153,6 +153,8 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
     means = [ratio(f"{s}_sum", f"{s}_count") for s in LENGTHS]
     per_pass = ratio("passed_tokens", "forward_passes")
     interrupted = sums[:, SUM["interruptions"]] > 0
+    # a sudden loss is told as such: in the middle of the days it would make a slope of them
+    paged = sums[:, SUM["slow_minutes"]] > 0
     found = []
     for name, q in TRENDS.items():
         if name == "speed":
@@ -160,7 +162,7 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
             y = sums[:, SUM["ln_speed"]] / np.where(few, np.nan, sums[:, SUM["speed_minutes"]])
         else:
             few = sums[:, SUM["e2e_seconds_count"]] < equal_lengths.LEAST_FINISHED[name]
-            unusable = few | waits | unclear | interrupted
+            unusable = few | waits | unclear | interrupted | paged
             y = np.where(unusable, np.nan, _ln_quantile(memory, arrays, "e2e_seconds", q))
         lengths = (_ln_quantile(memory, arrays, s, q) for s in LENGTHS)
         x = np.stack([*np.log(means), *lengths, np.log(per_pass)], axis=1)

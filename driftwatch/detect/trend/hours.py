@@ -59,7 +59,7 @@ def read(minutes: pl.DataFrame, target: Rows, layouts: Layouts) -> tuple[Told, L
         target: row of each minute's target.
         layouts: known ones.
     """
-    sums = minutes.select(_sums(_speed(minutes))).to_numpy().astype(float)
+    sums = minutes.select(_sums(_speed(minutes), _slow(minutes))).to_numpy().astype(float)
     sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
     cells, numbers = {}, {}
     known = dict(layouts)
@@ -93,7 +93,15 @@ def _speed(minutes: pl.DataFrame) -> pl.Expr:
     return pl.when(speed > 0).then(speed)
 
 
-def _sums(speed: pl.Expr) -> list[pl.Expr]:
+def _slow(minutes: pl.DataFrame) -> pl.Expr:
+    """Whether a minute was told as slow."""
+    told = [
+        name for name in ("slower_at_equal_load", "slower_than_pool") if name in minutes.columns
+    ]
+    return pl.any_horizontal(pl.lit(False), *(pl.col(name).fill_null(False) for name in told))
+
+
+def _sums(speed: pl.Expr, slow: pl.Expr) -> list[pl.Expr]:
     seconds = pl.col("duration_seconds")
     gpus = pl.col("gpu_count") > 0
     usage = pl.col("kv_cache_usage_ratio")
@@ -112,6 +120,7 @@ def _sums(speed: pl.Expr) -> list[pl.Expr]:
         ).cast(pl.Float64),
         "ln_speed": speed.log(),
         "speed_minutes": speed.is_not_null().cast(pl.Float64),
+        "slow_minutes": slow.cast(pl.Float64),
     }
     return [made.get(name, pl.col(name)).cast(pl.Float64).alias(name) for name in SUMS]
 

@@ -50,6 +50,7 @@ SUMS = (
     "interruptions",  # restarts and knob changes
     "ln_speed",  # of minutes with a known speed at equal load
     "speed_minutes",
+    "slow_minutes",  # of which another detector said that the target was slow
 )
 SUM = {name: i for i, name in enumerate(SUMS)}
 

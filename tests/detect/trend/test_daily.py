@@ -124,3 +124,17 @@ def test_end_to_end_days_of_other_edges_are_not_compared(shared_data: Path, sign
     hours = memory.arrays["equal_lengths"][0, -3:, :, 0]
     assert hours[:, 0].tolist() == [24, 24, 24]  # the speed is a mean, whatever the edges
     assert hours[:, 1].tolist() == [0, 0, 19]
+
+
+def test_hours_of_a_sudden_loss_are_no_end_to_end_hours(shared_data: Path) -> None:
+    minute = recorded(shared_data / "vllm-0.32" / "run_slow").head(20)
+    every = tiled(minute, MONDAY, MONDAY + DAY + timedelta(minutes=1))
+    hour = pl.col("end").dt.hour()
+    told = every.with_columns(
+        speed_at_equal_load_ratio=pl.lit(0.98),
+        slower_at_equal_load=hour == 3,
+        slower_than_pool=pl.when(hour == 7).then(pl.lit(True)),
+    )
+    for rows, hours in ((every, 24), (told, 20)):  # 03:00 and 04:00, as the minutes end
+        _, memory = folded(rows)
+        assert memory.arrays["equal_lengths"][0, -1, 1, 0] == hours
