@@ -81,7 +81,15 @@ def load_of(minutes: pl.DataFrame) -> Load:
         pl.col("duration_seconds"),
     )
     passes = pl.col("forward_passes")
-    computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
+    # older pages count hits in blocks: a share of them is one of tokens, whatever the unit
+    missed_share = 1.0 - pl.col("prefix_cache_hits_total") / pl.col("prefix_cache_queries_total")
+    computed = pl.coalesce(
+        "prompt_tokens_computed_total",
+        pl.when(pl.col("prefix_cache_queries_total") > 0).then(
+            pl.col("prompt_tokens_total") * missed_share.clip(0.0, 1.0)
+        ),
+        "prompt_tokens_total",
+    )
     requests = (count + pl.col("ttft_seconds_count").fill_null(0.0)) / passes
     itl = tokens / count
     usage = pl.col("kv_cache_usage_ratio")

@@ -145,3 +145,17 @@ def test_load_says_why_not(run_slow: pl.DataFrame) -> None:
     assert not load.why[1:].any()
     assert np.isnan(load.values[0, REQUESTS])
     assert np.isfinite(load.values[1:, PREFILL]).all()
+
+
+def test_an_old_page_counts_the_same_work() -> None:
+    """Without computed prompt tokens they follow from the share of hits, in blocks or in tokens."""
+    new = made(np.ones(5), np.full(5, 9.0))
+    old = new.with_columns(
+        prompt_tokens_computed_total=pl.lit(None, dtype=pl.Float64),
+        prompt_tokens_total=pl.col("prompt_tokens_computed_total") / 0.4,
+        prefix_cache_queries_total=pl.lit(500.0),
+        prefix_cache_hits_total=pl.lit(300.0),
+    )
+    assert load_of(old).values[:, PREFILL] == pytest.approx(load_of(new).values[:, PREFILL])
+    blind = old.with_columns(prefix_cache_queries_total=pl.lit(0.0))
+    assert load_of(blind).values[:, PREFILL] == pytest.approx(load_of(new).values[:, PREFILL] / 0.4)
