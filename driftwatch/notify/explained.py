@@ -176,6 +176,9 @@ def _verdict(finding: Finding, start: datetime, end: datetime, today: date | Non
     without = lacking(finding)
     if diagnosis is None or without:
         leaf = f"NO VERDICT: {'; '.join(without) or 'not asked for'}"
+    elif diagnosis.leaf == "healthy" and finding.evidence.get("slower_at_equal_load") is None:
+        why = finding.reasons.get("slower_at_equal_load", "unknown").split(" (")[0]
+        leaf = f"healthy, but the speed is not judged: {clean(why)}"
     else:
         leaf = diagnosis.leaf
     n = finding.evidence.get("finished_requests")

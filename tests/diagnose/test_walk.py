@@ -229,10 +229,12 @@ def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
     assert slower.reason == "no speed at equal load; not compared with twins"
 
 
-def test_nothing_is_called_healthy_while_its_speed_is_unknown(tree: Tree) -> None:
+def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> None:
     found = diagnosed(tree, slower_at_equal_load=None, speed_unknown_reason="arming: 37 of 240")
-    assert (found.leaf, found.missing) == (UNDETERMINED, ("slower_at_equal_load",))
-    assert "arming: 37 of 240" in (found.path[-1].reason or "")
+    last = found.path[-1]
+    assert (found.leaf, last.node, last.answer) == ("healthy", "slower_anyway", "not asked")
+    assert "arming: 37 of 240" in (last.reason or "")
+    assert diagnosed(tree).path[-1].answer == "no"
 
 
 def test_a_slow_engine_is_not_called_caused_by_demand(tree: Tree) -> None:

@@ -69,6 +69,16 @@ def test_between_the_drifts_it_is_healthy(
     assert found["diagnosis"]["leaf"] == "healthy"
 
 
+def test_healthy_says_when_nobody_judged_the_speed(
+    run: Any, recording: Path, baseline: str
+) -> None:
+    """Two minutes of a baseline arm no load model: unmeasured is not "as before"."""
+    at = phases(recording)["baseline2"]["end"]
+    where = ("--recording", recording, "--baseline", baseline, "--at", at, "--window", "1m")
+    text = " ".join(run("explain", "host:8000", *where).stdout.split())
+    assert "healthy, but the speed is not judged: arming: " in text
+
+
 def test_two_notices_and_no_page(run: Any, recording: Path, baseline: str) -> None:
     told = pages(run("replay", recording, "--json", "--baseline", baseline))
     fired = [p for p in told if p["event"] == "firing"]

@@ -263,13 +263,19 @@ def test_length_drift(book: Rulebook, signal: str) -> None:
     rule, column = f'LengthDrift{{signal="{signal}"}}', f"{signal}_mean_2m_ratio"
     answers = [says(book, rule, **{column: r}) for r in (0.67, 0.68, 1.49, 1.5, None)]
     assert answers == [True, False, False, True, None]
+    told = {f"{signal}_drift_score": 1.0, f"{signal}_peer_score": 1.2, column: 2.0}
+    assert says(book, rule, **told) is True
+    usual = told | {f"{signal}_drift_score": 0.9}
+    assert says(book, rule, **usual) is False  # its hours do so by themselves
+    alone = told | {f"{signal}_peer_score": 1.3}
+    assert says(book, rule, **alone) is False  # one of its pool: UnevenTraffic says so
 
 
 KEPT = {"slower_at_equal_load": False}
 SLOW = {"speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True}
 WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("healthy", REFERENCE | KEPT, None),
-    ("undetermined", REFERENCE, None),  # the speed is not known: not healthy
+    ("healthy", REFERENCE, None),  # explain says that the speed is not judged
     ("drifted_within_limits", REFERENCE | {"prompt_tokens_mean_ratio": 3.96}, None),
     ("drifted_within_limits", REFERENCE | {"generation_tokens_mean_ratio": 0.5}, None),
     ("request_rate_drop", REFERENCE | {"requests_per_second_ratio": 0.23}, None),
