@@ -32,6 +32,7 @@ STUCK_SECONDS = 120.0
 _AS_LONG, _AS_WIDE = 0.9, 0.8
 
 NOT_SEEN = "not seen"
+SLOW, BEFORE_SLOW = "slower at equal load", "the 10 min before it was slower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         for flag in _CUTS
     )
     seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(_KEY)
-    slow = [_with_the_minutes_before(c) for c in _SLOW if c in rows.columns]
+    slow = [c for c in _SLOW if c in rows.columns]
     why = (
         pl.when(pl.col("scrapes").fill_null(0) <= 0)
         .then(pl.lit(NOT_SEEN))
@@ -144,8 +145,10 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         # one that was there when the minutes begin may have run for long
         .when((pl.col("end") - seen < WARM_UP) & (seen > pl.col("end").min()))
         .then(pl.lit("its first 10 min"))
-        .when(*_any(slow))
-        .then(pl.lit("slower at equal load"))
+        .when(*_any([pl.col(c).fill_null(False) for c in slow]))
+        .then(pl.lit(SLOW))
+        .when(*_any([_soon(c) for c in slow]))
+        .then(pl.lit(BEFORE_SLOW))
         .when(pl.col("seconds_since_last_token") >= STUCK_SECONDS)
         .then(pl.lit("requests present, no token"))
         .when(pl.col("slo_missed") & (pl.col("limit_binding_share_10m_ratio") >= 0.5))
@@ -297,7 +300,7 @@ def _about(trouble: Trouble) -> pl.Expr:
     return when & who
 
 
-def _with_the_minutes_before(flag: str) -> pl.Expr:
+def _soon(flag: str) -> pl.Expr:
     """Whether it is said within the next 10 min: so long it takes until it is seen."""
     said = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)

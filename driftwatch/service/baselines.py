@@ -12,8 +12,10 @@ from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, Source
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.proposals import (
+    BEFORE_SLOW,
     LONGEST,
     NOT_SEEN,
+    SLOW,
     LeftOut,
     Proposal,
     Trouble,
@@ -330,7 +332,7 @@ class ArmingTarget:
 
     @property
     def text(self) -> str:
-        """``arming: 37 of 240 scrapes, load spread 2.1x of 2x, no verdict before 11:34 UTC``."""
+        """``arming: 37 of 240 scrapes, load spread 1.1x of 1.5x, no verdict before 11:34 UTC``."""
         if self.lacking is None:
             return "no pin: driftwatch baseline propose has one"
         soonest = "" if self.earliest is None else f", no verdict before {self.earliest:%H:%M} UTC"
@@ -368,9 +370,16 @@ def arming(known: Known, targets: Iterable[Target]) -> list[ArmingTarget]:
 
 
 def _inside(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Whole minutes of a window."""
+    """Whole minutes of a window.
+
+    Minutes are suspect where a loss is told soon after. A window that ends before that has been
+    called good by somebody, so they are.
+    """
     start = pl.col("end") - timedelta(minutes=1)
-    return rows.filter((start >= window.start) & (pl.col("end") <= window.end))
+    inside = rows.filter((start >= window.start) & (pl.col("end") <= window.end))
+    reached = (pl.col("left_out") == SLOW).fill_null(False).any().over(_KEY)
+    called_good = (pl.col("left_out") == BEFORE_SLOW) & ~reached
+    return inside.with_columns(left_out=pl.when(~called_good.fill_null(False)).then("left_out"))
 
 
 def _good(rows: pl.DataFrame) -> pl.DataFrame:

@@ -137,6 +137,16 @@ def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
 
+def test_the_window_of_the_documents_is_pinned(run: Run, shared_data: Path) -> None:
+    """It ends before the loss: what is told soon after spoils a proposal, not a person's word."""
+    recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"), "--pins", "pins.json")
+    span = ("--from", "2026-11-21T08:47Z", "--to", "2026-11-21T09:09Z")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "baselines.md").read_text()
+    assert " ".join(("baseline pin host:8000", *span)) in page
+    code, out, _ = run("pin", "host:8000", *span, *recording)
+    assert (code, ", armed" in out) == (0, True)
+
+
 def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
     found = _json(run, "list", "--db", db)
     assert found["pins"] == []
