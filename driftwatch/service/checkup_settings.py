@@ -136,7 +136,7 @@ def _settings(
                 "no reference for the lengths",
                 cost.told,
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
-                flags="driftwatch baseline pin, or --baseline FROM..TO",
+                flags="--baseline FROM..TO, or driftwatch baseline pin",
                 setting=("tuned_for",),
             )
         )

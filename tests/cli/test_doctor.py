@@ -122,8 +122,8 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         "                  [http://host:9400/metrics]}], or sources: [{nvml: true}] on\n"
         "                  the GPUs' own host\n"
         "MISSING rag-8b  no reference for the lengths\n"
-        '        disables  LengthDrift{signal="prompt_tokens"},\n'
-        '                  LengthDrift{signal="generation_tokens"}, BatchDrift\n'
+        '        disables  BatchDrift, LengthDrift{signal="prompt_tokens"},\n'
+        '                  LengthDrift{signal="generation_tokens"}\n'
         "        fix       driftwatch.yaml:5 tuned_for: {prompt_tokens: N,\n"
         "                  generation_tokens: N}\n"
         "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"

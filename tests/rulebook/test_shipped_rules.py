@@ -76,6 +76,7 @@ def test_the_shipped_rules(book: Rulebook) -> None:
     found = [(rule.id, rule.severity, rule.enabled, rule.tree) for rule in book.rules]
     tree = "batch-size-drift"
     assert found == [
+        ("BatchDrift", "page", True, tree),
         ("BatchLimitBinding", "page", True, tree),
         ("CoverageLost", "ticket", True, None),
         ('DeferredAdmission{severity="ticket"}', "ticket", True, tree),
@@ -88,7 +89,6 @@ def test_the_shipped_rules(book: Rulebook) -> None:
         ("ReplicaSlow", "page", True, tree),
         ("LatencyCreep", "ticket", True, None),
         ("ThroughputDown", "page", False, tree),
-        ("BatchDrift", "page", True, tree),
         ("TrafficShift", "notice", True, None),
         ("UnevenTraffic", "notice", True, None),
         ("RetuneAdvised", "ticket", True, None),
@@ -207,6 +207,16 @@ def test_a_limit_that_was_told_does_not_hide_a_slow_engine(book: Rulebook) -> No
     for rule in book.rules:
         if rule.alert in ("SlowerAtEqualLoad", "ReplicaSlow"):
             assert not of_limits & set(rule.inhibited_by)
+
+
+def test_of_one_limit_the_page_that_says_more_wins(book: Rulebook) -> None:
+    """Whatever makes BatchDrift true makes BatchLimitBinding true: the first of a minute stays."""
+    names = [rule.alert for rule in book.rules]
+    drift, limit = names.index("BatchDrift"), names.index("BatchLimitBinding")
+    assert drift < limit
+    assert book.rules[limit].inhibited_by.count("BatchDrift") == 1
+    moved = REFERENCE | {"prompt_tokens_mean_2m_ratio": 2.3} | BOUND | {"slo_missed": True}
+    assert says(book, "BatchDrift", **moved) is says(book, "BatchLimitBinding", **moved) is True
 
 
 def test_engine_stuck(book: Rulebook) -> None:

@@ -115,9 +115,9 @@ def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_dat
     pool = replace(COMPLETE, tuned_for=TunedFor())
     without = _checked(_page(shared_data), pool)
     assert [r for r, can in without.rules.items() if not can and r not in without.arming] == [
+        "BatchDrift",
         'LengthDrift{signal="prompt_tokens"}',
         'LengthDrift{signal="generation_tokens"}',
-        "BatchDrift",
     ]
     assert _checked(_page(shared_data), pool, baseline=True).ready
 
