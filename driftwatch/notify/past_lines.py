@@ -58,8 +58,7 @@ def made_of(page: Page) -> Iterator[Line]:
     if before:
         lengths = f"{lengths_text(now)}; " if page["alert"] in SPEED_ALERTS else ""
         yield Line("Signals", lengths + signals_text(now, before, reasons), weight=1)
-        if lengths:
-            yield from as_before(page)
+    yield from as_before(page)
     yield Line("Made of", attribution_text(now, before, reasons), weight=1)
     yield from moved_mass(page)
 

@@ -10,6 +10,7 @@ from typing import Any
 from driftwatch.notify.numbers import count, figure, times
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
+_WIDTH = 80
 _MOST_CELLS = 6
 _LABEL, _CELL = 17, 6
 
@@ -81,7 +82,15 @@ def shares_table(found: Shares, stem: str, evidence: Mapping[str, Any]) -> list[
         stem: prompt_tokens or generation_tokens.
         evidence: column → value: distances stand beside the shares.
     """
-    edges, before, now = _few(found)
+    for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
+        lines = _table(found, stem, evidence, most)
+        if max(map(len, lines)) <= _WIDTH:
+            break
+    return lines
+
+
+def _table(found: Shares, stem: str, evidence: Mapping[str, Any], most: int) -> list[str]:
+    edges, before, now = _few(found, most)
     word = stem.split("_")[0]
     head = f"{word} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
@@ -96,13 +105,13 @@ def shares_table(found: Shares, stem: str, evidence: Mapping[str, Any]) -> list[
     return [*lines[:2], f"{lines[2]}  {', '.join(said)}".rstrip()]
 
 
-def _few(found: Shares) -> tuple[list[float], list[float], list[float]]:
+def _few(found: Shares, most: int) -> tuple[list[float], list[float], list[float]]:
     """Cells that fit a line: those with the least in them are added to their neighbours."""
     edges, before, now = list(found.edges), list(found.before), list(found.now)
     while len(edges) > 2:
         weight = [one + other for one, other in zip(before, now, strict=True)]
         least = min(range(len(edges)), key=weight.__getitem__)
-        if len(edges) <= _MOST_CELLS and weight[least] >= 0.01:
+        if len(edges) <= most and weight[least] >= 0.01:
             break
         # the upper edge of what is joined is that of the upper one
         upper = max(1, least) if least + 1 == len(edges) else least + 1

@@ -179,3 +179,16 @@ def test_a_table_fits_a_line_whatever_the_layout() -> None:
     assert found is not None
     for line in shares_table(found, "generation_tokens", {"generation_tokens_js_distance": 0.0}):
         assert len(line) <= 80
+
+
+def test_no_number_of_a_table_is_cut() -> None:
+    """Large counts take the room of a cell, not of a digit."""
+    edges = [200.0, 500.0, 1e3, 2e3, 5e3, math.inf]
+    now, before = [[n * (i + 1.0) for i in range(6)] for n in (20_437, 98_765_437)]
+    of = {"prompt_tokens_edges": edges, "reference_prompt_tokens_edges": edges}
+    buckets = {"prompt_tokens_buckets": now, "reference_prompt_tokens_buckets": before}
+    found = shares(of | buckets, "prompt_tokens")
+    assert found is not None
+    head, *_ = lines = shares_table(found, "prompt_tokens", {"prompt_tokens_js_distance": 0.5})
+    assert all(len(line) <= 80 for line in lines)
+    assert head.endswith(f"n {found.n_before:,.0f} | {found.n_now:,.0f}")
