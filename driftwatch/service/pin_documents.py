@@ -27,6 +27,7 @@ from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.law import Law, law_from
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
+from driftwatch.service.pin_checks import wrong_with_law, wrong_with_reference
 from driftwatch.settings_problems import note_errors
 from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
 from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
@@ -81,15 +82,17 @@ class PinDocument(_Part):
     @field_validator("law")
     @classmethod
     def _check_law(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None:
-            law_from(value)
+        if value is not None and (wrong := wrong_with_law(law_from(value))):
+            raise ValueError("; ".join(wrong))
         return value
 
     @field_validator("reference")
     @classmethod
     def _check_reference(cls, value: dict[str, _Value] | None) -> dict[str, _Value] | None:
         if value is not None:
-            _reference_of(value)
+            row = _reference_of(value).row(0, named=True)
+            if wrong := wrong_with_reference(row):
+                raise ValueError("; ".join(wrong))
         return value
 
     @model_validator(mode="after")
@@ -206,10 +209,13 @@ def read_export(path: Path) -> tuple[Pin, ...]:
         raise ConfigError(_problems(path, error, len(data))) from None
     seen: dict[str, int] = {}
     for number, pin in enumerate(found.pins):
-        if pin.id in seen:
-            message = f"pins {seen[pin.id]} and {number} have the id {pin.id}"
-            raise _unusable(name, "duplicate", message)
-        seen[pin.id] = number
+        # a target has one pin: which of two was meant, only a person knows
+        place = pin.pool if pin.instance is None else f"{pin.instance}/{pin.engine}"
+        for what in (f"the id {pin.id}", f"the {pin.scope} {place}"):
+            if what in seen:
+                message = f"pins {seen[what]} and {number} have {what}"
+                raise _unusable(name, "duplicate", message)
+            seen[what] = number
     return tuple(pin_of(pin) for pin in found.pins)
 
 
@@ -283,8 +289,12 @@ def _reference_of(
             raise ValueError(f"{name} of the reference is not of its type")
         if isinstance(value, list):
             row[name] = [inf if one == _INF else float(one) for one in value]
+        elif name in _TIMES:
+            row[name] = datetime.fromisoformat(str(value))
+            if row[name].tzinfo is None:
+                raise ValueError(f"{name} of the reference has no zone")
         else:
-            row[name] = datetime.fromisoformat(str(value)) if name in _TIMES else value
+            row[name] = value
     return pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row")
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import Select
 
+from driftwatch.errors import UsageError
 from driftwatch.store.rows import chunks
 from driftwatch.store.tables import memory, pins
 from driftwatch.store.transactions import Transactions
@@ -59,7 +60,11 @@ class KeptPins(Transactions):
             return tuple(f"{row.id} {row.accepted_at.isoformat()}" for row in rows)
 
     def add_pins(self, found: Sequence[KeptPin]) -> None:
-        """Put pins in force, all or none; what was in force for the same target or pool retires."""
+        """Put pins in force, all or none; what was in force for the same target or pool retires.
+
+        Raises:
+            UsageError: an id is that of a pin of another target or pool.
+        """
         new = {_place(pin): pin for pin in found}  # of two of one place the later one holds
         with self._writing() as connection:
             held = {_place(pin): pin for pin in _read(connection, _in_order(retired=False))}
@@ -68,6 +73,14 @@ class KeptPins(Transactions):
                     query = update(pins).where(pins.c.id == held[place].id)
                     connection.execute(query.values(retired_at=pin.accepted_at))
             for ids in chunks([pin.id for pin in new.values()]):
+                same = _read(connection, select(pins).where(pins.c.id.in_(ids)))
+                places = {pin.id: place for place, pin in new.items()}
+                if taken := [pin for pin in same if _place(pin) != places[pin.id]]:
+                    one = taken[0]
+                    raise UsageError(
+                        f"{one.id} is the id of a pin of {one.instance or one.pool}",
+                        help_text="another target needs a pin of its own: driftwatch baseline pin",
+                    )
                 connection.execute(delete(pins).where(pins.c.id.in_(ids)))
             if new:
                 connection.execute(insert(pins), [_row(pin) for pin in new.values()])

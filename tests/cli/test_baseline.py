@@ -265,6 +265,40 @@ def test_nothing_is_imported_where_anything_is_wrong(run: Run, db: str) -> None:
         assert (code, said in err) == (2, True)
 
 
+def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
+    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
+    assert run("pin", proposal["id"], "--db", db)[0] == 0
+    assert run("export", "a.json", "--db", db)[0] == 0
+    before = _json(run, "list", "--db", db)["pins"]
+    good = json.loads(Path("a.json").read_text())
+    for part, name, value, said in (
+        ("law", "work_ratio", 0, "work_ratio: at least 1"),
+        ("law", "coefficients", [1e300, 0, 0, 0], "at most 120 s"),
+        ("law", "requests_range", [5, 1], "below its beginning"),
+        ("reference", "reference_prompt_tokens_mean", 0, "above 0"),
+        ("reference", "reference_generation_tokens_mean", -5, "at least 0"),
+        ("reference", "reference_prompt_tokens_buckets", [5, 4, 3], "3 counts for"),
+        ("reference", "reference_prompt_tokens_edges", [5, 4, 3], "rising ones up to +Inf"),
+        ("reference", "kind", "tuned_for", "pin is wanted"),
+        ("reference", "since", "2026-11-21T08:47:00", "no zone"),
+    ):
+        pin = good["pins"][0]
+        Path("bad.json").write_text(
+            json.dumps({**good, "pins": [{**pin, part: {**pin[part], name: value}}]})
+        )
+        code, _, err = run("import", "bad.json", "--db", db)
+        assert (code, said in err) == (2, True), (name, err)
+    twin = {**good["pins"][0], "instance": "other:8000"}
+    for document, said in (
+        ([twin], "is the id of a pin of host:8000"),
+        ([good["pins"][0], {**good["pins"][0], "id": "again1"}], "have the target host:8000/0"),
+    ):
+        Path("bad.json").write_text(json.dumps({**good, "pins": document}))
+        code, _, err = run("import", "bad.json", "--db", db)
+        assert (code, said in err) == (2, True), err
+    assert _json(run, "list", "--db", db)["pins"] == before
+
+
 def test_a_pin_of_another_server_is_refused_by_name(run: Run, db: str) -> None:
     (proposal,) = _json(run, "propose", "--db", db)["proposals"]
     assert run("pin", proposal["id"], "--db", db)[0] == 0
