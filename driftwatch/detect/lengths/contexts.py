@@ -106,7 +106,7 @@ def against_contexts(
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
     moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     there = asked & (window.minutes > 0)
-    nothing = Compared(statistic, mean, moved, clearly)
+    nothing = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
     if not there.any():
         return nothing
     own, tokens = window.counts[there], window.sums[there]
@@ -119,7 +119,7 @@ def against_contexts(
     nearest = Distance(best.js, best.w1, best.direction)
     apart = moved_enough(nearest, best.mean, MOVED_OF_POOL)
     moved[there], clearly[there] = apart[0] & told, apart[1] & told
-    return Compared(statistic, mean, moved, clearly)
+    return Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
 
 
 def weight(requests: Floats) -> Floats:

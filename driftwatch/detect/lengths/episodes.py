@@ -48,7 +48,9 @@ class Reading:
     at_once: Floats
 
 
-def reading(scores: Floats, moved: Bools, clearly: Bools, may: Bools) -> Reading:
+def reading(
+    scores: Floats, moved: Bools, clearly: Bools, may: Bools, weights: Floats | None = None
+) -> Reading:
     """One minute's scores of all signals, as one.
 
     Args:
@@ -56,12 +58,14 @@ def reading(scores: Floats, moved: Bools, clearly: Bools, may: Bools) -> Reading
         moved: of :func:`moved_enough`, [n, signals].
         clearly: the same.
         may: which units may begin a shift at all [n].
+        weights: what each score counts for in beginning one [n, signals].
     """
     known = np.where(np.isnan(scores), 0.0, scores)
+    counted = known if weights is None else known * weights
     return Reading(
         score=np.where(np.isnan(scores).all(axis=1), np.nan, known.max(axis=1)),
-        counted=np.where(may, np.where(moved, known, 0.0).max(axis=1), 0.0),
-        at_once=np.where(may, np.where(clearly, known, 0.0).max(axis=1), 0.0),
+        counted=np.where(may, np.where(moved, counted, 0.0).max(axis=1), 0.0),
+        at_once=np.where(may, np.where(clearly, counted, 0.0).max(axis=1), 0.0),
     )
 
 
@@ -168,6 +172,8 @@ def step(
     since = state.since
     begins = (since == OFF) & ((run >= LASTING) | (at_once > threshold))
     since = np.where(begins, minute, since)
+    # five minutes may say so before ten have a score at all
+    calm = np.where(begins, 0, calm)
     ends = (calm >= CALM) | (unheard >= FORGOTTEN) | (minute - since >= longest)
     since = np.where(ends & ~begins, OFF, since)
 

@@ -21,6 +21,7 @@ from driftwatch.detect.lengths.layouts import Bools
 from driftwatch.detect.lengths.lives import DAY, Block, contexts_lived, peers_lived, scored_by
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
 from driftwatch.detect.lengths.peers import LEAST_MEMBERS, against_twins, without_worst, worst
+from driftwatch.detect.lengths.quick import QUICK, quickly
 from driftwatch.detect.lengths.scales import peer_scales
 from driftwatch.detect.lengths.windows import WINDOWS, running, shortest
 
@@ -68,12 +69,13 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
 
     own_counts = np.concatenate([memory.counts, block.counts])
     own_sums = np.concatenate([memory.sums, block.sums])
-    by_target = running(own_counts, size, WINDOWS), running(own_sums, size, WINDOWS)
+    lasting = (QUICK, *WINDOWS)
+    by_target = running(own_counts, size, lasting), running(own_sums, size, lasting)
     own = shortest(*by_target)
 
     pool_counts = np.concatenate([memory.pool_counts, _pooled(block.counts, memory.of_pool, pools)])
     pool_sums = np.concatenate([memory.pool_sums, _pooled(block.sums, memory.of_pool, pools)])
-    ends = (*WINDOWS, *HOUR_ENDS)
+    ends = (*lasting, *HOUR_ENDS)
     by_length, sums_by_length = running(pool_counts, size, ends), running(pool_sums, size, ends)
     of_pools = {w: by_length[w] for w in WINDOWS}, {w: sums_by_length[w] for w in WINDOWS}
     seen: Bools = np.asarray(block.known.any(axis=2))
@@ -85,10 +87,19 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     )
     asked = block.known & twins[..., None]
     scale, source = peer_scales(memory.peers, memory.of_pool)
-    peers = against_twins(own, *of_pools, memory.of_pool, asked, memory.grid)
+    peers = against_twins(own, *of_pools, memory.of_pool, asked, scale, memory.grid)
     furthest = worst(peers.statistic / scale, memory.of_pool, pools)
     peers = without_worst(
-        peers, own, by_target, of_pools, memory.of_pool, furthest, asked, memory.grid
+        peers, own, by_target, of_pools, memory.of_pool, furthest, asked, scale, memory.grid
+    )
+    quick = quickly(
+        by_target[0][QUICK],
+        by_target[1][QUICK],
+        (by_length[QUICK], sums_by_length[QUICK]),
+        memory.of_pool,
+        asked,
+        scale,
+        memory.grid,
     )
     whole = shortest(*of_pools)
     past = Past(memory.hours, memory.hour_counts, memory.hour_sums, holidays)
@@ -97,7 +108,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         whole, by_length, sums_by_length, block.first, heard, past, memory.grid
     )
     memory, uneven, peer = peers_lived(
-        memory, block, peers, members, scored_by(peers, scale, source)
+        memory, block, peers, members, scored_by(peers, scale, source), quick
     )
     dirty = _pooled(~block.clean & seen, memory.of_pool, pools)
     memory, shifted, drift = contexts_lived(memory, block, contexts, 2 * dirty < members)

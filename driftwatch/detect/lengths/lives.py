@@ -24,6 +24,7 @@ from driftwatch.detect.lengths.layouts import Bools, Singles
 from driftwatch.detect.lengths.memory import Memory
 from driftwatch.detect.lengths.peers import Compared, leading
 from driftwatch.detect.lengths.scales import context_scales
+from driftwatch.detect.lengths.whole import weights
 from driftwatch.detect.null import Null
 
 DAY = 1440
@@ -73,7 +74,12 @@ def scored_by(compared: Compared, scale: Floats, source: Integers) -> Scored:
 
 
 def peers_lived(
-    memory: Memory, block: Block, peers: Compared, members: Floats, scored: Scored
+    memory: Memory,
+    block: Block,
+    peers: Compared,
+    members: Floats,
+    scored: Scored,
+    quick: Floats,
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """States of targets through the block, and what is learnt of their usual distances.
 
@@ -83,6 +89,7 @@ def peers_lived(
         peers: targets against their twins.
         members: targets heard of, [minutes, pools].
         scored: ``peers`` in their scales.
+        quick: of :func:`driftwatch.detect.lengths.quick.quickly`.
 
     Returns:
         The memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
@@ -93,7 +100,7 @@ def peers_lived(
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source < 2).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
-    if uneventful(state, scored.score, peers.moved):
+    if not (quick > 1.0).any() and uneventful(state, scored.score, peers.moved):
         highest = _highest(scored.score)
         known = ~np.isnan(highest)
         state, calm = lived_through(state, highest, thresholds.values[0])
@@ -106,7 +113,11 @@ def peers_lived(
     for b in range(size):
         score = _highest(scored.score[b])
         may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
-        now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may)
+        counts_for = weights(peers.whole[b])
+        now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may, counts_for)
+        # not against ten minutes in which all is as usual
+        sudden = np.where((score > 1.0) & ~block.slow[b], quick[b], 0.0)
+        now = replace(now, at_once=np.maximum(now.at_once, sudden))
         state, ended = step(state, block.first + b, now, thresholds.values[0])
         flagged = state.on()
         crowd = np.zeros(len(memory.pools) + 1)

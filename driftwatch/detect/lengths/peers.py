@@ -16,6 +16,7 @@ import numpy as np
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.episodes import Integers, moved_enough
 from driftwatch.detect.lengths.layouts import Bools, distances
+from driftwatch.detect.lengths.whole import WHOLE, whole_moved
 from driftwatch.detect.lengths.windows import MIN_REQUESTS, Window, chosen
 
 LEAST_MEMBERS = 3
@@ -30,12 +31,15 @@ class Compared:
         mean: ln of the ratio of means, NaN = unknown.
         moved: see :func:`driftwatch.detect.lengths.episodes.moved_enough`.
         clearly: the same.
+        whole: see :func:`driftwatch.detect.lengths.whole.whole_moved`; only of what has
+            ``moved`` by more than is usual.
     """
 
     statistic: Floats
     mean: Floats
     moved: Bools
     clearly: Bools
+    whole: Bools
 
 
 def against_twins(
@@ -44,6 +48,7 @@ def against_twins(
     pool_sums: Mapping[int, Floats],
     of_pool: Integers,
     asked: Bools,
+    scale: Floats,
     grid: Floats,
 ) -> Compared:
     """Every target's window against that of its twins.
@@ -54,13 +59,14 @@ def against_twins(
         pool_sums: of tokens [minutes, pools, signals].
         of_pool: place of each target's pool, -1 = none.
         asked: where there is somebody to compare [minutes, targets, signals].
+        scale: of the statistic [targets, signals].
         grid: [edges].
     """
     shape = own.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
-    moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    moved, clearly, whole = (np.zeros(shape, dtype=bool) for _ in range(3))
     if not pool_counts or not len(next(iter(pool_counts.values()))[0]):
-        return Compared(statistic, mean, moved, clearly)
+        return Compared(statistic, mean, moved, clearly, whole)
     first = min(pool_counts)
     counts = {w: c[:, of_pool] for w, c in pool_counts.items()}
     sums = {w: c[:, of_pool] for w, c in pool_sums.items()}
@@ -68,14 +74,17 @@ def against_twins(
     tokens = chosen(sums, own.minutes, sums[first]) - own.sums
     there = asked & (own.minutes > 0) & (twins[..., -1] >= MIN_REQUESTS)
     if not there.any():
-        return Compared(statistic, mean, moved, clearly)
+        return Compared(statistic, mean, moved, clearly, whole)
     n, m = own.requests[there], twins[there][:, -1]
     apart = distances(own.counts[there], twins[there], grid)
     ratio = ln_mean_ratio(own.sums[there], n, tokens[there], m)
     statistic[there] = apart.js * np.sqrt(n * m / (n + m))
     mean[there] = ratio
     moved[there], clearly[there] = moved_enough(apart, ratio)
-    return Compared(statistic, mean, moved, clearly)
+    with np.errstate(invalid="ignore"):
+        far = moved & (statistic > scale)
+    whole[far] = whole_moved(own.counts[far], twins[far], grid, WHOLE)
+    return Compared(statistic, mean, moved, clearly, whole)
 
 
 def worst(scores: Floats, of_pool: Integers, pools: int) -> Integers:
@@ -107,6 +116,7 @@ def without_worst(
     of_pool: Integers,
     furthest: Integers,
     asked: Bools,
+    scale: Floats,
     grid: Floats,
 ) -> Compared:
     """The others of a pool compared once more, with their furthest left out of their twins.
@@ -121,6 +131,7 @@ def without_worst(
         of_pool: place of each target's pool, -1 = none.
         furthest: of :func:`worst`.
         asked: as for :func:`against_twins`.
+        scale: the same.
         grid: [edges].
     """
     if not (furthest >= 0).any():
@@ -136,12 +147,13 @@ def without_worst(
     others = (furthest >= 0)[:, of_pool] & (of_pool >= 0)
     others[minute, target] = False
     again = others[..., None] & asked
-    found = against_twins(own, less[0], less[1], of_pool, again, grid)
+    found = against_twins(own, less[0], less[1], of_pool, again, scale, grid)
     return Compared(
         np.where(again, found.statistic, compared.statistic),
         np.where(again, found.mean, compared.mean),
         np.where(again, found.moved, compared.moved),
         np.where(again, found.clearly, compared.clearly),
+        np.where(again, found.whole, compared.whole),
     )
 
 

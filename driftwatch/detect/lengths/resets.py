@@ -4,7 +4,8 @@ Episodes, not minutes, are what people are told of. Peaks of episodes above the 
 score of 1) fall off about exponentially, so their count and their median excess say at which
 threshold the budget is met, also where no episode came near it: rate(h) = rate(1) exp(-(h-1)/b).
 The median is not moved by the few episodes that were true. A fleet with few of them leans on the
-excess that the calibration traffic has.
+excess that the calibration traffic has; where most were true and high, the excess has a bound, or
+their heights would make it deaf to the next.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ PEAKS: Floats = np.geomspace(1.0, 20.0, 121)
 MONTH_MINUTES = 43_200.0
 # ServeGen days 1-7: the excess falls to 1/e in about so much; as if so many episodes had shown it
 _EXCESS = 0.25
-_EXCESS_EPISODES = 5
+_EXCESS_EPISODES = 10
+_MOST_EXCESS = 0.4
 # less than a quarter of a unit-month of calibrated verdicts says too little
 _LEAST_MONTHS = 0.25
 # 1970-01-01 was a Thursday: day 4 began a week
@@ -123,6 +125,7 @@ def threshold_of(peaks: Floats, months: float, budget: float) -> float:
     if episodes:
         middle = int(np.searchsorted(np.cumsum(peaks), episodes / 2))
         own = (math.sqrt(PEAKS[middle] * PEAKS[middle + 1]) - 1.0) / math.log(2.0)
+        own = min(own, _MOST_EXCESS)
         excess = (episodes * own + _EXCESS_EPISODES * _EXCESS) / (episodes + _EXCESS_EPISODES)
     rate = (episodes + 0.5) / months
     return 1.0 + excess * max(0.0, math.log(rate / budget))

@@ -30,7 +30,7 @@ SOURCES = ("own", "pool", "shipped")
 def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
     """The scale per target and signal, and whose it is.
 
-    The pool's members' days together count as its days; of fewer than five of them the scale
+    A pool knows as many days as the member that knows most; of fewer than five of them the scale
     moves only part of the way from the shipped one (in ln).
 
     Args:
@@ -46,7 +46,10 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
     days = np.zeros(len(group))
     inside = group >= 0
     if inside.any():
-        days[inside] = np.bincount(group[inside], past.known_days()[inside])[group[inside]]
+        # ten targets on one day have seen one day of the pool's traffic, not ten
+        longest = np.zeros(int(group.max()) + 1)
+        np.maximum.at(longest, group[inside], past.known_days()[inside])
+        days[inside] = longest[group[inside]]
     own = _guarded(
         past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), PEER_TAIL.value
     )

@@ -67,7 +67,7 @@ def test_it_stays_within_its_bounds() -> None:
     calm = counted(np.zeros(0), 50.0).at(MONDAY + 7, 0.25)
     assert calm.values[0] == pytest.approx(1.3 * 0.8)
     pools = counted(np.full(5000, 15.0), 1.0, scope=1).at(MONDAY + 7, 0.25)
-    assert pools.values[1] == pytest.approx(2.0 * 3)
+    assert 4.0 < pools.values[1] <= 2.0 * 3
 
 
 def said(score: float, moved: bool = True, clearly: bool = False) -> Reading:
@@ -143,3 +143,8 @@ def test_a_moved_score_or_a_shift_is_an_event() -> None:
     assert not uneventful(watch(2), scores, moved)
     on, _ = step(watch(2), 1, Reading(*(np.array([9.0, 0.1]),) * 3), 1.7)
     assert not uneventful(on, scores, ~moved)
+
+
+def test_a_week_of_true_and_high_episodes_leaves_the_fleet_its_hearing() -> None:
+    true = threshold_of(np.histogram(np.full(16, 4.0), PEAKS)[0], 0.67, 0.25)
+    assert 1.3 < true < 2.7  # their median alone would ask for 12
