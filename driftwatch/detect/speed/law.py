@@ -15,6 +15,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.fit import nonnegative_fit
 from driftwatch.detect.speed.load import (
+    AGAIN,
     CHANGED,
     ITL,
     KNOWN,
@@ -138,7 +139,7 @@ class Arming:
 def fit(minutes: pl.DataFrame) -> Law | Arming:
     """The law of a stretch that somebody says was good: one target's minutes, or a pool's.
 
-    Minutes that say nothing of speed (idle, preempting, just restarted, unseen) are left out.
+    Minutes that say nothing of speed alone (idle, preempting, just restarted, unseen) are left out.
 
     Args:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
@@ -181,7 +182,7 @@ def law_of(
     """The law of known minutes.
 
     Args:
-        values: (minute, 10), none NaN (:class:`driftwatch.detect.speed.load.Load`).
+        values: (minute, 11), none NaN (:class:`driftwatch.detect.speed.load.Load`).
         scrapes: how many they hold.
         blocks: which of them are of the same target and ten minutes.
     """
@@ -215,15 +216,23 @@ def law_of(
     )
 
 
-def missing(scrapes: float, minutes: int, spread: float | None) -> str:
-    """What a law still needs, in words."""
+def missing(scrapes: float, minutes: int, spread: float | None, whose: str = "") -> str:
+    """What a law still needs, in words.
+
+    Args:
+        scrapes: so far.
+        minutes: so far.
+        spread: of the load so far.
+        whose: if not the target's own, e.g. `` of its pool``.
+    """
     parts = []
     if scrapes < MIN_SCRAPES:
-        parts.append(f"{scrapes:.0f} of {MIN_SCRAPES:.0f} scrapes")
+        parts.append(f"{scrapes:.0f} of {MIN_SCRAPES:.0f} scrapes{whose}")
     if minutes < MIN_MINUTES:
         parts.append(f"{minutes} of {MIN_MINUTES} minutes")
     if (spread or 0.0) < MIN_SPREAD:
-        known = "unknown" if spread is None else f"{spread:.3g}×"
+        # rounded down: 1.4998 is short of 1.5, and to be read so
+        known = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
         parts.append(f"load spread {known} of {MIN_SPREAD:g}×")
     return ", ".join(parts)
 
@@ -268,11 +277,11 @@ class Laws:
         an engine that did so much work in a minute is at least so fast.
 
         Args:
-            values: (target, minute, 10).
+            values: (target, minute, 11).
 
         Returns:
             (target, minute) four times: ln r, unknown in bursts that make it low; the slack above
-            the range; that below it; whether it is unknown for that.
+            the range and for preemptions; that below it; whether it is unknown for that.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -286,14 +295,20 @@ class Laws:
             below = self.least[:, None] / values[..., REQUESTS]
             ln = np.log(np.maximum(by_token, by_work))
             split = _split(b, wide, self.edges[:, None, :])
-        over, under = _slack(above) + split, _slack(below)
+            again = b[..., 3] * values[..., AGAIN]
+            if np.any(again > 0):
+                # what was computed again was work as well; it is not on the page
+                of_work = by_work + again * values[..., PASSES] / self.work[:, None]
+                most = np.maximum(by_token + again / values[..., ITL], of_work)
+                split = split + np.where(again > 0, np.log(most) - ln, 0.0)
+        over, under = _slack(above), _slack(below)
         with np.errstate(invalid="ignore"):
             bursts = (
                 (values[..., QUEUED] > self.queued[:, None])
                 & (values[..., STANDING] == 0.0)
                 & (ln + over + under < _TOO_LOW_IN_BURSTS)
             )
-        return np.where(bursts, np.nan, ln), over, under, bursts
+        return np.where(bursts, np.nan, ln), over + split, under, bursts
 
 
 def _split(b: Floats, load: Floats, edges: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 It is fitted as soon as the minutes suffice, again when two, six, 24 and 48 hours of clean minutes
 are there, and then no more. The minutes are thinned as they grow, so that a pool costs at most
-``MOST · 56`` bytes (54 kB) whatever its size and age.
+``MOST · 60`` bytes (58 kB) whatever its size and age.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Learner:
     """What one pool has learnt.
 
     Attributes:
-        values: (kept minute of a target, 10), as in :class:`driftwatch.detect.speed.load.Load`.
+        values: (kept minute of a target, 11), as in :class:`driftwatch.detect.speed.load.Load`.
         taken: beside them, the number of the clean minute.
         blocks: beside them, which target and ten minutes.
         minutes: clean minutes seen.
@@ -134,13 +134,19 @@ class Learner:
             blocks=self.blocks[:0] if last else self.blocks,
         )
 
-    def arming(self) -> str:
-        """What a first law still needs, in words."""
+    def arming(self, whose: str = "") -> str:
+        """What a first law still needs, in words; ``whose`` scrapes, where several targets give."""
         spread = None
         if len(self.values):
             low, high = np.quantile(self.values[:, REQUESTS].astype(np.float64), (0.05, 0.95))
             spread = float(high / low) if low > 0 else None
-        return missing(self.scrapes, self.minutes, spread) or "fitted within 5 min"
+        return missing(self.scrapes, self.minutes, spread, whose) or "fitted within 5 min"
+
+
+def widened(values: Singles) -> Singles:
+    """Load (..., WIDTH) of what a version kept that did not know preempted minutes yet."""
+    short = WIDTH - values.shape[-1]
+    return np.concatenate((values, np.zeros((*values.shape[:-1], short), values.dtype)), axis=-1)
 
 
 def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
@@ -169,7 +175,7 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
     """What :func:`learners_frame` gave."""
     return {
         row["pool"]: Learner(
-            np.array(row["values"], dtype=np.float32).reshape(-1, WIDTH),
+            widened(np.array(row["values"], dtype=np.float32).reshape(len(row["taken"]), -1)),
             np.array(row["taken"], dtype=np.int64),
             np.array(row["blocks"], dtype=np.int64),
             row["minutes"],

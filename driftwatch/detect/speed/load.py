@@ -7,6 +7,10 @@ runs and passes are alike, and more where bursts make some passes long and full 
 both sides). With it the batch that a token met is ``n·max(1, o)²`` and the prefill that it met
 ``P·o``: on engines that keep exactly to their law this took the misfit of ln r from 2.6 % to
 1.3 % (docs/speed.md).
+
+A minute with preemptions is known between two bounds. What it shows is the lower one: preempted
+requests wait and are computed again, and both count against the engine. The upper one takes what
+was computed again for work that was done.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.collect.registry import BY_COLUMN
+
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int8]
@@ -26,24 +32,36 @@ WARM_MINUTES = 3  # from a restart on: graphs are captured, caches are cold
 SETTLING_MINUTES = 10  # a minute is clean only so long after a restart or a knob change
 
 # The columns of Load.values. Singles, so that what memory holds is what was computed with.
-ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, QUEUED, STANDING, CHANGED = range(10)
-WIDTH = 10
+ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, QUEUED, STANDING, CHANGED, AGAIN = range(11)
+WIDTH = 11
 # Waiting of so many passes with somebody waiting at a scrape, or a full batch, is a queue that
 # stands: the engine never rests and its passes are alike, so that the load can be told again.
 _STANDING_PASSES, _STANDING_REQUESTS, _FULL_RATIO = 10.0, 1.0, 0.9
 
+
+def _absent(column: str) -> str:
+    """As doctor says it."""
+    return f"{BY_COLUMN[column].wire_name}: not on the page"
+
+
 WHY_NOT = (
     "",
     "no usable scrape",
-    "forward passes unknown (no iteration_tokens histogram on the page)",
+    _absent("iteration_tokens"),
     "several API servers count each forward pass once each: set api_server_count",
     "idle: fewer than 100 generated tokens in the minute",
-    "preempting: waiting to be admitted again is in ITL",
+    "preempting: what is computed again is in ITL, and so is the wait for it",
     "warming up after a restart",
-    "KV usage or computed prompt tokens unknown",
+    "a number of the load is not finite",
     "saturated: bursts wait for the token budget, so the load cannot be told",
+    _absent("itl_seconds"),
+    _absent("kv_cache_usage_ratio"),
+    _absent("prompt_tokens_total"),
 )
 KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
+NO_ITL, NO_USAGE, NO_PROMPTS = range(9, 12)
+# Reasons that no waiting helps against.
+FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS)
 CONFIGURATION, RESTARTED = 1.0, 2.0
 
 
@@ -52,11 +70,12 @@ class Load:
     """Minutes as numbers.
 
     Attributes:
-        values: (row, 10): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
+        values: (row, 11): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
             (1 where the page does not say: usage alone is the covariate); computed prompt tokens
             per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
-            units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart). NaN where
-            ``why`` is not 0.
+            units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart); prompt and
+            answer tokens per forward pass that preempted requests made it compute again, at most.
+            NaN where ``why`` is neither 0 nor, with all of these known, ``PREEMPTING``.
         why: index into :data:`WHY_NOT`.
         scrapes: of the minute.
         usable: nothing but its speed may make the minute unfit for a law: no batch limit binds
@@ -99,17 +118,24 @@ def load_of(minutes: pl.DataFrame) -> Load:
         .then(UNSEEN)
         .when(pl.col("forward_passes_overcounted").fill_null(no))
         .then(OVERCOUNTED)
-        .when(passes.is_null() | count.is_null() | tokens.is_null())
+        .when(passes.is_null())
         .then(NO_PASSES)
+        .when(count.is_null() | tokens.is_null())
+        .then(NO_ITL)
         .when((count < MIN_TOKENS) | (passes <= 0) | (tokens <= 0))
         .then(IDLE)
+        .when(usage.is_null())
+        .then(NO_USAGE)
+        .when(computed.is_null())
+        .then(NO_PROMPTS)
         .when((pl.col("preemptions_total") > 0).fill_null(no))
         .then(PREEMPTING)
-        .when(usage.is_null() | computed.is_null())
-        .then(INCOMPLETE)
         .otherwise(KNOWN)
         .cast(pl.Int8)
     )
+    # The newest is preempted first, so that what it holds is below the mean; cache hits save more.
+    held = usage * pl.col("kv_cache_tokens") / requests
+    again = pl.col("preemptions_total") * held / passes
     changed = (
         pl.when(pl.col("restarted").fill_null(no))
         .then(RESTARTED)
@@ -142,15 +168,17 @@ def load_of(minutes: pl.DataFrame) -> Load:
         queued.alias("queued"),
         standing.cast(pl.Float64).alias("standing"),
         changed.alias("changed"),
+        pl.when(why == PREEMPTING).then(again).otherwise(0.0).alias("again"),
         why.alias("why"),
         pl.col("scrapes").fill_null(0.0),
         (~missed & ~stuck).alias("usable"),
     )
     values = made.select(pl.nth(range(WIDTH))).cast(pl.Float32).to_numpy(writable=True)
     reasons = made["why"].to_numpy().copy()
-    odd = (reasons == KNOWN) & ~np.isfinite(values).all(axis=1)
-    reasons[odd] = INCOMPLETE
-    values[reasons != KNOWN, :CHANGED] = np.nan
+    odd = ~np.isfinite(values).all(axis=1)
+    reasons[odd & (reasons == KNOWN)] = INCOMPLETE
+    values[odd | ~np.isin(reasons, (KNOWN, PREEMPTING)), :CHANGED] = np.nan
+    values[odd, AGAIN] = 0.0
     return Load(values, reasons, made["scrapes"].to_numpy(), made["usable"].to_numpy())
 
 
@@ -158,7 +186,7 @@ def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Fl
     """The covariates of the law: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
     Args:
-        values: (..., 10), as in :class:`Load`.
+        values: (..., 11), as in :class:`Load`.
         of_passes: means over passes instead of over tokens.
     """
     wide = np.asarray(values, dtype=np.float64)

@@ -1,7 +1,7 @@
 """What the detector remembers: the last hour's load, who is slower, what is usual, what was learnt.
 
-A target costs 54 minutes of ten singles (2,160 bytes), and at most 7,200 bytes of histograms; a
-pool's learner at most 54 kB.
+A target costs 54 minutes of eleven singles (2,376 bytes), and at most 7,200 bytes of histograms;
+a pool's learner at most 58 kB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.null import Null, null_from
 from driftwatch.detect.speed.change import LOOKBACK, Holding
-from driftwatch.detect.speed.learner import Learner, learners_frame, learners_from
+from driftwatch.detect.speed.learner import Learner, learners_frame, learners_from, widened
 from driftwatch.detect.speed.limits import no_past
 from driftwatch.detect.speed.load import WIDTH, Singles
 
@@ -56,7 +56,7 @@ class Memory:
     Attributes:
         until: end of the last minute; None before the first.
         targets: :data:`TARGET_SCHEMA`, by instance and engine.
-        load: (target, minute, 10), the last :data:`LOOKBACK` minutes up to ``until``.
+        load: (target, minute, 11), the last :data:`LOOKBACK` minutes up to ``until``.
         past: what is usual for each statistic.
         learners: of each pool.
         known: thresholds by what they follow from; not kept, made anew.
@@ -106,7 +106,7 @@ class Memory:
             minutes: how many new ones.
 
         Returns:
-            The memory with a row for everybody, and load of (target, LOOKBACK + minutes, 8), of
+            The memory with a row for everybody, and load of (target, LOOKBACK + minutes, 11), of
             which the new minutes are unknown.
         """
         merged = (
@@ -158,7 +158,11 @@ def memory_from(frames: dict[str, pl.DataFrame]) -> Memory:
         for whose in ("", "peer_")
         if f"{whose}deepest" not in kept.columns
     )
-    load = np.array(kept["load"].to_list(), dtype=np.float32).reshape(-1, LOOKBACK, WIDTH)
+    if kept.is_empty():
+        load = _no_load()
+    else:
+        flat = np.array(kept["load"].to_list(), dtype=np.float32)
+        load = widened(flat.reshape(len(kept), LOOKBACK, -1))
     past = {n.removeprefix("past."): f for n, f in frames.items() if n.startswith("past.")}
     return Memory(
         frames["until"]["until"][0],

@@ -206,7 +206,7 @@ class Stretch:
         twins, above, below, bursts = self._laws.ln_speed(values)
         here = self.why[:, first:]
         here[here == SATURATED] = KNOWN
-        here[bursts[:, LOOKBACK:]] = SATURATED
+        here[bursts[:, LOOKBACK:] & (here == KNOWN)] = SATURATED
         off = ~self._armed
         others = np.full_like(twins, np.nan)
         for rows in self._groups:
@@ -220,8 +220,10 @@ class Stretch:
         if not within:
             # what all of a pool are wrong by out there cancels; what one alone is does not
             apart = outside.copy()
+            out = (np.nan_to_num(outside) != 0.0).any(axis=1)
             for rows in self._groups:
-                apart[rows] -= of_others(np.where(np.isnan(twins[rows]), np.nan, outside[rows]))
+                if out[rows].any():
+                    apart[rows] -= of_others(np.where(np.isnan(twins[rows]), np.nan, outside[rows]))
         self._peers: Past = past_of(twins - others, apart, LOOKBACK)
         # where the others have risen nobody has become slower
         with np.errstate(invalid="ignore"):
@@ -300,10 +302,12 @@ class Stretch:
     def _missing(self, references: Sequence[Reference]) -> npt.NDArray[np.object_]:
         """Why there is no law, target by target."""
         told: dict[str, str] = {}
+        shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
         found = []
         for one, pool in zip(references, self._pools, strict=True):
             if one.learning and pool not in told:
-                told[pool] = self._learners.get(pool, Learner()).arming()
+                whose = " of its pool" if pool in shared else ""
+                told[pool] = self._learners.get(pool, Learner()).arming(whose)
             found.append(f"{one.missing}{told[pool]}" if one.learning else one.missing)
         return np.array(found, dtype=object)
 

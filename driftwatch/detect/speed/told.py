@@ -11,15 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.detect.speed.change import Flags, Limits, Past
-from driftwatch.detect.speed.load import (
-    INCOMPLETE,
-    NO_PASSES,
-    OVERCOUNTED,
-    PREEMPTING,
-    WHY_NOT,
-    Codes,
-    Floats,
-)
+from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Codes, Floats
 from driftwatch.detect.speed.references import Reference
 
 NUMBERS = (
@@ -41,7 +33,6 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(FLAGS, pl.Boolean),
     **dict.fromkeys(TEXTS, pl.String),
 }
-_FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE)
 _NO, _YES, _UNKNOWN = 0, 1, -1
 _TOO_FEW = "fewer than 6 of the last 10 minutes are known"
 _BEYOND = "outside the tuned range: a pin that saw such load would settle it"
@@ -170,7 +161,7 @@ class Told:
         reason = texts["speed_unknown_reason"]
         codes_of_rows = why[target, minute]
         told = (reason == _TOO_FEW) & (codes_of_rows > 0)
-        told |= (reason != None) & np.isin(codes_of_rows, _FOR_GOOD)  # noqa: E711 (of objects)
+        told |= (reason != None) & np.isin(codes_of_rows, FOR_GOOD)  # noqa: E711 (of objects)
         reason[told] = np.array(WHY_NOT, dtype=object)[codes_of_rows[told]]
         series += [
             pl.Series(name, values.tolist(), dtype=pl.String) for name, values in texts.items()

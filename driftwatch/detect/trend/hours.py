@@ -90,7 +90,9 @@ def _speed(minutes: pl.DataFrame) -> pl.Expr:
     if "speed_at_equal_load_ratio" not in minutes.columns:
         return pl.lit(None, dtype=pl.Float64)
     speed = pl.col("speed_at_equal_load_ratio").cast(pl.Float64)
-    return pl.when(speed > 0).then(speed)
+    # with preemptions it is a bound from below: no creep is told from it
+    preempting = (pl.col("preemptions_total") > 0).fill_null(value=False)
+    return pl.when((speed > 0) & ~preempting).then(speed)
 
 
 def _slow(minutes: pl.DataFrame) -> pl.Expr:

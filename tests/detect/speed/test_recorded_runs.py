@@ -92,7 +92,7 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
     unseen = run_slow.with_columns(scrapes=pl.lit(0.0))
     for said, word in (
         (many, "several API servers"),
-        (none, "forward passes unknown"),
+        (none, "vllm:iteration_tokens_total: not on the page"),
         (idle, "idle"),
         (unseen, "no usable scrape"),
     ):
@@ -102,4 +102,4 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
         assert all(word in why for why in told["speed_unknown_reason"])
         # where nothing is pinned it is not arming, it waits in vain
         waiting, _ = told_of(said, Pins(), WATCHING)
-        assert (word in waiting["speed_unknown_reason"][-1]) is (word[0] in "sf")
+        assert (word in waiting["speed_unknown_reason"][-1]) is (word[0] in "sv")

@@ -1,0 +1,138 @@
+"""What a minute of speed is made of: preemptions as a bound, inputs by name, words of arming."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from made_minutes import TRUE, made
+from recorded_minutes import SERVING, WATCHING, pinned, told_of
+
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.speed.columns import Memory, columns, memory_from
+from driftwatch.detect.speed.law import Law, Laws, fit, missing
+from driftwatch.detect.speed.load import AGAIN, KNOWN, PREEMPTING, WIDTH, load_of
+from driftwatch.detect.trend.hours import read
+from driftwatch.detect.trend.memory import SUMS
+
+MINUTES, SLOW, BACK = 180, 120, 150
+
+
+def near_the_limit(preempted: float, *, slow: float = 0.7) -> pl.DataFrame:
+    """Two hours of a healthy engine, half an hour slow and half an hour back, with preemptions.
+
+    Those it preempts hold as much as the others and are computed again.
+    """
+    rng = np.random.default_rng(8)
+    speed = np.ones(MINUTES)
+    speed[SLOW:BACK] = slow
+    said = made(speed, rng.uniform(8, 30, MINUTES))
+    again = preempted * 700.0 * TRUE[3]  # 700 KV tokens a request, all computed again
+    # passes become longer by it, hence fewer; so do the tokens, while the clock stays
+    fewer = 60.0 / (60.0 + again / pl.lit(pl.Series(speed)))
+    since = pl.lit(pl.Series(np.arange(MINUTES) >= SLOW))
+    less = ("forward_passes", "itl_seconds_count", "prompt_tokens_computed_total")
+    return said.with_columns(
+        *(pl.when(since).then(pl.col(name) * fewer).otherwise(name).alias(name) for name in less),
+        preemptions_total=pl.when(since).then(preempted).otherwise(0.0),
+    )
+
+
+def law_of_healthy(said: pl.DataFrame) -> Law:
+    law = fit(said[:SLOW])
+    assert isinstance(law, Law)
+    return law
+
+
+@pytest.mark.parametrize("preempted", [1.0, 30.0, 120.0])
+def test_a_minute_with_preemptions_is_known_between_bounds(preempted: float) -> None:
+    said = near_the_limit(preempted)
+    load = load_of(said)
+    assert set(load.why[:SLOW]) == {KNOWN}
+    assert not load.values[:SLOW, AGAIN].any()
+    # known, and still nothing to learn a law from
+    assert set(load.why[SLOW:]) == {PREEMPTING}
+    law = law_of_healthy(said)
+    assert law == fit(said)
+    ln, over, *_ = Laws.of([law]).ln_speed(load.values[None, SLOW:])
+    true = np.log(np.where(np.arange(SLOW, MINUTES) < BACK, 0.7, 1.0))
+    assert (ln[0] <= true + 0.01).all()
+    assert (ln[0] + over[0] >= true - 0.01).all()
+    if preempted == 1.0:
+        assert over.max() < 0.01
+
+
+@pytest.mark.parametrize("preempted", [3.0, 60.0])
+def test_slower_is_told_and_ends_while_it_preempts(preempted: float) -> None:
+    said = near_the_limit(preempted)
+    pins = pinned(law_of_healthy(said), said)
+    told, _ = told_of(said, pins, SERVING)
+    slower = told["slower_at_equal_load"]
+    assert slower[SLOW + 10 : BACK].all()
+    assert not slower[BACK + 10 :].any()
+    assert slower[BACK + 10 :].null_count() == 0
+    healthy, _ = told_of(near_the_limit(preempted, slow=1.0), pins, SERVING)
+    assert not healthy["slower_at_equal_load"].any()
+
+
+def test_preemptions_of_unknown_size_leave_a_minute_unknown() -> None:
+    said = near_the_limit(30.0).with_columns(kv_cache_tokens=pl.lit(None, dtype=pl.Float64))
+    load = load_of(said)
+    assert set(load.why[SLOW:]) == {PREEMPTING}
+    assert np.isnan(load.values[SLOW:, 0]).all()
+    assert np.isfinite(load.values[:SLOW]).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "metric"),
+    [
+        ("kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"),
+        ("forward_passes", "vllm:iteration_tokens_total"),
+        ("itl_seconds_count", "vllm:inter_token_latency_seconds"),
+        ("prompt_tokens_computed_total", "vllm:prompt_tokens_total"),
+    ],
+)
+def test_a_missing_input_is_named(column: str, metric: str) -> None:
+    """Where nothing is pinned as well: it does not arm, however long one waits."""
+    without = made(np.ones(60), np.linspace(8, 30, 60)).with_columns(
+        pl.lit(None, dtype=pl.Float64).alias(column), preemptions_total=pl.lit(2.0)
+    )
+    for settings in (SERVING, WATCHING):
+        told, _ = told_of(without, Pins(), settings)
+        assert set(told["speed_unknown_reason"]) == {f"{metric}: not on the page"}
+
+
+def test_arming_says_whose_scrapes_it_counts() -> None:
+    one = made(np.ones(9), np.linspace(8, 30, 9), instance="a:1")
+    two = made(np.ones(9), np.linspace(8, 30, 9), instance="b:1")
+    alone, _ = told_of(one, Pins(), WATCHING)
+    pool, _ = told_of(pl.concat([one, two]), Pins(), WATCHING)
+    assert alone["speed_unknown_reason"][-1] == "arming: 18 of 240 scrapes, 9 of 20 minutes"
+    said = pool["speed_unknown_reason"][-1]
+    assert said == "arming: 36 of 240 scrapes of its pool, 9 of 20 minutes"
+
+
+def test_a_spread_just_short_does_not_read_as_enough() -> None:
+    assert missing(300.0, 30, 1.49999) == "load spread 1.49× of 1.5×"
+    assert missing(300.0, 30, 1.0) == "load spread 1× of 1.5×"
+
+
+def test_a_memory_of_before_preemptions_were_known_goes_on() -> None:
+    said = made(np.ones(90), np.random.default_rng(3).uniform(8, 30, 90))
+    _, memory = columns(said[:60], Memory(), Pins(), WATCHING)
+    frames = memory.frames()
+    narrow = pl.Series(memory.load[..., : WIDTH - 1].reshape(len(memory.load), -1).tolist())
+    frames["targets"] = frames["targets"].with_columns(load=narrow.cast(pl.List(pl.Float32)))
+    values = memory.learners["chat"].values
+    assert len(values)
+    kept = pl.Series([values[:, : WIDTH - 1].ravel().tolist()], dtype=pl.List(pl.Float32))
+    frames["learners"] = frames["learners"].with_columns(values=kept)
+    told, _ = columns(said[60:], memory_from(frames), Pins(), WATCHING)
+    same, _ = columns(said[60:], memory, Pins(), WATCHING)
+    assert told.equals(same)
+
+
+def test_a_creep_is_not_told_from_bounds() -> None:
+    said = near_the_limit(30.0).with_columns(speed_at_equal_load_ratio=pl.lit(0.9))
+    told, _ = read(said, np.zeros(len(said), dtype=np.intp), {})
+    assert told.sums[:, SUMS.index("speed_minutes")].sum() == SLOW
