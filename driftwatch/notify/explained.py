@@ -28,6 +28,7 @@ from driftwatch.notify.numbers import (
 from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
 from driftwatch.notify.path import render_path
 from driftwatch.notify.shares import shares, shares_json, shares_table
+from driftwatch.notify.speed_line import earliest_of
 from driftwatch.notify.terminal import render_limits
 from driftwatch.notify.todo import lacking, reason_of, todo
 
@@ -107,6 +108,7 @@ def render_explained(
     said = (
         ("moved", _moved_text(finding)),
         ("signals", signals_text(finding.evidence, _before(finding), finding.reasons)),
+        ("arming", _earliest(finding, start, end)),
         ("made of", attribution_text(finding.evidence, _before(finding), finding.reasons)),
         ("not seen", _not_seen(finding)),
         ("gpus", _gpus_text(finding)),
@@ -296,6 +298,17 @@ def _throughput(finding: Finding) -> dict[str, Any]:
         "factors": dict(found.factors),
         "unknown": dict(found.unknown),
     }
+
+
+def _earliest(finding: Finding, start: datetime, end: datetime) -> str:
+    """``no verdict on its speed before 09:08 UTC at this pace``: a lower bound; else nothing."""
+    if finding.reference is not None:
+        return ""  # a pin's window is over: waiting adds nothing to it
+    why, seen = finding.reasons.get("slower_at_equal_load"), finding.evidence.get("scrapes")
+    at = earliest_of(why or "", seen or 0.0, (end - start).total_seconds(), end)
+    if at is None:
+        return ""
+    return f"no verdict on its speed before {at.astimezone(UTC):%H:%M} UTC at this pace"
 
 
 def _not_seen(finding: Finding) -> str:

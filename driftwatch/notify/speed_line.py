@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import ceil
@@ -11,6 +12,8 @@ from driftwatch.detect.speed.law import MIN_MINUTES, MIN_SCRAPES
 from driftwatch.notify.numbers import clean, percent
 
 _ARMING = "arming: "
+_UNBOUND = "; how small a loss would be seen is not known"
+_COUNTED = re.compile(r"(\d+) of (\d+) (scrapes|minutes)")
 
 
 def speed_line(row: Mapping[str, Any], earliest: datetime | None = None) -> str:
@@ -30,8 +33,30 @@ def speed_line(row: Mapping[str, Any], earliest: datetime | None = None) -> str:
     if row.get("slower_at_equal_load"):
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"
     least = row.get("speed_smallest_detectable_loss_ratio")
-    bound = "" if least is None else f"; a loss below {percent(least)} would not be seen"
+    bound = f"; a loss below {percent(least)} would not be seen" if least is not None else _UNBOUND
     return f"{ratio:.2f} of what is expected at this load ({against}){bound}"
+
+
+def earliest_of(reason: str, scrapes: float, seconds: float, at: datetime) -> datetime | None:
+    """As :func:`earliest_law`, from what the reason counts and the pace of a window.
+
+    Args:
+        reason: why the speed is unknown, e.g. ``arming: 37 of 240 scrapes, 3 of 20 minutes``.
+        scrapes: usable ones of the window.
+        seconds: of the window.
+        at: end of the window.
+
+    >>> earliest_of("arming: 180 of 240 scrapes, 15 of 20 minutes", 40, 600, datetime(2026, 1, 5))
+    datetime.datetime(2026, 1, 5, 0, 15)
+    """
+    if _ARMING not in reason or seconds <= 0:
+        return None
+    short = {word: (int(n), int(of)) for n, of, word in _COUNTED.findall(reason)}
+    seen, minutes = (
+        short.get("scrapes", (MIN_SCRAPES,) * 2),
+        short.get("minutes", (MIN_MINUTES,) * 2),
+    )
+    return earliest_law(seen[0], minutes[0], scrapes / seconds * 60, at)
 
 
 def earliest_law(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,9 @@ def test_healthy_says_when_nobody_judged_the_speed(
     where = ("--recording", recording, "--baseline", baseline, "--at", at, "--window", "1m")
     text = " ".join(run("explain", "host:8000", *where).stdout.split())
     assert "healthy, but the speed is not judged: arming: " in text
+    assert "at this pace" not in text  # of a pin's window nothing is to come
+    text = run("explain", "host:8000", "--recording", recording, "--at", at).stdout
+    assert re.search(r"arming +no verdict on its speed before \d\d:\d\d UTC at this pace", text)
 
 
 def test_two_notices_and_no_page(run: Any, recording: Path, baseline: str) -> None:
