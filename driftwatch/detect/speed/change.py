@@ -87,10 +87,15 @@ def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
     before = _before(ln_speed)
     change, bound = high - before, level
     if outside is not None:
+        rows = np.nonzero((np.nan_to_num(outside) != 0.0).any(axis=1))[0]
+        here_out, here_ln = outside[rows], ln_speed[rows]
         # what the law is wrong by at one load it is wrong by at the same load a little later
-        (here,) = last_quantiles(outside, NOW_MINUTES, (0.5,))
-        change = change + np.abs(here - _before(np.where(np.isnan(ln_speed), np.nan, outside)))
-        (bound,) = last_quantiles(ln_speed + np.abs(outside), LEVEL_MINUTES, (LEVEL_QUANTILE,))
+        (here,) = last_quantiles(here_out, NOW_MINUTES, (0.5,))
+        change[rows] += np.abs(here - _before(np.where(np.isnan(here_ln), np.nan, here_out)))
+        bound = level.copy()
+        (bound[rows],) = last_quantiles(
+            here_ln + np.abs(here_out), LEVEL_MINUTES, (LEVEL_QUANTILE,)
+        )
     found = (median, level, bound, change, now, before, low - before, back)
     return Past(*(values[:, start:] for values in found))
 
