@@ -341,7 +341,9 @@ class Settings(Part):
         Path("driftwatch.db"), validate_default=True, description="SQLite file of the incidents"
     )
     listen: str = Field("127.0.0.1:9095", description="address of its own /metrics")
-    retention: Seconds = Field(3_600.0, description="how long scrapes are kept as they came")
+    retention: Seconds = Field(
+        3_600.0, le=10 * 365 * 86_400.0, description="how long scrapes are kept as they came"
+    )
     external_url: Url | None = Field(None, description="URL that pages link to")
 
     @field_validator("listen")

@@ -49,6 +49,9 @@ def test_fewer_days_than_asked_are_unknown_and_the_pool_adds_up() -> None:
     pooled = made.pooled_quantile(0.99, np.array([0, 0, -1]))
     assert pooled[:2] == pytest.approx(np.quantile(values[:, :2], 0.99), abs=0.011)
     assert np.isnan(pooled[2])  # of no pool
+    for least, known in ((6, True), (7, False)):  # two keys of three days each
+        asked = made.pooled_quantile(0.99, np.array([0, 0, -1]), least_days=least)
+        assert np.isfinite(asked[0]) == known
     value, name = first_known(
         ("own", made.quantile(0.99)), ("pool", pooled), ("shipped", np.full(3, 0.5))
     )

@@ -221,6 +221,9 @@ def test_too_few_or_too_far_apart_are_pages_of_their_own() -> None:
     assert len(live([TOGETHER], of_ten, 2, many=11, never="s10")[1]) == 1  # ten that ever answered
     apart = {"s0": _at(0), "s1": _at(20), "s2": _at(40)}
     assert len(live([TOGETHER], apart, 50, many=8)[1]) == 3
+    for last, pages in ((29, 3), (30, 3)):  # within 30 min is one page of the pool
+        ends = told(live([TOGETHER], {**apart, "s2": _at(last)}, 50, many=8)[1])
+        assert (len(ends), "@pool" in ends[-1][0]) == (pages, last == 29)
 
 
 def test_a_pools_page_ends_when_few_are_left_and_nobody_is_told_twice() -> None:

@@ -335,6 +335,13 @@ def test_no_error_holds_a_secret(tmp_path: Path, text: str) -> None:
         ),
         ("interval: 0s", "value", (1, 11), None, None),
         ("retention: -1h", "value", (1, 12), "a duration cannot be negative: -1h", None),
+        (
+            "retention: 3000000d",
+            "value",
+            (1, 12),
+            "a number at most 3.1536e+08 is wanted here",
+            None,
+        ),
         ("listen: localhost", "value", (1, 9), None, None),
         ("listen: 'h:70000'", "value", (1, 9), None, None),
         ("pool_by: []", "value", (1, 10), None, None),

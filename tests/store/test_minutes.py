@@ -143,6 +143,42 @@ def test_a_day_waits_for_minutes_that_came_late(store: Store, minutes: pl.DataFr
     assert found.select(KEY).is_duplicated().sum() == 0
 
 
+def test_parts_of_a_rolled_up_span_add_up_and_later_minutes_replace_packed_ones(
+    store: Store, minutes: pl.DataFrame
+) -> None:
+    hours = copies(minutes, hours=2)
+    start = first_of(hours).replace(hour=0, minute=0)
+    late = (pl.col("end").dt.minute() >= 5) & (pl.col("end").dt.minute() < 8)
+    ticked(store, hours.filter(~late), HOUR)
+    store.pack_minutes(start + 2 * DAY)
+    again = hours.filter(~late).head(3).with_columns(running_requests=pl.lit(7.0))
+    ticked(store, again, HOUR)
+    seen = store.past(start, start + DAY)
+    assert seen["running_requests"][:3].to_list() == [7.0] * 3
+    assert len(seen) == len(hours.filter(~late))
+    now = start + 3 * DAY
+    while store.pack_minutes(now):
+        pass
+    ticked(store, hours.filter(late), HOUR)  # the day is rolled up already
+    while store.pack_minutes(now):
+        pass
+    found = store.past(start, now)
+    assert found.select(KEY).is_duplicated().sum() == 0
+    assert found["finished_requests_total"].sum() == pytest.approx(
+        hours["finished_requests_total"].sum(), rel=5e-5
+    )
+
+
+def test_a_batch_stays_while_a_minute_of_it_is_wanted(store: Store, minutes: pl.DataFrame) -> None:
+    hours = copies(minutes, hours=2)
+    start = first_of(hours)
+    ticked(store, hours, 2 * HOUR)
+    assert len(batches(store)) == 2  # a minute that ends with an hour is that hour's
+    store.prune(start, minutes_before=start + timedelta(minutes=90))
+    assert len(store.past(start + timedelta(minutes=90), start + 2 * HOUR)) > 0
+    assert store.past(start, start + HOUR).is_empty()
+
+
 def test_a_roll_up_says_what_its_minutes_say(minutes: pl.DataFrame) -> None:
     ten = minutes.filter(pl.col("end") <= first_of(minutes) + timedelta(minutes=10))
     (row,) = rolled_up(ten, 600).to_dicts()
