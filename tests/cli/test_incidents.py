@@ -92,8 +92,17 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
     known = ["b" * 12, "silenced", "page", "2026-03-01T02:45:00Z"]
     assert [line.split("\t") for line in out.splitlines()] == [
         [*known, f"{long}/1", "BatchLimitBinding", "", "", "c0ffee", ""],
-        ["a" * 12, "inhibited", *known[2:], "gpu-a:8000", "BatchLimitBinding", "", "", "",
-         "EngineStuck"],
+        [
+            "a" * 12,
+            "inhibited",
+            *known[2:],
+            "gpu-a:8000",
+            "BatchLimitBinding",
+            "",
+            "",
+            "",
+            "EngineStuck",
+        ],
     ]
 
 
