@@ -23,6 +23,7 @@ from driftwatch.notify.explained import explained_json, render_explained
 from driftwatch.service.explain import Window, explain, measured_reference
 from driftwatch.service.plan import Plan, Pool
 from driftwatch.service.replay import replay
+from driftwatch.service.resuming import resumed
 from driftwatch.service.run import Service
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.stored import state_from
@@ -182,7 +183,7 @@ def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None
             store.gpus(first, last),
             server.gpus.filter(pl.col("time") < first + timedelta(minutes=5)).sort("uuid", "time"),
         )
-        again = state_from(store, clock.now())
+        again, _ = resumed(store, state_from(store, clock.now()), plan())
         _, after = live(server, [last], again, plan())
     begin = State(collected_until={server.name: first})
     _, straight = live(server, [first + timedelta(minutes=5), last], begin, plan())
