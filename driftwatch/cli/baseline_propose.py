@@ -45,7 +45,8 @@ def command(
     """Find the best stretch of the last two days (a recording: of all of it) to pin.
 
     Says why it is good, and what was left out of it: incidents, restarts, warm-up, slow minutes.
-    Without a name every target gets its own. Nothing is pinned. Exit code 4: no stretch is fit.
+    Without a name every target gets its own. Nothing is pinned. Exit code 4: no stretch is fit
+    (or none holds enough for a load model yet).
     """
     from driftwatch.service.baselines import offer, subjects
 
@@ -63,7 +64,7 @@ def command(
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     else:
         _print(known, offers, recordings)
-    fit = any(one.proposal is not None for one in offers)
+    fit = any(one.proposal is not None and one.arming is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
 
@@ -187,7 +188,9 @@ def _block(one: Offer, recordings: tuple[Path, ...]) -> None:
         said(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)", pad)
     if proposal is None:
         return
-    if not recordings:
+    if one.arming is not None:
+        said("accept:   not yet: without a load model it would be refused", pad)
+    elif not recordings:
         said(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
     else:
         window = f"--from {iso_time(proposal.since)} --to {iso_time(proposal.until)}"

@@ -132,7 +132,9 @@ def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     path = _watched(recording, recording.span(), tmp_path / "slow.db")
     with Store.open(path) as store:
         assert store.incidents() == []
-    (proposal,) = _json(run, "propose", "--db", str(path))["proposals"]
+    # what is left is too little for a load model: pin would refuse it, so nothing is fit
+    (proposal,) = _json(run, "propose", "--db", str(path), code=4)["proposals"]
+    assert "of 240 scrapes" in proposal["arming"]
     assert proposal["to"] <= "2026-11-21T09:10:00Z"
     assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
@@ -182,7 +184,7 @@ def test_an_incident_in_the_window_refuses_it(run: Run, db: str, shared_data: Pa
     assert code == 1
     assert "incident SlowerAtEqualLoad" in out
     assert not Path("pins.json").exists()
-    (proposal,) = _json(run, "propose", *recording)["proposals"]
+    (proposal,) = _json(run, "propose", *recording, code=4)["proposals"]
     reasons = {part["reason"] for part in proposal["left_out"]}
     assert "incident SlowerAtEqualLoad" in reasons
     assert proposal["to"] <= "2026-11-21T09:10:00Z"
