@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from driftwatch.cli.lazy import LazySubcommands
 
 SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline_propose",
@@ -16,22 +16,7 @@ SUBCOMMANDS = {
 }
 
 
-class _Lazy(click.Group):
-    """Imports a subcommand only when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of use."""
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one; None where there is none of that name."""
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        found: click.Command = importlib.import_module(SUBCOMMANDS[cmd_name]).command
-        return found
-
-
-@click.command(cls=_Lazy)
+@click.command(cls=LazySubcommands, modules=SUBCOMMANDS)
 def command() -> None:
     """Pin what is good: the stretch that speed and lengths are compared with.
 
