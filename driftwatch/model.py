@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 Severity = Literal["page", "ticket", "notice"]
 Answer = Literal["yes", "no", "unknown", "not asked"]
+Action = Literal["change", "none", "no_action", "insufficient"]
 Provenance = Literal[
     "config", "startup log", "arguments", "server_info", "metrics", "inferred", "command line"
 ]
@@ -150,10 +151,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """One change of one knob, or none with the reason.
+    """One change of one knob, or one of three reasons to change none.
 
     Attributes:
-        action: ``change`` or ``none``.
+        action: ``change``; ``none`` (no knob helps: ``instead`` says what does); ``no_action``
+            (drift inside the targets with margin); ``insufficient`` (no verdict: the reason names
+            the gate and the number).
         knob: vLLM argument in snake case.
         from_value: what it is now.
         from_provenance: where that was read ("inferred" is printed).
@@ -162,9 +165,15 @@ class Recommendation:
         price: named costs, in words with units.
         undo: how to go back.
         wrong_if: what would falsify it.
+        effect: what the change is forecast to bring, in words with numbers.
+        not_cured: what stays lost, in words with numbers.
+        instead: what helps where no knob does: "+2 replicas", "50 % prefix hits: 27.0 req/s".
+        forecast: the numbers behind ``effect``, by name with units, for the track record; None
+            without a replay.
+        basis: what it was computed by; None = the diagnosis alone.
     """
 
-    action: Literal["change", "none"]
+    action: Action
     reason: str
     knob: str | None = None
     from_value: float | None = None
@@ -173,6 +182,11 @@ class Recommendation:
     price: tuple[str, ...] = ()
     undo: str | None = None
     wrong_if: str | None = None
+    effect: tuple[str, ...] = ()
+    not_cured: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    forecast: Mapping[str, Any] | None = None
+    basis: Literal["replay", "closed form"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,175 @@
+"""A question about a server's knobs, and the whole answer; pages carry its short form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import polars as pl
+
+from driftwatch.model import Recommendation, Slo
+from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.server import Server
+from driftwatch.simulate.requests import Requests
+
+Objective = Literal["throughput", "latency"]
+SloSource = Literal["configuration", "command line", "derived from the pin", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What shall be advised on.
+
+    Attributes:
+        at: end of the window.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in order.
+        server: what is known of it.
+        slo: targets of the configuration or the command line; None = derive them.
+        slo_source: where they come from.
+        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95 TTFT
+            and TPOT of the pin); empty without a reference.
+        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be empty.
+        leaf: where the diagnosis ended; None = not asked.
+        objective: what is better.
+        what_if: knob → value asked about besides (``max_num_seqs``, ``max_num_batched_tokens``,
+            ``long_prefill_token_threshold``, ``max_num_active_seqs``, ``replicas``,
+            ``prefix_hit_ratio``).
+        log: a request log of the window, on its clock; None = rebuild from the metrics.
+        replicas: of the pool; None = unknown.
+        seed: of everything drawn.
+    """
+
+    at: datetime
+    minutes: pl.DataFrame
+    server: Server
+    slo: Slo | None = None
+    slo_source: SloSource = "unknown"
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    leaf: str | None = None
+    objective: Objective = "throughput"
+    what_if: Mapping[str, float] = field(default_factory=dict)
+    log: Requests | None = None
+    replicas: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configuration, replayed under today's traffic; None = not to be said, ``reasons`` why.
+
+    Attributes:
+        knobs: the knobs that differ from today, by vLLM's name; empty = today.
+        in_target_ratio: share of the requests that meet every target, mean over the variants.
+        in_target_low_ratio: of the worst variant.
+        in_target_high_ratio: of the best variant.
+        capacity_requests_per_second: the highest rate at which the share is met, of one replica.
+        capacity_low_requests_per_second: of the worst variant.
+        capacity_high_requests_per_second: of the best variant.
+        ttft_p95_seconds: None within 10 % of capacity.
+        ttft_seconds: mean.
+        itl_seconds: mean.
+        itl_p99_seconds: over tokens.
+        tpot_p95_seconds: over requests.
+        generation_tokens_per_second: of one replica.
+        running_requests: mean.
+        kv_cache_peak_ratio: highest use; None where the blocks are unknown.
+        kv_blocks: after correction for these settings; None = unknown.
+        preemptions: a finished request.
+        refused: why vLLM would not start with it; None where it would.
+        reasons: attribute → why it is None.
+    """
+
+    knobs: Mapping[str, float]
+    in_target_ratio: float | None = None
+    in_target_low_ratio: float | None = None
+    in_target_high_ratio: float | None = None
+    capacity_requests_per_second: float | None = None
+    capacity_low_requests_per_second: float | None = None
+    capacity_high_requests_per_second: float | None = None
+    ttft_p95_seconds: float | None = None
+    ttft_seconds: float | None = None
+    itl_seconds: float | None = None
+    itl_p99_seconds: float | None = None
+    tpot_p95_seconds: float | None = None
+    generation_tokens_per_second: float | None = None
+    running_requests: float | None = None
+    kv_cache_peak_ratio: float | None = None
+    kv_blocks: int | None = None
+    preemptions: float | None = None
+    refused: str | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One condition that an answer needs.
+
+    Attributes:
+        name: ``busy_windows``, ``finished_requests``, ``fit_generation_tokens``, ``fit_itl``,
+            ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
+            ``settings`` …
+        passed: or not.
+        said: the number and its bound, in words: "replayed TTFT 3.1 s, observed 1.8 s (+69 %,
+            gate 15 %)".
+    """
+
+    name: str
+    passed: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The whole answer.
+
+    Attributes:
+        at: end of the window.
+        recommendation: its short form, as pages print it.
+        gates: all of them, failed ones first.
+        slo: the targets it was judged by; None = none.
+        slo_source: where they come from.
+        calibration: the laws; None where it did not come so far.
+        today: today's configuration, replayed.
+        candidates: what was swept, in the table's order, today among them; empty where refused.
+        what_ifs: replicas, prefix hits, fp8 KV and what was asked for besides, in words' order.
+        advised: the candidate of the recommendation; None without a change.
+        capacity_reference_requests_per_second: capacity at the reference's lengths with today's
+            settings; None = unknown.
+        offered_requests_per_second: arrivals of one replica.
+        source: metrics or request log.
+        requests: how many were replayed.
+        notes: what is not known and what was taken instead.
+    """
+
+    at: datetime
+    recommendation: Recommendation
+    gates: tuple[Gate, ...] = ()
+    slo: Slo | None = None
+    slo_source: SloSource = "unknown"
+    calibration: Calibration | None = None
+    today: Candidate | None = None
+    candidates: tuple[Candidate, ...] = ()
+    what_ifs: tuple[Candidate, ...] = ()
+    advised: Candidate | None = None
+    capacity_reference_requests_per_second: float | None = None
+    offered_requests_per_second: float | None = None
+    source: str = "metrics"
+    requests: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def capacity_ratio(self) -> float | None:
+        """Capacity at today's lengths over that at the reference's."""
+        before = self.capacity_reference_requests_per_second
+        now = self.today.capacity_requests_per_second if self.today else None
+        return None if not before or now is None else now / before
+
+    @property
+    def utilization_ratio(self) -> float | None:
+        """Offered rate over capacity."""
+        now = self.today.capacity_requests_per_second if self.today else None
+        offered = self.offered_requests_per_second
+        return None if not now or offered is None else offered / now

@@ -1,0 +1,1 @@
+"""The weekly report: what drifted, what it cost, what was done, whether it worked."""

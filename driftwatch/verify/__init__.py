@@ -1,0 +1,1 @@
+"""Did a change work? Matched traffic before and after it. Pure."""
