@@ -15,10 +15,11 @@ from sqlalchemy import Connection, delete, exists, insert, select
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import Delivery, PlannedDelivery
 from driftwatch.notify.silence import Matcher, Silence
-from driftwatch.store import batches, outbox
+from driftwatch.store import advised, batches, outbox
 from driftwatch.store import incidents as incident_rows
 from driftwatch.store import minutes as minute_rows
 from driftwatch.store import silences as silence_rows
+from driftwatch.store.advised import Advised, KeptAdvice, KeptCalibration, KeptVerification
 from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoint
 from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
@@ -35,7 +36,7 @@ from driftwatch.store.sqlite import (
 from driftwatch.store.tables import deliveries, incidents, memory, silences
 
 
-class Store(Past, KeptPins):
+class Store(Past, KeptPins, Advised):
     """One database. Every method is one transaction; use it as a context manager.
 
     Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
@@ -147,6 +148,9 @@ class Store(Past, KeptPins):
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
         checkpoint: Checkpoint | None = None,
+        calibrations: Iterable[KeptCalibration] = (),
+        advices: Iterable[KeptAdvice] = (),
+        verifications: Iterable[KeptVerification] = (),
     ) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
@@ -162,6 +166,9 @@ class Store(Past, KeptPins):
             gpus: rows in ``GPU_SCHEMA``, or None.
             minutes: the minutes it evaluated, in ``STORED_SCHEMA``, or None.
             checkpoint: the detectors' memory after them, where it is to be kept now.
+            calibrations: laws that it fitted.
+            advices: what its pages advise.
+            verifications: those that it opened, fed or closed.
         """
         with self._writing() as connection:
             incident_rows.write(connection, incidents, transitions)
@@ -174,6 +181,9 @@ class Store(Past, KeptPins):
                 minute_rows.write(connection, minutes)
             if checkpoint is not None:
                 write_checkpoint(connection, checkpoint)
+            advised.write_calibrations(connection, calibrations)
+            advised.write_advices(connection, advices)
+            advised.write_verifications(connection, verifications)
             _remember(connection, memory)
 
     # deliveries
@@ -271,12 +281,14 @@ class Store(Past, KeptPins):
             minutes_before: minutes and roll-ups that end before this time go; None keeps them.
             incidents_before: incidents resolved before this time go, with their deliveries, and
                 silences that ended before it; None keeps them all. One with a delivery that is
-                still pending stays. Rows of days before it go as well.
+                still pending stays. Rows of days before it go as well, and so do calibrations,
+                advice and verifications; an open verification stays.
         """
         with self._writing() as connection:
             if incidents_before is not None:
                 _prune_incidents(connection, incidents_before)
                 prune_days(connection, incidents_before)
+                advised.prune(connection, incidents_before)
             if minutes_before is not None:
                 minute_rows.prune(connection, minutes_before)
             return batches.prune(connection, before)

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -212,6 +212,49 @@ pins = Table(
     CheckConstraint("(scope = 'target') = (engine IS NOT NULL)", name="engine"),
 )
 Index("ix_pins_accepted_at", pins.c.accepted_at)
+
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    Column("engine", Text, primary_key=True),
+    Column("at", UtcTime, primary_key=True),  # end of the window
+    Column("document", Text, nullable=False),  # JSON
+)
+Index("ix_calibrations_at", calibrations.c.at)
+
+advice = Table(
+    "advice",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),  # end of the window
+    Column("incident_id", String(12)),  # whose page carries it, NULL = nobody's
+    Column("document", Text, nullable=False),  # JSON
+)
+Index("ix_advice_at", advice.c.at)
+Index("ix_advice_incident_id", advice.c.incident_id)
+
+verifications = Table(
+    "verifications",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("instance", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("opened_at", UtcTime, nullable=False),
+    Column("closed_at", UtcTime),
+    Column("verdict", String(16), nullable=False),
+    Column("incident_id", String(12)),
+    Column("document", Text, nullable=False),  # JSON
+    CheckConstraint("verdict IN ('open', 'PASS', 'FAIL', 'INCONCLUSIVE')", name="verdict"),
+    CheckConstraint("(verdict = 'open') = (closed_at IS NULL)", name="closed_at"),
+)
+Index("ix_verifications_opened_at", verifications.c.opened_at)
+Index("ix_verifications_closed_at", verifications.c.closed_at)
+Index("ix_verifications_incident_id", verifications.c.incident_id)
 
 memory = Table(
     "memory",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -12,6 +12,7 @@ from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery
 from driftwatch.store import Store
+from driftwatch.store.advised import KeptAdvice, KeptCalibration, KeptVerification
 from driftwatch.store.checkpoints import Checkpoint
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -29,6 +30,9 @@ def committer(store: Store) -> Callable[..., None]:
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
         checkpoint: Checkpoint | None = None,
+        calibrations: Iterable[KeptCalibration] = (),
+        advices: Iterable[KeptAdvice] = (),
+        verifications: Iterable[KeptVerification] = (),
     ) -> None:
         store.commit_tick(
             incidents=incidents,
@@ -41,6 +45,9 @@ def committer(store: Store) -> Callable[..., None]:
             gpus=gpus,
             minutes=minutes,
             checkpoint=checkpoint,
+            calibrations=calibrations,
+            advices=advices,
+            verifications=verifications,
         )
 
     return tick

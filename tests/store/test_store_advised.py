@@ -1,0 +1,119 @@
+"""Calibrations, advice and verifications through the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from store_cases import NOW
+
+from driftwatch.errors import StoreError
+from driftwatch.model import TargetKey
+from driftwatch.store import Store
+from driftwatch.store.advised import (
+    KeptAdvice,
+    KeptCalibration,
+    KeptVerification,
+    advice_id,
+)
+
+HOUR = timedelta(hours=1)
+A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
+
+
+def calibration(key: TargetKey = A, hours: float = 0, **document: object) -> KeptCalibration:
+    return KeptCalibration(*key, NOW + hours * HOUR, {"c0": 0.0061, **document})
+
+
+def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> KeptAdvice:
+    at = NOW + hours * HOUR
+    document = {"action": "change", "to_value": 128.0, "notes": ["é", None]}
+    return KeptAdvice(advice_id(key, at, incident_id), *key, "rag", at, document, incident_id)
+
+
+def change(digit: str, key: TargetKey = A, hours: float = 0) -> KeptVerification:
+    return KeptVerification(digit * 12, *key, "rag", NOW + hours * HOUR, "open", {"n": digit})
+
+
+def test_the_newest_calibration_of_a_target(store: Store) -> None:
+    assert store.calibration(A) is None
+    for one in (calibration(hours=1), calibration(hours=0), calibration(B, hours=2)):
+        store.write_calibration(one)
+    store.write_calibration(again := calibration(hours=1, c1=1e-5))
+    assert store.calibration(A) == again
+    assert store.calibration(A, NOW + HOUR / 2) == calibration(hours=0)
+    assert store.calibration(A, NOW - HOUR) is None
+    assert store.calibration(TargetKey("a:8000", "1")) is None
+
+
+def test_advice_by_time_target_and_incident(store: Store) -> None:
+    late, early = answer(hours=2, incident_id="f" * 12), answer(hours=1)
+    other = answer(B, hours=1)
+    for one in (late, early, other):
+        store.write_advice(one)
+    assert store.advices(NOW, NOW + 3 * HOUR, A) == [early, late]
+    at_once = sorted([early, other], key=lambda one: one.id)
+    assert store.advices(NOW, NOW + 2 * HOUR) == at_once
+    assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [late]
+    assert store.advices_of("f" * 12) == [late]
+    store.write_advice(said_anew := replace(late, document={"action": "none"}))
+    assert store.advices_of("f" * 12) == [said_anew]
+
+
+def test_ids_tell_target_time_and_incident_apart() -> None:
+    said = [answer(), answer(B), answer(hours=1), answer(incident_id="f" * 12)]
+    assert len({one.id for one in said}) == 4
+
+
+def test_a_verification_is_open_until_its_verdict(store: Store) -> None:
+    first, second = change("1"), change("2", B, hours=1)
+    store.write_verification(second)
+    store.write_verification(first)
+    assert store.open_verifications() == [first, second]
+    closed = replace(first, verdict="PASS", closed_at=NOW + 2 * HOUR, incident_id="f" * 12)
+    store.write_verification(closed)
+    assert store.open_verifications() == [second]
+    assert store.verifications_of("f" * 12) == [closed]
+    assert store.verifications(NOW + 2 * HOUR, NOW + 3 * HOUR) == [closed, second]
+    assert store.verifications(NOW + 2.1 * HOUR, NOW + 3 * HOUR) == [second]
+    assert store.verifications(NOW, NOW + HOUR) == [closed]
+    assert store.verifications(NOW, NOW + 3 * HOUR, B) == [second]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"verdict": "PASS"}, {"verdict": "good"}, {"closed_at": NOW}], ids=str
+)
+def test_the_database_itself_refuses_half_a_verdict(store: Store, wrong: dict[str, object]) -> None:
+    with pytest.raises((StoreError, IntegrityError)):
+        store.write_verification(replace(change("1"), **wrong))  # type: ignore[arg-type]
+    assert store.open_verifications() == []
+
+
+def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]) -> None:
+    told = {"calibrations": [calibration()], "advices": [answer()], "verifications": [change("1")]}
+    with pytest.raises(ValueError, match="JSON"):  # a NaN is no JSON
+        commit(**{**told, "verifications": [replace(change("1"), document={"x": float("nan")})]})
+    assert store.calibration(A) is None
+    assert store.advices(NOW, NOW + HOUR) == []
+    commit(**told)
+    assert store.calibration(A) == calibration()
+    assert store.advices(NOW, NOW + HOUR) == [answer()]
+    assert store.open_verifications() == [change("1")]
+
+
+def test_they_go_with_the_incidents_and_what_is_open_stays(store: Store) -> None:
+    store.write_calibration(calibration())
+    store.write_advice(answer())
+    store.write_verification(change("1"))
+    store.write_verification(replace(change("2"), verdict="FAIL", closed_at=NOW))
+    store.prune(NOW + HOUR)
+    assert store.calibration(A) is not None
+    store.prune(NOW + HOUR, incidents_before=NOW)
+    assert len(store.advices(NOW, NOW + HOUR)) == 1
+    store.prune(NOW + HOUR, incidents_before=NOW + HOUR)
+    assert store.calibration(A) is None
+    assert store.advices(NOW, NOW + HOUR) == []
+    assert store.verifications(NOW, NOW + HOUR) == [change("1")]
