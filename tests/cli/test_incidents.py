@@ -462,14 +462,14 @@ def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> 
 
 
 def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0003\n")
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0003, nothing to do\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0004\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0004, nothing to do\n")
     code, out, _ = run("db", "version")
     assert code == 0
-    assert re.fullmatch(r"driftwatch\.db: schema 0003 \(.*\); this version needs 0003\n", out)
+    assert re.fullmatch(r"driftwatch\.db: schema 0004 \(.*\); this version needs 0004\n", out)
     (tmp_path / "empty.db").touch()
     code, out, _ = run("db", "version", "--db", "empty.db")
-    assert (code, out) == (1, "empty.db: schema none; this version needs 0003\n")
+    assert (code, out) == (1, "empty.db: schema none; this version needs 0004\n")
     assert run("incidents", "--db", "empty.db")[0] == 2
 
 
