@@ -18,6 +18,7 @@ from driftwatch.notify.silence import Matcher, Silence
 from driftwatch.store import advised, batches, outbox
 from driftwatch.store import incidents as incident_rows
 from driftwatch.store import minutes as minute_rows
+from driftwatch.store import reports as report_rows
 from driftwatch.store import silences as silence_rows
 from driftwatch.store.advised import Advised, KeptAdvice, KeptCalibration, KeptVerification
 from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoint
@@ -25,6 +26,7 @@ from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.past import Past
 from driftwatch.store.pins import KeptPins
+from driftwatch.store.reports import KeptReports
 from driftwatch.store.sqlite import (
     BUSY_SECONDS,
     database_path,
@@ -36,7 +38,7 @@ from driftwatch.store.sqlite import (
 from driftwatch.store.tables import deliveries, incidents, memory, silences
 
 
-class Store(Past, KeptPins, Advised):
+class Store(Past, KeptPins, Advised, KeptReports):
     """One database. Every method is one transaction; use it as a context manager.
 
     Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
@@ -282,13 +284,14 @@ class Store(Past, KeptPins, Advised):
             incidents_before: incidents resolved before this time go, with their deliveries, and
                 silences that ended before it; None keeps them all. One with a delivery that is
                 still pending stays. Rows of days before it go as well, and so do calibrations,
-                advice and verifications; an open verification stays.
+                advice, verifications and reports; an open verification stays.
         """
         with self._writing() as connection:
             if incidents_before is not None:
                 _prune_incidents(connection, incidents_before)
                 prune_days(connection, incidents_before)
                 advised.prune(connection, incidents_before)
+                report_rows.prune(connection, incidents_before)
             if minutes_before is not None:
                 minute_rows.prune(connection, minutes_before)
             return batches.prune(connection, before)

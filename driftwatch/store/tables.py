@@ -256,6 +256,33 @@ Index("ix_verifications_opened_at", verifications.c.opened_at)
 Index("ix_verifications_closed_at", verifications.c.closed_at)
 Index("ix_verifications_incident_id", verifications.c.incident_id)
 
+# a week's report, once made, and who was sent it
+reports = Table(
+    "reports",
+    metadata,
+    Column("week", String(8), primary_key=True),  # as ISO 8601 names it: 2026-W47
+    Column("made_at", UtcTime, nullable=False),
+    Column("document", Text, nullable=False),  # JSON
+)
+
+report_deliveries = Table(
+    "report_deliveries",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("week", ForeignKey("reports.week", ondelete="CASCADE"), nullable=False),
+    Column("receiver", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_attempt_at", UtcTime),
+    Column("last_attempt_at", UtcTime),
+    Column("last_error", Text),
+    Column("sent_at", UtcTime),
+    UniqueConstraint("week", "receiver"),
+    CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status"),
+    CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
+    CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
+)
+
 memory = Table(
     "memory",
     metadata,

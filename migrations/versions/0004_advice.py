@@ -60,9 +60,48 @@ def upgrade() -> None:
     op.create_index("ix_verifications_opened_at", "verifications", ["opened_at"], unique=False)
     op.create_index("ix_verifications_closed_at", "verifications", ["closed_at"], unique=False)
     op.create_index("ix_verifications_incident_id", "verifications", ["incident_id"], unique=False)
+    op.create_table(
+        "reports",
+        sa.Column("week", sa.String(length=8), nullable=False),
+        sa.Column("made_at", _TIME, nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("week", name=op.f("pk_reports")),
+    )
+    op.create_table(
+        "report_deliveries",
+        sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("week", sa.String(length=8), nullable=False),
+        sa.Column("receiver", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_attempt_at", _TIME, nullable=True),
+        sa.Column("last_attempt_at", _TIME, nullable=True),
+        sa.Column("last_error", sa.Text(), nullable=True),
+        sa.Column("sent_at", _TIME, nullable=True),
+        sa.CheckConstraint(
+            "status IN ('pending', 'sent', 'dead')", name=op.f("ck_report_deliveries_status")
+        ),
+        sa.CheckConstraint(
+            "(status = 'pending') = (next_attempt_at IS NOT NULL)",
+            name=op.f("ck_report_deliveries_next_attempt_at"),
+        ),
+        sa.CheckConstraint(
+            "(status = 'sent') = (sent_at IS NOT NULL)", name=op.f("ck_report_deliveries_sent_at")
+        ),
+        sa.ForeignKeyConstraint(
+            ["week"],
+            ["reports.week"],
+            name=op.f("fk_report_deliveries_week"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_report_deliveries")),
+        sa.UniqueConstraint("week", "receiver", name=op.f("uq_report_deliveries_week_receiver")),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("report_deliveries")
+    op.drop_table("reports")
     op.drop_table("verifications")
     op.drop_table("advice")
     op.drop_table("calibrations")
