@@ -49,6 +49,8 @@ class Fit:
         loss: mean squared weighted residual over the chunks; compares variants of one window.
         log_sd: coefficient → standard deviation of its logarithm after the fit.
         determined: coefficient → the data say more of it than the prior did.
+        ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
+            vLLM's TTFT holds and a replay does not: add it to a replayed TTFT.
     """
 
     variant: str
@@ -57,6 +59,7 @@ class Fit:
     loss: float
     log_sd: Mapping[str, float] = field(default_factory=dict)
     determined: Mapping[str, bool] = field(default_factory=dict)
+    ttft_overhead_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""A calibration as JSON, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.simulate.step_time import StepTime
+
+SCHEMA_VERSION = 1
+
+
+def to_document(calibration: Calibration) -> dict[str, Any]:
+    """As JSON takes it; ``schema_version`` says its form."""
+    made = asdict(calibration)
+    made["at"] = calibration.at.isoformat()
+    for fit in made["fits"]:
+        fit["law"]["capture_sizes"] = list(fit["law"]["capture_sizes"])
+    made["fits"] = list(made["fits"])
+    return {"schema_version": SCHEMA_VERSION, **made}
+
+
+def from_document(document: dict[str, Any]) -> Calibration:
+    """What :func:`to_document` made.
+
+    Raises:
+        ValueError: it is of another form.
+    """
+    rest = dict(document)
+    version = rest.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"calibration of schema_version {version!r}, known is {SCHEMA_VERSION}")
+    try:
+        fits = tuple(
+            Fit(**{**fit, "law": _law(fit["law"])})  # fields are only added
+            for fit in rest.pop("fits")
+        )
+        return Calibration(**{**rest, "at": datetime.fromisoformat(rest["at"]), "fits": fits})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"calibration cannot be read: {error}") from error
+
+
+def _law(values: dict[str, Any]) -> StepTime:
+    return StepTime(**{**values, "capture_sizes": tuple(values.get("capture_sizes", ()))})

@@ -1,0 +1,65 @@
+"""Whether laws that fit today say anything of another batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.recommend.calibration.fitted import Fit
+from driftwatch.recommend.calibration.gauss_newton import Descent, Point
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+Floats = npt.NDArray[np.float64]
+
+_STEP_SD = 0.2  # of the log time of a step that the advice would cause, at most
+# Relative residuals that no law mends: the settings or the KV blocks are others than they are said.
+_CONTRADICTION = 0.25
+_CHECKED = {
+    "running_requests": "running requests",
+    "kv_cache_usage_ratio": "KV cache usage",
+    "steps_per_generation_token": "forward passes a token",
+}
+
+
+def what_is_unknown(
+    fit: Fit,
+    descent: Descent,
+    point: Point,
+    information: Floats,
+    configuration: SchedulerConfiguration,
+) -> str | None:
+    """Why other batches cannot be forecast from this fit; None where they can."""
+    for name, said in _CHECKED.items():
+        off = fit.residuals.get(name)
+        if off is not None and abs(off) > _CONTRADICTION:
+            return (
+                f"the replay contradicts the settings or the KV blocks: {said} "
+                f"{100 * off:+.0f} % (bound {100 * _CONTRADICTION:.0f} %)"
+            )
+    precision = np.append(1.0 / descent.log_sd**2, 1.0)
+    after = np.linalg.inv(information / max(1.0, fit.loss) + np.diag(precision))
+    law, mean = point.law, point.played.mean_composition
+    decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
+    full = max(configuration.max_num_batched_tokens - decode, 1.0)
+    for said, (prefill, doubled) in {
+        "twice today's batch": (mean[0], 2.0),
+        "a full token budget": (full, 1.0),
+    }.items():
+        parts = np.array(
+            [
+                law.c0_seconds,
+                law.c1_seconds_per_prefill_token * max(prefill - law.hinge_tokens, 0.0),
+                law.c2_seconds_per_decode_seq * decode * doubled,
+                law.c3_seconds_per_kv_token * context * doubled,
+                0.0,
+            ]
+        )
+        slope = parts / parts.sum()
+        sd = float(np.sqrt(slope @ after @ slope))
+        if sd > _STEP_SD:
+            return (
+                f"the time of a step with {said} is known to ±{100 * sd:.0f} % only "
+                f"(bound {100 * _STEP_SD:.0f} %): the load of the window was too even, and "
+                f"nothing else is known of it"
+            )
+    return None

@@ -1,0 +1,136 @@
+"""What is believed of a server's step time before its traffic is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from driftwatch.errors import DriftwatchError, UsageError
+from driftwatch.recommend.calibration.fitted import Prior
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.server import Server
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.hardware import Gpu, Hardware, Model, shipped_hardware
+from driftwatch.simulate.laws import HINGE_TOKENS, VARIANTS, roofline, variants
+from driftwatch.simulate.step_time import StepTime
+
+# How far a fitted coefficient lies from the roofline, as the sd of its logarithm. Bandwidth and
+# operations are reached to 40 to 95 % of the datasheet; c2 holds sampling and scheduling on the
+# host too, which no datasheet knows.
+KNOWN_LOG_SD = {"c0": 0.35, "c1": 0.4, "c2": 1.0, "c3": 0.4}
+UNKNOWN_LOG_SD = {"c0": 1.0, "c1": 1.2, "c2": 1.2, "c3": 1.2}
+# Operations of attention for a pair of tokens over those of a token in all else, where the model is
+# unknown: those of Llama-3.1-8B (4 · 32 layers · 4096 wide over 2 · 7.5e9).
+_PAIR_SHARE = 3.5e-5
+_ENDINGS = ("-instruct", "-chat", "-it", "-fp8", "-bf16", "-base")
+
+
+def prior_of(
+    server: Server,
+    observed: Observed,
+    configuration: SchedulerConfiguration,
+    *,
+    hardware: Hardware | None = None,
+) -> Prior:
+    """The roofline of model and GPU; where a table does not know them, what the window itself says.
+
+    Args:
+        server: what runs.
+        observed: its traffic.
+        configuration: its settings.
+        hardware: tables; None = the shipped ones.
+    """
+    tables = hardware or shipped_hardware()
+    gpu, no_gpu = _find_gpu(tables, server.gpu)
+    model, no_model = _find_model(tables, server.model)
+    if gpu is None or model is None:
+        why = "; ".join(text for text in (no_model, no_gpu) if text)
+        return _from_traffic(observed, why)
+    share = server.tensor_parallel or 1
+    dtype_bytes = server.weight_bytes or (1.0 if model.checkpoint_dtype == "fp8" else 2.0)
+    try:
+        law = roofline(
+            gpu,
+            model,
+            dtype_bytes=dtype_bytes,
+            tensor_parallel=share,
+            kv_cache_dtype=server.kv_cache_dtype or "auto",
+            decode_batch=_decode_batch(observed, configuration),
+        )
+    except DriftwatchError as error:
+        return _from_traffic(observed, f"no roofline of {model.name} on {gpu.name}: {error}")
+    said = f"roofline of {model.name} on {gpu.name}"
+    said += f" × {share}" if share > 1 else ""
+    if server.tensor_parallel is None:
+        said += ", tensor parallel size unknown: 1 taken"
+    return Prior(
+        variants(law, gpu, model, tensor_parallel=share), dict(KNOWN_LOG_SD), said, known=True
+    )
+
+
+def _decode_batch(observed: Observed, configuration: SchedulerConfiguration) -> int:
+    """The batch for which the roofline shall be exact: what runs, doubled, within max_num_seqs."""
+    running = observed.chunks["running_requests"].max()
+    most = float(running) if isinstance(running, int | float) else 0.0
+    return int(np.clip(2 * most, min(16, configuration.max_num_seqs), configuration.max_num_seqs))
+
+
+def _find_gpu(tables: Hardware, name: str | None) -> tuple[Gpu | None, str]:
+    if name is None:
+        return None, "GPU unknown (serving.gpu in driftwatch.yaml)"
+    try:
+        return tables.gpu(name), ""
+    except UsageError as error:
+        return None, f"{error}; --hardware FILE adds one"
+
+
+def _find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
+    """A served name is often the Hugging Face id with what was trained or narrowed at its end."""
+    if name is None:
+        return None, "model unknown (serving.model in driftwatch.yaml)"
+    short = name.rsplit("/", 1)[-1]
+    spellings = [name, short]
+    folded = short.casefold().replace("_", "-")
+    while (end := next((e for e in _ENDINGS if folded.endswith(e)), None)) is not None:
+        folded = folded.removesuffix(end)
+        spellings.append(folded)
+    problem = ""
+    for spelling in spellings:
+        try:
+            return tables.model(spelling), ""
+        except UsageError as error:
+            problem = problem or f"{error}; --hardware FILE adds one"
+    return None, problem
+
+
+def _from_traffic(observed: Observed, why: str) -> Prior:
+    """A law that would give the window's mean step, its parts shared out; wide.
+
+    A decoded token's mean interval is about a step; a first token beyond its wait took one step
+    with the whole prompt in it.
+    """
+    chunks, requests = observed.chunks, observed.requests
+
+    def typical(name: str, otherwise: float) -> float:
+        value = chunks[name].median()
+        return float(value) if isinstance(value, int | float) and value > 0 else otherwise
+
+    step = typical("itl_seconds", 0.02)
+    batch = max(1.0, 1.0 / typical("steps_per_generation_token", 1.0))
+    prompt = float(requests.prompt_tokens.mean()) if len(requests) else 500.0
+    context = prompt + (float(requests.generation_tokens.mean()) / 2 if len(requests) else 100.0)
+    first = typical("ttft_seconds", 2 * step)
+    if not observed.saturated:
+        first -= typical("queue_seconds", 0.0)
+    prefill = float(np.clip(first - step, 0.1 * step, 5 * step)) / prompt
+    law = StepTime(
+        c0_seconds=0.5 * step,
+        c1_seconds_per_prefill_token=prefill,
+        c2_seconds_per_decode_seq=0.25 * step / batch,
+        c3_seconds_per_kv_token=0.1 * step / (batch * context),
+    )
+    hinged = replace(law, hinge_tokens=HINGE_TOKENS)
+    squared = replace(hinged, c4_seconds_per_prefill_pair=_PAIR_SHARE * prefill)
+    laws = dict(zip(VARIANTS, (law, hinged, squared), strict=True))
+    return Prior(laws, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", known=False)

@@ -1,0 +1,74 @@
+"""How much each residual of a chunk says: the noise of what it compares.
+
+Two parts, added as variances of logarithms. What the metrics do not say, measured: the same counts
+and lengths are drawn anew (arrivals inside their minute, lengths among the requests of a minute)
+and replayed; what differs between such replays, differs as much between any of them and the truth.
+And what no law of this form can say, stated: ``FLOORS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.recommend.calibration.fitted import RESIDUALS
+from driftwatch.recommend.calibration.playback import Playback
+from driftwatch.simulate.requests import Requests
+
+Floats = npt.NDArray[np.float64]
+
+# Stated: step jitter, stalls, the few scrapes of a gauge, work outside the engine.
+FLOORS = {
+    "generation_tokens_per_second": 0.02,
+    "itl_seconds": 0.015,
+    "ttft_seconds": 0.06,
+    "steps_per_generation_token": 0.02,
+    "running_requests": 0.05,
+    "kv_cache_usage_ratio": 0.05,
+}
+_MINUTE = 60.0
+
+
+def first_noise(playback: Playback) -> Floats:
+    """Before anything was replayed: the floors and the counting noise of a chunk's requests."""
+    floors = np.array([FLOORS[name] for name in RESIDUALS])
+    return np.asarray(np.sqrt(floors**2 + 1.0 / np.maximum(playback.counts, 1.0)[:, None]))
+
+
+def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
+    """Sd of the log residuals, a row a chunk.
+
+    Args:
+        playback: the traffic.
+        played: values of replays of requests drawn anew.
+    """
+    floors = np.array([FLOORS[name] for name in RESIDUALS])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.array(played))
+    logs[~np.isfinite(logs)] = np.nan
+    counts = np.maximum(playback.counts, 1.0)
+    drawn = np.zeros_like(logs[0])
+    for column in range(logs.shape[2]):
+        spread = np.var(logs[:, :, column], axis=0, ddof=1) * counts
+        known = spread[np.isfinite(spread)]
+        if len(known):  # pooled: three draws say little of one chunk
+            drawn[:, column] = known.mean() / counts
+    return np.asarray(np.sqrt(floors**2 + 2.0 * drawn))
+
+
+def redrawn(requests: Requests, rng: np.random.Generator) -> Requests:
+    """Other requests of which the metrics would have said the same."""
+    arrival = requests.arrival_seconds
+    minute = np.floor(arrival / _MINUTE).astype(np.int64)
+    inside = arrival > 0  # those at 0 were inside already: their time is no arrival
+    times = np.where(inside, (minute + rng.random(len(arrival))) * _MINUTE, arrival)
+    order = np.lexsort((times, minute))  # sorted in its minute; minutes keep their places
+    shuffled = np.lexsort((rng.random(len(arrival)), minute, inside))
+    lengths = np.empty(len(arrival), dtype=np.int64)
+    lengths[np.lexsort((np.arange(len(arrival)), minute, inside))] = shuffled
+    times = times[order]
+    mixed = requests.take(lengths)
+    return replace(mixed, arrival_seconds=times, cancel_seconds=np.full(len(times), np.inf))
