@@ -139,6 +139,10 @@ class Advice:
         capacity_reference_requests_per_second: capacity at the reference's lengths with today's
             settings; None = unknown.
         offered_requests_per_second: arrivals of one replica.
+        settings: knob → value of today as it was replayed, for tables and plots over a knob; what
+            is unknown is not in it.
+        window_seconds: length of the stretch that was replayed, which ends at ``at``; None = not
+            come so far.
         source: metrics or request log.
         requests: how many were replayed.
         notes: what is not known and what was taken instead.
@@ -156,6 +160,8 @@ class Advice:
     advised: Candidate | None = None
     capacity_reference_requests_per_second: float | None = None
     offered_requests_per_second: float | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
+    window_seconds: float | None = None
     source: str = "metrics"
     requests: int = 0
     notes: tuple[str, ...] = ()
