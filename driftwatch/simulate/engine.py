@@ -24,6 +24,7 @@ import polars as pl
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.compiled import (
+    Advance,
     compiled_kernel,
     compiling_allowed,
     is_cached,
@@ -199,18 +200,20 @@ class Engine:
         return request_frame(self._tables, everyone, self._asked)
 
     def _run(self, t: Tables, until: float) -> Tables:
-        compiled = self._compiled
-        if compiled is None:
-            # Compiling takes some seconds, once a machine; a small workload is over before.
-            count = t.integers.shape[1]
-            worth_it = count >= WORTH_COMPILING or run_plain[0] + count >= WORTH_COMPILING_IN_ALL
-            compiled = compiling_allowed() and (worth_it or is_cached())
-            if not compiled:
-                run_plain[0] += count
-        kernel = (compiled_kernel() if compiled else None) or plain_kernel
         m, f = pack(t)
-        kernel(m, f, until)
+        kernel_for(t.integers.shape[1], self._compiled)(m, f, until)
         return unpack(t, m, f)
+
+
+def kernel_for(requests: int, compiled: bool | None = None) -> Advance:
+    """The kernel that runs so many requests: compiled, plain, or as fits (None)."""
+    if compiled is None:
+        # Compiling takes some seconds, once a machine; a small workload is over before.
+        worth_it = requests >= WORTH_COMPILING or run_plain[0] + requests >= WORTH_COMPILING_IN_ALL
+        compiled = compiling_allowed() and (worth_it or is_cached())
+        if not compiled:
+            run_plain[0] += requests
+    return (compiled_kernel() if compiled else None) or plain_kernel
 
 
 def with_scrapes(t: Tables, times: Floats) -> Tables:

@@ -98,7 +98,8 @@ def _measured_noise(playback: Playback, point: Point, seed: int) -> Floats:
         return noise_of(playback, [point.played.values] * 2)
     rng = np.random.default_rng(seed)
     drawn = [
-        playback.play(point.law, redrawn(playback.requests, rng)).values for _ in range(_DRAWS)
+        playback.play_others(point.law, redrawn(playback.requests, rng)).values
+        for _ in range(_DRAWS)
     ]
     return noise_of(playback, drawn)
 

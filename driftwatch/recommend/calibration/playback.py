@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from driftwatch.recommend.calibration.fitted import RESIDUALS
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.repeated import Repeated, Repetition
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -62,6 +62,9 @@ class Playback:
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
+    _low: npt.NDArray[np.int64] = field(init=False)
+    _high: npt.NDArray[np.int64] = field(init=False)
+    _repeated: Repeated = field(init=False)
 
     def __post_init__(self) -> None:
         chunks = self.observed.chunks
@@ -89,76 +92,65 @@ class Playback:
         apart = max(_SHORTEST_SECONDS, (self._until - begin) / _SCRAPES)
         grid = np.arange(begin, self._until, apart)
         self._times = np.unique(np.concatenate([grid, self.starts, self.ends]))
+        self._low = np.searchsorted(self._times, self.starts)
+        self._high = np.searchsorted(self._times, self.ends)
+        self._repeated = self._ready(self.requests)
 
-    def play(self, law: StepTime, requests: Requests | None = None) -> Played:
-        """One replay; ``requests``: others than those observed.
+    def play(self, law: StepTime) -> Played:
+        """One replay of the observed requests.
 
         Raises:
-            ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
             NoVerdict: the engine makes no progress.
         """
-        from driftwatch.simulate.engine import Observe, simulate
+        return self._read(self._repeated.run(law), self.requests.arrival_seconds)
 
+    def play_others(self, law: StepTime, requests: Requests) -> Played:
+        """One replay of other requests.
+
+        Raises:
+            ImpossibleConfiguration: one of them never fits.
+            NoVerdict: the engine makes no progress.
+        """
+        return self._read(self._ready(requests).run(law), requests.arrival_seconds)
+
+    def _ready(self, requests: Requests) -> Repeated:
+        return Repeated(
+            requests, self.configuration, scrape_seconds=self._times, until_seconds=self._until
+        )
+
+    def _read(self, run: Repetition, arrival: Floats) -> Played:
         self.replays += 1
-        outcome = simulate(
-            self.requests if requests is None else requests,
-            self.configuration,
-            law,
-            observe=Observe(self._times),
-            until_seconds=self._until,
-        )
-        if (rows := outcome.scrapes) is None:
-            raise TypeError("a replay that was asked for scrapes has none")
-        counted = {
-            name: rows[name].to_numpy().astype(float)
-            for name in (
-                "generation_tokens",
-                "steps_observed",
-                "itl_seconds_sum",
-                "itl_seconds_count",
-                "running",
-                "prefill_tokens_total",
-                "decode_seqs_total",
-                "kv_tokens_read_total",
-            )
-        }
-        usage = rows["kv_cache_usage_ratio"].fill_null(np.nan).to_numpy()
-        low, high = (
-            np.searchsorted(self._times, self.starts),
-            np.searchsorted(self._times, self.ends),
-        )
+        low, high = self._low, self._high
 
-        def grown(name: str) -> Floats:
-            return np.asarray(counted[name][high] - counted[name][low])
+        def grown(values: Floats) -> Floats:
+            return np.asarray(values[high] - values[low])
 
+        tokens = grown(run.counter("generation_tokens"))
         with np.errstate(divide="ignore", invalid="ignore"):
-            tokens = grown("generation_tokens")
             columns = {
                 "generation_tokens_per_second": tokens / (self.ends - self.starts),
-                "itl_seconds": grown("itl_seconds_sum") / grown("itl_seconds_count"),
-                "ttft_seconds": self._ttft(outcome.requests),
-                "steps_per_generation_token": grown("steps_observed") / tokens,
-                "running_requests": _means(counted["running"], low, high),
-                "kv_cache_usage_ratio": _means(usage, low, high),
+                "itl_seconds": grown(run.itl_seconds_sum) / grown(run.counter("itl_seconds_count")),
+                "ttft_seconds": self._ttft(run.first_token_seconds, arrival),
+                "steps_per_generation_token": grown(run.counter("steps_observed")) / tokens,
+                "running_requests": _means(run.running, low, high),
+                "kv_cache_usage_ratio": _means(run.kv_cache_usage_ratio, low, high),
             }
-        steps = max(int(rows["steps_all"][-1]), 1)
-        mean = tuple(
-            float(counted[name][-1]) / steps
+        steps = max(int(run.counter("steps_all")[-1]), 1)
+        prefill, decode, read = (
+            float(run.counter(name)[-1]) / steps
             for name in ("prefill_tokens_total", "decode_seqs_total", "kv_tokens_read_total")
         )
         values = np.array([columns[name] for name in RESIDUALS], dtype=float).T
-        return Played(values, (mean[0], mean[1], mean[2]), steps)
+        return Played(values, (prefill, decode, read), steps)
 
-    def _ttft(self, rows: pl.DataFrame) -> Floats:
+    def _ttft(self, first_token: Floats, arrival: Floats) -> Floats:
         """Mean of a chunk's first tokens, without those that were inside at the start."""
-        known = rows.filter(
-            pl.col("first_token_seconds").is_not_null() & (pl.col("arrival_seconds") > 0)
-        )
-        at = known["first_token_seconds"].to_numpy()
+        known = np.isfinite(first_token) & (arrival > 0)
+        at, ttft = first_token[known], (first_token - arrival)[known]
         order = np.argsort(at, kind="stable")
-        at, total = at[order], np.cumsum(known["ttft_seconds"].to_numpy()[order])
-        total = np.concatenate([[0.0], total])
-        low, high = np.searchsorted(at, self.starts), np.searchsorted(at, self.ends)
+        total = np.concatenate([[0.0], np.cumsum(ttft[order])])
+        low = np.searchsorted(at[order], self.starts)
+        high = np.searchsorted(at[order], self.ends)
         return np.asarray((total[high] - total[low]) / (high - low))
 
     @property
