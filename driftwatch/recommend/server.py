@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from driftwatch.model import Serving
@@ -24,6 +25,8 @@ class Server:
         gpu_memory_utilization: vLLM's; None = unknown.
         prefix_caching: on or off; None = unknown.
         release: vLLM version; None = unknown.
+        flags: other engine flags that the server told, by vLLM's own name (``async_scheduling``,
+            ``scheduling_policy``, ``enable_chunked_prefill``, …); what is not in it is unknown.
         unsupported: what runs that no replay here knows (speculative decoding, LoRA, pipeline
             parallelism), in words.
     """
@@ -41,3 +44,4 @@ class Server:
     prefix_caching: bool | None = None
     release: str | None = None
     unsupported: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)

@@ -46,6 +46,8 @@ class Observed:
         ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None = unknown.
         tpot_p95_seconds: the same.
         notes: what is not known and what was taken instead, in words.
+        carried_requests: the first so many requests waited or ran at the start; their own TTFT is
+            not that of the server.
     """
 
     start: datetime
@@ -60,8 +62,9 @@ class Observed:
     ttft_p95_seconds: float | None = None
     tpot_p95_seconds: float | None = None
     notes: tuple[str, ...] = ()
+    carried_requests: int = 0
 
     @property
     def offered_requests_per_second(self) -> float:
-        """Arrivals over the window."""
-        return len(self.requests) / self.seconds
+        """Arrivals over the window; those that were there before are none."""
+        return (len(self.requests) - self.carried_requests) / self.seconds

@@ -1,0 +1,128 @@
+"""How many requests were there at each edge of the rows, came, got a first token, and finished.
+
+A request is counted three times: when it waits (a gauge), at its first token (TTFT's count) and
+when it finishes (the lengths' count). Arrivals are first tokens + Δwaiting: that is the earliest
+count of the three. Finished + Δrunning + Δwaiting is the check, later by a request's whole life,
+and short of the requests whose clients left: vLLM observes no length of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.errors import NoVerdict
+from driftwatch.recommend.observed.clean import Clean, Floats
+
+Integers = npt.NDArray[np.int64]
+# The two counts may differ by so much before it is said: 3 standard deviations of a Poisson count
+# and a share for what gauges cannot tell inside a minute.
+_SAID_FROM_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flows:
+    """Counts of requests; edges are one more than rows.
+
+    Attributes:
+        arrived: in each row.
+        finished: in each row.
+        running_first: when the stretch began.
+        waiting_first: when it began.
+        notes: what was not observed, or does not fit.
+    """
+
+    arrived: Integers
+    finished: Integers
+    running_first: int
+    waiting_first: int
+    notes: tuple[str, ...]
+
+    @property
+    def left(self) -> int:
+        """Requests that had arrived and not finished when the stretch ended."""
+        offered = self.running_first + self.waiting_first + int(self.arrived.sum())
+        return offered - int(self.finished.sum())
+
+
+def flows(stretch: Clean) -> Flows:
+    """Counts of one stretch.
+
+    Raises:
+        NoVerdict: neither first tokens nor finished requests are counted.
+    """
+    first, finished = (
+        stretch.column("ttft_seconds_count"),
+        stretch.column("generation_tokens_count"),
+    )
+    running, waiting = stretch.column("running_requests"), stretch.column("waiting_requests")
+    notes = []
+    if np.isnan(finished).any():
+        raise NoVerdict("request_generation_tokens not on the page: how many finished is unknown")
+    if np.isnan(waiting).all():
+        notes.append("num_requests_waiting not on the page: taken as none")
+    if np.isnan(running).all():
+        notes.append("num_requests_running not on the page: the replay starts empty")
+    at_waiting = _at_edges(_filled(waiting), np.zeros_like(waiting))
+    if np.isnan(first).any():
+        at_running = _at_edges(_filled(running), np.zeros_like(running))
+        arrived = finished + np.diff(at_running) + np.diff(at_waiting)
+        notes.append(
+            "time_to_first_token not on the page: arrivals are finished + Δrunning + Δwaiting"
+        )
+    else:
+        at_running = _at_edges(_filled(running), first - finished)
+        arrived = first + np.diff(at_waiting)
+        notes += _checked(arrived, finished, at_running, at_waiting)
+    whole_waiting, whole_running = round(at_waiting[0]), round(at_running[0])
+    counts = _whole(arrived)
+    done = np.rint(finished).astype(np.int64)
+    # who finished was there: gauges are means and can tell too few
+    short = int(done.sum()) - (whole_waiting + whole_running + int(counts.sum()))
+    return Flows(counts, done, whole_running + max(short, 0), whole_waiting, tuple(notes))
+
+
+def _checked(
+    arrived: Floats, finished: Floats, at_running: Floats, at_waiting: Floats
+) -> list[str]:
+    """What the other count says, where it says something else."""
+    other = finished.sum() + at_running[-1] - at_running[0] + at_waiting[-1] - at_waiting[0]
+    total = float(arrived.sum())
+    off = total - float(other)
+    if abs(off) <= _SAID_FROM_SHARE * total + 3 * np.sqrt(max(total, 1.0)):
+        return []
+    if off > 0:
+        return [
+            f"{off:,.0f} of {total:,.0f} requests got a first token and were never seen to finish: "
+            "their clients left; lengths are those of the others"
+        ]
+    return [f"{-off:,.0f} more requests finished than got a first token: counters disagree"]
+
+
+def _filled(gauge: Floats) -> Floats:
+    """Unknown rows take the nearest known one's value; all unknown is none."""
+    known = np.flatnonzero(~np.isnan(gauge))
+    if not len(known):
+        return np.zeros_like(gauge)
+    return np.interp(np.arange(len(gauge)), known, gauge[known])
+
+
+def _at_edges(mean: Floats, change: Floats) -> Floats:
+    """A gauge at the edges of rows, from its mean in each row and its known change over each.
+
+    From the left and from the right half a row away; both are averaged.
+    """
+    right = mean - change / 2
+    left = mean + change / 2
+    inner = (left[:-1] + right[1:]) / 2
+    edges: Floats = np.maximum(np.concatenate(([right[0]], inner, [left[-1]])), 0.0)
+    return edges
+
+
+def _whole(counts: Floats) -> Integers:
+    """Whole counts whose running total stays next to the given one's and never falls."""
+    total = np.maximum.accumulate(np.concatenate(([0.0], np.cumsum(counts))))
+    found: Integers = np.diff(np.rint(total)).astype(np.int64)
+    return found

@@ -1,0 +1,202 @@
+"""Requests that would have left what a server's minutes say, and what came of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.errors import NoVerdict
+from driftwatch.recommend.observed.chunks import chunks_of, p95_of
+from driftwatch.recommend.observed.clean import Clean, Floats, clean
+from driftwatch.recommend.observed.flows import Flows, flows
+from driftwatch.recommend.observed.lengths import Lengths, lengths
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.server import Server
+from driftwatch.simulate.requests import Requests, make_requests
+
+Integers = npt.NDArray[np.int64]
+# In most scrapes: a row in which, on average, every second scrape sees one waiting counts.
+_WAITING_AT_LEAST = 0.5
+_MOST = 0.5
+_DEFAULT_BLOCK_TOKENS = 16
+_CANNOT_KNOW = (
+    "when in its minute a request came: drawn evenly; which prompt came with which generation: "
+    "drawn"
+)
+
+
+def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
+    """Traffic rebuilt from minutes.
+
+    Arrivals of a row are its first tokens + Δwaiting (:mod:`.flows`), drawn evenly inside it.
+    Lengths are those of the histograms, to the token (:mod:`.lengths`). Requests that ran at the
+    start arrive at second 0 with their rest: what they had is a cached prompt. Those that waited
+    arrive at second 0 behind them.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
+            stretch up to the last row counts.
+        server: for the longest request that can be, and the size of a block.
+        seed: of everything drawn.
+
+    Raises:
+        NoVerdict: naming what is missing.
+    """
+    stretch = clean(minutes)
+    counts = flows(stretch)
+    rng = np.random.default_rng(seed)
+    longest, bound = longest_request(server)
+    told = lengths(stretch, counts, rng, longest=longest)
+    hits, hits_note = _hit_ratios(stretch)
+    requests, carried = _requests(stretch, counts, told, hits, server, rng)
+    notes = [*stretch.notes, *counts.notes, _CANNOT_KNOW]
+    if bound is not None and int(told.prompt_tokens.max()) > 0:
+        notes.append(bound)
+    if told.clipped:
+        notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
+    if hits_note is not None:
+        notes.append(hits_note)
+    served = stretch.column("generation_tokens_total")
+    served = np.where(np.isnan(served), stretch.column("generation_tokens_count"), served)
+    return Observed(
+        start=stretch.start,
+        seconds=stretch.seconds,
+        requests=requests,
+        source="metrics",
+        chunks=chunks_of(stretch),
+        busy_windows=_busy_minutes(stretch, served),
+        finished_requests=int(counts.finished.sum()),
+        saturated=is_saturated(stretch),
+        prefix_hit_ratio=whole_hit_ratio(stretch),
+        ttft_p95_seconds=p95_of(stretch, "ttft_seconds"),
+        tpot_p95_seconds=p95_of(stretch, "tpot_seconds"),
+        notes=tuple(notes),
+        carried_requests=carried,
+    )
+
+
+def longest_request(server: Server) -> tuple[int | None, str | None]:
+    """Most tokens of one request, and a note where that is not max_model_len."""
+    if server.serving.max_model_len is not None:
+        return int(server.serving.max_model_len.value), None
+    if server.num_gpu_blocks is not None and server.block_size is not None:
+        held = (server.num_gpu_blocks - 1) * server.block_size
+        return held, f"max_model_len unknown: no request can be longer than the KV cache, {held:,}"
+    return None, None
+
+
+def is_saturated(stretch: Clean) -> bool:
+    """Requests waited for capacity in most scrapes.
+
+    By the rows' means, and, where it is known, by the share of the scrapes themselves.
+    """
+    capacity = stretch.column("waiting_capacity_requests")
+    waiting = np.where(np.isnan(capacity), stretch.column("waiting_requests"), capacity)
+    seconds = np.diff(stretch.edges)
+    if np.isnan(waiting).all():
+        return False
+    queued = float(seconds[waiting >= _WAITING_AT_LEAST].sum()) / float(seconds.sum())
+    if queued <= _MOST:
+        return False
+    share = stretch.column("limit_binding_share_10m_ratio")
+    # each looks ten minutes back: those of the stretch alone, where it is that long
+    inside = share[stretch.edges[1:] >= 600.0]
+    inside = inside if len(inside) else share[-1:]
+    known = inside[~np.isnan(inside)]
+    return not len(known) or float(known.mean()) > _MOST
+
+
+def whole_hit_ratio(stretch: Clean) -> float | None:
+    """Prefix hits over queries of the whole stretch; None = unknown."""
+    queries, hits = _queries_and_hits(stretch)
+    known = ~(np.isnan(queries) | np.isnan(hits))
+    asked = float(queries[known].sum())
+    return float(hits[known].sum()) / asked if asked > 0 else None
+
+
+def _queries_and_hits(stretch: Clean) -> tuple[Floats, Floats]:
+    queries = stretch.column("prefix_cache_queries_total")
+    hits = stretch.column("prefix_cache_hits_total")
+    if not np.isnan(queries).all():
+        return queries, hits
+    # what was not computed had been cached
+    prompts = stretch.column("prompt_tokens_total")
+    return prompts, prompts - stretch.column("prompt_tokens_computed_total")
+
+
+def _hit_ratios(stretch: Clean) -> tuple[Floats, str | None]:
+    """The hit ratio of each row, the stretch's where a row has none; 0 where it is unknown."""
+    whole = whole_hit_ratio(stretch)
+    if whole is None:
+        return np.zeros(len(stretch.rows)), "prefix hits: not on the page, taken as none"
+    queries, hits = _queries_and_hits(stretch)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(queries > 0, hits / queries, whole)
+    note = None
+    if whole > 0:
+        note = "which request hit the prefix cache: each hits its minute's ratio"
+    return np.clip(np.where(np.isnan(ratio), whole, ratio), 0.0, 1.0), note
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Start:
+    """Those that were running when the stretch began: what they had, and their rest."""
+
+    prompt_tokens: Integers
+    generation_tokens: Integers
+    cached_tokens: Integers
+
+
+def _requests(
+    stretch: Clean,
+    counts: Flows,
+    told: Lengths,
+    hits: Floats,
+    server: Server,
+    rng: np.random.Generator,
+) -> tuple[Requests, int]:
+    """All requests, and how many of them were there before."""
+    block = server.block_size or _DEFAULT_BLOCK_TOKENS
+    row = np.repeat(np.arange(len(counts.arrived)), counts.arrived)
+    widths = np.diff(stretch.edges)
+    came = np.sort(stretch.edges[:-1][row] + rng.random(len(row)) * widths[row])
+    carried = counts.running_first + counts.waiting_first
+    arrival = np.concatenate((np.zeros(carried), came))
+    count = min(len(arrival), len(told.prompt_tokens))
+    if count == 0:
+        raise NoVerdict("no request came in the window")
+    running = min(counts.running_first, count)
+    start = _running(told, running, rng)
+    ratio = np.concatenate((np.full(counts.waiting_first, hits[0]), hits[row]))
+    prompt = told.prompt_tokens[running:count]
+    cached = _cached(prompt, ratio[: len(prompt)], block, rng)
+    return make_requests(
+        arrival[:count],
+        np.concatenate((start.prompt_tokens, prompt)),
+        np.concatenate((start.generation_tokens, told.generation_tokens[running:count])),
+        cached_tokens=np.concatenate((start.cached_tokens, cached)),
+    ), min(carried, count)
+
+
+def _running(told: Lengths, running: int, rng: np.random.Generator) -> _Start:
+    """Seen at a random moment of its life, a request has any share of its generation done."""
+    prompt, generation = told.prompt_tokens[:running], told.generation_tokens[:running]
+    done = np.minimum(np.floor(rng.random(running) * generation).astype(np.int64), generation - 1)
+    return _Start(prompt + done, generation - done, np.maximum(prompt + done - 1, 0))
+
+
+def _cached(prompt: Integers, ratio: Floats, block: int, rng: np.random.Generator) -> Integers:
+    """Cached tokens of each prompt in whole blocks; hits over queries is the ratio on average."""
+    blocks = prompt * ratio / block
+    drawn = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
+    found: Integers = np.minimum(drawn, (prompt - 1) // block) * block
+    return found
+
+
+def _busy_minutes(stretch: Clean, served: Floats) -> int:
+    """Minutes in which a request was served; a roll-up counts as the minutes it stands for."""
+    minutes = np.maximum(np.rint(np.diff(stretch.edges) / 60.0), 1.0)
+    return int(minutes[np.nan_to_num(served) > 0].sum())

@@ -1,0 +1,169 @@
+"""Lengths of the requests of a stretch, to the token those of the histograms.
+
+Lengths are observed at the finish, so those of a minute are of requests that came a lifetime
+before. The n-th finished length is given to the n-th request in the order of arrival, which carries
+the lag of the stretch along, whatever it is. Those that were running at the start are met by their
+length: of what finishes next, a long one was more likely running (E[G²]/E[G]).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.errors import NoVerdict
+from driftwatch.recommend.observed.clean import Clean
+from driftwatch.recommend.observed.flows import Flows
+from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+# Finished requests whose lengths stand for those that had not finished at the end.
+_LAST_LENGTHS = 200
+NAMES = ("prompt_tokens", "generation_tokens")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """Lengths of all requests, in the order in which they came.
+
+    Attributes:
+        prompt_tokens: whole prompts.
+        generation_tokens: whole generations.
+        clipped: rows whose ``_sum`` is outside what their buckets allow.
+    """
+
+    prompt_tokens: Integers
+    generation_tokens: Integers
+    clipped: int
+
+
+def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
+    """The growth of one histogram in each row.
+
+    Raises:
+        NoVerdict: it is not on the page, or not in every row.
+    """
+    found = []
+    rows = stretch.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum")
+    for buckets, edges, total in rows.iter_rows():
+        if buckets is None or edges is None or total is None or len(buckets) != len(edges):
+            raise NoVerdict(f"request_{name}: no histogram on the page in every minute")
+        counts = np.rint(np.diff(np.array(buckets), prepend=0.0)).astype(np.int64)
+        found.append(LengthHistogram(np.array(edges[:-1]), np.maximum(counts, 0), float(total)))
+    return found
+
+
+def check_open_cell(histograms: list[LengthHistogram], name: str, longest: int | None) -> None:
+    """Refuse lengths above the last edge where nothing says how long they can be.
+
+    Raises:
+        NoVerdict: there are some and ``longest`` is None.
+    """
+    above = sum(int(one.counts[-1]) for one in histograms)
+    if above and longest is None:
+        edge = histograms[0].edges[-1] if len(histograms[0].edges) else 0
+        raise NoVerdict(
+            f"max_model_len unknown, and {above:,} {name} are above the last bucket edge, "
+            f"{edge:,.0f} tokens: how long they are is unknown",
+            help_text="give --max-model-len N (GET /v1/models tells it)",
+        )
+
+
+def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram | None:
+    """The last rows together, as many as hold so many requests; None where there is none."""
+    taken: list[LengthHistogram] = []
+    for one in reversed(histograms):
+        if one.counts.sum():
+            taken.append(one)
+        if sum(int(t.counts.sum()) for t in taken) >= at_least:
+            break
+    if not taken:
+        return None
+    counts = np.sum([one.counts for one in taken], axis=0).astype(np.int64)
+    return LengthHistogram(taken[0].edges, counts, sum(one.total_tokens for one in taken))
+
+
+def lengths(
+    stretch: Clean, counts: Flows, rng: np.random.Generator, *, longest: int | None
+) -> Lengths:
+    """Lengths of every request of a stretch.
+
+    Args:
+        stretch: its rows.
+        counts: its requests.
+        rng: the randomness.
+        longest: most tokens of one request; None = unknown.
+
+    Raises:
+        NoVerdict: a histogram is missing, nothing finished, or its last cell has no bound.
+    """
+    told: dict[str, Integers] = {}
+    clipped = 0
+    every = {name: histograms_of(stretch, name) for name in NAMES}
+    finished = int(counts.finished.sum())
+    if not finished:
+        raise NoVerdict("no request finished in the window: their lengths are unknown")
+    for name in NAMES:
+        check_open_cell(every[name], name, longest)
+        parts = [
+            sample_lengths(one, int(one.counts.sum()), rng, longest=longest) for one in every[name]
+        ]
+        clipped += sum(
+            abs(int(part.sum()) - one.total_tokens) >= 1.0
+            for part, one in zip(parts, every[name], strict=True)
+        )
+        # those that finished by the end; then those that had not, like the last that had
+        whole = np.concatenate(parts)[:finished]
+        if len(whole) < finished:
+            raise NoVerdict(f"request_{name}: counts fewer requests than generations were counted")
+        shape = pooled(every[name], _LAST_LENGTHS)
+        rest = (
+            np.zeros(0, dtype=np.int64)
+            if shape is None
+            else sample_lengths(shape, max(counts.left, 0), rng, longest=longest)
+        )
+        told[name] = np.concatenate((whole, rest))
+    prompt, generation = told["prompt_tokens"], told["generation_tokens"]
+    if longest is not None:
+        generation = fitted(prompt, generation, counts, longest)
+    order = _running_first(generation, counts, rng)
+    return Lengths(prompt[order], generation[order], clipped)
+
+
+def fitted(prompt: Integers, generation: Integers, counts: Flows, longest: int) -> Integers:
+    """Generations exchanged until no request is longer than the model allows, where that can be.
+
+    The totals stay; pairs that fit stay together.
+    """
+    found = generation.copy()
+    over = np.flatnonzero(prompt + found > longest)
+    many = len(over)
+    while many and len(over):
+        # with as many of the shortest generations: the longest prompt takes the shortest one
+        others = np.argsort(found, kind="stable")[: 2 * many]
+        some = np.union1d(over, others)
+        by_prompt = some[np.argsort(-prompt[some], kind="stable")]
+        found[by_prompt] = np.sort(found[some])
+        over = np.flatnonzero(prompt + found > longest)
+        if 2 * many >= len(found):
+            break
+        many *= 2
+    return found
+
+
+def _running_first(generation: Integers, counts: Flows, rng: np.random.Generator) -> Integers:
+    """An order in which those running at the start are drawn by their length from the next ones."""
+    running = counts.running_first
+    order = np.arange(len(generation), dtype=np.int64)
+    if not running:
+        return order
+    # those that finish while the first ones do
+    near = min(len(order), 2 * running)
+    keys = rng.random(near) ** (1.0 / np.maximum(generation[:near], 1))
+    drawn = np.sort(np.argsort(-keys, kind="stable")[:running])
+    others = np.setdiff1d(np.arange(near), drawn)
+    order[:near] = np.concatenate((drawn, others))
+    return order
