@@ -46,7 +46,10 @@ class Pool:
         tuned_for: declared lengths.
         gpus_per_replica: GPUs per instance (a replica: all its engines), None = not declared.
         gpu_uuids: the GPUs of the pool's servers on bare metal, as declared.
-        told: what runs, as the start-up log says that the configuration names.
+        told: what runs, as the arguments and the start-up log say that the configuration names.
+        model: model, where its served name says nothing; None = as told.
+        gpu: GPU, where nothing reads it; None = as read.
+        tensor_parallel: GPUs that share each layer; None = as told.
     """
 
     name: str
@@ -57,6 +60,9 @@ class Pool:
     gpus_per_replica: float | None = None
     gpu_uuids: tuple[str, ...] = ()
     told: Fingerprint = field(default_factory=Fingerprint)
+    model: str | None = None
+    gpu: str | None = None
+    tensor_parallel: int | None = None
 
     def holds(self, target: Target) -> bool:
         """The target carries every label that the pool asks for."""
@@ -95,6 +101,7 @@ class Plan:
         external_url: where links of pages point to, None = command lines only.
         detection: what a person set about detection.
         told: instance → what runs there, as the server or its start-up log says.
+        replays: pages of one minute whose advice is replayed; 0 = nothing is.
     """
 
     rules: tuple[Rule, ...]
@@ -107,6 +114,7 @@ class Plan:
     external_url: str | None = None
     detection: DetectSettings = field(default_factory=DetectSettings)
     told: Mapping[str, Fingerprint] = field(default_factory=dict)
+    replays: int = 3
     _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
