@@ -1,0 +1,214 @@
+"""The swept values as a table: experience.md 3(d) on a terminal, whole rows between tabs piped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from driftwatch.notify.numbers import figure, knob
+from driftwatch.recommend.advice import Advice, Candidate
+from driftwatch.report.advice_axis import Axis, Point, axis_of, by_knobs, gain
+
+_KNOB = 15  # columns of the knob's name, which may take two lines
+# head, unit, columns
+_COLUMNS = (
+    ("in target", "%", 9),
+    ("TTFT p95", "s", 8),
+    ("ITL p99", "ms", 7),
+    ("KV peak", "%", 7),
+)
+_NO_GAIN_RATIO = 0.02  # less capacity than that is none (recommendation.md: ties within 2 %)
+
+TABBED_HEADER = (
+    "knobs",
+    "in_target_ratio",
+    "capacity_requests_per_second",
+    "capacity_low_requests_per_second",
+    "capacity_high_requests_per_second",
+    "ttft_p95_seconds",
+    "itl_p99_seconds",
+    "tpot_p95_seconds",
+    "kv_cache_peak_ratio",
+    "kv_blocks",
+    "generation_tokens_per_second",
+    "state",
+)
+
+
+def table(advice: Advice) -> Iterator[str]:
+    """Lines of at most 80 columns: head, and a row a value."""
+    axis = axis_of(advice)
+    if axis is not None and axis.points:
+        yield from _rows(advice, axis)
+
+
+def others(advice: Advice) -> Iterator[str]:
+    """Sentences: what the other knobs bring, and the what-ifs, all in one line."""
+    axis = axis_of(advice)
+    found = [] if axis is None else [*_others(advice, axis)]
+    found += [_what_if(candidate) for candidate in advice.what_ifs]
+    if found:
+        yield ". ".join(found)
+
+
+def tabbed(advice: Advice) -> Iterator[str]:
+    """A row a candidate under :data:`TABBED_HEADER`; ``?`` where it is not known."""
+    kinds = [(c, "now" if not c.knobs else "") for c in advice.candidates]
+    if advice.today is not None and not any(not c.knobs for c in advice.candidates):
+        kinds.insert(0, (advice.today, "now"))
+    kinds += [(c, "what if") for c in advice.what_ifs]
+    if kinds:
+        yield "\t".join(TABBED_HEADER)
+    for candidate, state in kinds:
+        if advice.advised is not None and dict(candidate.knobs) == dict(advice.advised.knobs):
+            state = f"{state} advised".strip()
+        if candidate.refused is not None:
+            state = f"refused: {candidate.refused}"
+        named = ",".join(f"{name}={knob(v)}" for name, v in sorted(candidate.knobs.items()))
+        values = [getattr(candidate, name) for name in TABBED_HEADER[1:-1]]
+        cells = ["?" if value is None else f"{value:.6g}" for value in values]
+        yield "\t".join((named or "today", *cells, state))
+
+
+def reasons(advice: Advice) -> Iterator[str]:
+    """Why cells of the table are not known, each reason once."""
+    axis = axis_of(advice)
+    if axis is None:
+        return
+    found: dict[str, None] = {}
+    for point in axis.points:
+        for name, why in point.candidate.reasons.items():
+            found[f"{_NAMES.get(name, name)} not told: {why}"] = None
+    yield from found
+
+
+_NAMES = {
+    "ttft_p95_seconds": "TTFT p95",
+    "ttft_seconds": "mean TTFT",
+    "itl_seconds": "mean ITL",
+    "itl_p99_seconds": "ITL p99",
+    "tpot_p95_seconds": "TPOT p95",
+    "kv_cache_peak_ratio": "KV peak",
+    "kv_blocks": "KV blocks",
+    "capacity_requests_per_second": "capacity",
+    "in_target_ratio": "share in target",
+    "generation_tokens_per_second": "tokens/s",
+}
+
+
+def _rows(advice: Advice, axis: Axis) -> Iterator[str]:
+    first, second = _head(axis.knobs)
+    wide = max(_KNOB, len(first), len(second), *(len(_place(p)) for p in axis.points))
+    yield _line(first, wide, [head for head, _, _ in _COLUMNS], "capacity")
+    yield _line(second, wide, [unit for _, unit, _ in _COLUMNS], "req/s in target")
+    for point in axis.points:
+        c = point.candidate
+        if c.refused is not None:
+            yield f"{_place(point):<{wide}} {'vLLM refuses: ' + c.refused}"
+            continue
+        cells = [
+            _cell(c.in_target_ratio, 100, 1),
+            _cell(c.ttft_p95_seconds, 1, 2),
+            _cell(c.itl_p99_seconds, 1000, 0),
+            _cell(c.kv_cache_peak_ratio, 100, 0),
+        ]
+        capacity = "?"
+        if c.capacity_requests_per_second is not None:
+            capacity = figure(c.capacity_requests_per_second)
+            if point.advised and not point.now:
+                capacity += _gained(advice, c)
+        yield _line(_place(point), wide, cells, capacity)
+
+
+def _head(knobs: Sequence[str]) -> tuple[str, str]:
+    """The knob's name on two lines where it is long."""
+    name = ", ".join(knobs) or "today"
+    if len(name) <= _KNOB:
+        return name, ""
+    at = max(name.rfind(", ", 0, _KNOB + 1) + 2, name.rfind("_", 0, _KNOB + 1))
+    if at <= 1:
+        at = _KNOB
+    return name[:at].rstrip(), name[at:]
+
+
+def _place(point: Point) -> str:
+    values = ", ".join("?" if v is None else knob(v) for v in point.values)
+    return f"{'>' if point.advised else ' '}{values:>5}{' now' if point.now else ''}"
+
+
+def _line(head: str, wide: int, cells: Sequence[str], last: str) -> str:
+    sizes = [size for _, _, size in _COLUMNS]
+    shown = " ".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
+    return f"{head:<{wide}} {shown} {last}".rstrip()
+
+
+def _cell(value: float | None, scale: float, digits: int) -> str:
+    """Never finer than what people compare, and never 0 for what is only small."""
+    if value is None:
+        return "?"
+    scaled = value * scale
+    text = f"{scaled:,.{digits}f}"
+    if scaled > 0 and float(text.replace(",", "")) == 0:
+        return figure(scaled, 2) if digits else "<1"
+    return text
+
+
+def _gained(advice: Advice, candidate: Candidate) -> str:
+    """`` +22–28 %``: what the variants say of the gain of capacity."""
+    found = gain(advice.today, candidate)
+    if found is None:
+        return ""
+    low, high = (round(100 * ratio) for ratio in found)
+    return f" {low:+} %" if low == high else f" {low:+}–{high} %"
+
+
+def _others(advice: Advice, axis: Axis) -> Iterator[str]:
+    """``max_num_seqs 128–512: no gain``, one for each further knob."""
+    for names, found in by_knobs(axis.others).items():
+        able = [c for c in found if c.refused is None]
+        label = " and ".join(names)
+        if len(names) == 1:
+            values = sorted(c.knobs[names[0]] for c in found)
+            low, high = knob(values[0]), knob(values[-1])
+            label += f" {low}" if low == high else f" {low}–{high}"
+        best = max(able, key=_capacity, default=None)
+        before = None if advice.today is None else advice.today.capacity_requests_per_second
+        if best is None:
+            yield f"{label}: vLLM refuses"
+        elif not _capacity(best) or not before:
+            yield f"{label}: capacity not told"
+        elif _capacity(best) <= before * (1 + _NO_GAIN_RATIO):
+            yield f"{label}: no gain"
+        else:
+            at = ", ".join(knob(best.knobs[name]) for name in names)
+            yield f"{label}: up to {figure(_capacity(best))} at {at}"
+
+
+def _capacity(candidate: Candidate) -> float:
+    return candidate.capacity_requests_per_second or 0.0
+
+
+def _what_if(c: Candidate) -> str:
+    """``50 % of the prompt tokens cached: 27.0 req/s``."""
+    named = [_asked(name, value) for name, value in sorted(c.knobs.items())]
+    said = ", ".join(named) or "today"
+    if c.refused is not None:
+        return f"{said}: vLLM refuses: {c.refused}"
+    told = []
+    if c.in_target_ratio is not None:
+        told.append(f"{100 * c.in_target_ratio:.1f} % in target")
+    if c.capacity_requests_per_second is not None:
+        told.append(f"capacity {figure(c.capacity_requests_per_second)} req/s")
+    whys = "; ".join(dict.fromkeys(c.reasons.values()))
+    return f"{said}: {', '.join(told) or 'not told: ' + (whys or 'unknown')}"
+
+
+def _asked(name: str, value: float) -> str:
+    if name == "replicas":
+        return f"{knob(value)} {'replica' if value == 1 else 'replicas'}"
+    if name == "prefix_hit_ratio":
+        return f"{100 * value:.0f} % of the prompt tokens cached"
+    if name == "kv_cache_bits":
+        return "fp8 KV cache" if value == 8 else f"{knob(value)}-bit KV cache"
+    if name == "max_num_queued_tokens":
+        return f"turning load away (max_num_queued_tokens {knob(value)})"
+    return f"{name} {knob(value)}"

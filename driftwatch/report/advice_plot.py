@@ -1,0 +1,263 @@
+"""An advice as a picture: capacity, and latency, over the knob; the same bytes for the same advice.
+
+Two panels: capacity with its band over the three step-time variants, the offered rate dashed; TTFT
+p95 and ITL p99 on a logarithmic axis with their targets. Today's value is hollow, the advised one
+filled; both are labelled. Colours are Okabe and Ito's, and each line has a marker of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Literal
+from xml.sax.saxutils import escape
+
+from driftwatch.errors import NoVerdict
+from driftwatch.notify.numbers import figure, knob, milliseconds, percent, seconds
+from driftwatch.recommend.advice import Advice, Candidate
+from driftwatch.report.advice_axis import Axis, Point, axis_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BLUE, _VERMILLION, _BLACK = "#0072B2", "#D55E00", "#000000"
+_MOST = 16  # rows of the table: as many values as a sweep has
+
+_Drawn = tuple[int, Point, float]  # place on the axis, point, value
+
+HEADER = ("", "in target", "capacity, req/s", "TTFT p95", "ITL p99", "KV peak")
+
+
+def draw_advice(
+    advice: Advice, kind: Literal["svg", "png"] = "svg", *, name: str = "", table: bool = True
+) -> bytes:
+    """The picture as a file's bytes, with a title and a description for a screen reader.
+
+    Args:
+        advice: with something swept.
+        kind: of the file.
+        name: the server, for the title.
+        table: with the numbers below; False where the page has them as a table of its own.
+
+    Raises:
+        NoVerdict: nothing was swept, there is nothing to draw.
+    """
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
+        page = plot_advice(advice, name=name, table=table)
+        title, said = title_of(advice, name), alt_text(advice)
+        image = BytesIO()
+        about = {"Title": title, "Description": said, **({"Date": None} if kind == "svg" else {})}
+        page.savefig(image, format=kind, metadata=about, dpi=150)
+    drawn = image.getvalue()
+    if kind == "svg":
+        head, mark, rest = drawn.partition(b"<metadata>")
+        alt = f"<title>{escape(title)}</title>\n <desc>{escape(said)}</desc>\n "
+        drawn = head + alt.encode() + mark + rest
+    return drawn
+
+
+def plot_advice(advice: Advice, *, name: str = "", table: bool = True) -> Figure:
+    """The picture as a figure; arguments and errors as of :func:`draw_advice`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    axis = _axis(advice)
+    shown = axis.points[:_MOST]
+    share = 0.4 + 0.2 * len(shown)
+    page = Figure(figsize=(7.0, 6.2 + (0.25 * len(shown) if table else 0)), layout="constrained")
+    FigureCanvasAgg(page)
+    if table:
+        rate, late, numbers = page.subplots(3, 1, height_ratios=(2.8, 2.8, share))
+        _numbers(numbers, advice)
+    else:
+        rate, late = page.subplots(2, 1)
+    rate.sharex(late)
+    rate.tick_params(labelbottom=False)
+    page.suptitle(title_of(advice, name), fontsize=11, wrap=True)
+    _capacity(rate, axis, advice)
+    _latency(late, axis, advice)
+    _knob_axis(late, axis)
+    return page
+
+
+def title_of(advice: Advice, name: str = "") -> str:
+    """The finding."""
+    said = advice.recommendation
+    where = f"{name}: " if name else ""
+    if said.action == "change" and said.knob is not None and said.to_value is not None:
+        was = "now unknown" if said.from_value is None else knob(said.from_value)
+        return f"{where}{said.knob} {was} → {knob(said.to_value)}"
+    word = {"none": "no knob helps", "no_action": "change nothing"}.get(said.action, "no verdict")
+    return f"{where}{word}: {said.reason}"
+
+
+def rows(advice: Advice) -> tuple[tuple[str, ...], ...]:
+    """What is drawn as a table, a row a value under :data:`HEADER`; "?" where it is not known."""
+    return tuple(
+        (_label(point), *_cells(point.candidate)) for point in _axis(advice).points[:_MOST]
+    )
+
+
+def alt_text(advice: Advice) -> str:
+    """What the picture shows, in words."""
+    axis = _axis(advice)
+    names = ", ".join(axis.knobs) or "today's settings"
+    said = [
+        f"{row[0]}: capacity {row[2]} requests/s, TTFT p95 {row[3]}, ITL p99 {row[4]}"
+        for row in rows(advice)
+    ]
+    offered = advice.offered_requests_per_second
+    rate = "" if offered is None else f"; offered {figure(offered)} requests/s"
+    return f"Capacity and latency over {names}{rate}. {'. '.join(said)}."
+
+
+def _axis(advice: Advice) -> Axis:
+    axis = axis_of(advice)
+    if axis is None or not axis.points:
+        raise NoVerdict(
+            "there is nothing to draw: nothing was replayed",
+            help_text=advice.recommendation.reason,
+        )
+    return axis
+
+
+def _label(point: Point) -> str:
+    values = ", ".join("?" if v is None else knob(v) for v in point.values) or "today"
+    return f"{values} now" if point.now else f"{values} advised" if point.advised else values
+
+
+def _cells(c: Candidate) -> tuple[str, ...]:
+    if c.refused is not None:
+        return ("vLLM refuses", *[""] * 4)
+    capacity = "?"
+    if c.capacity_requests_per_second is not None:
+        capacity = figure(c.capacity_requests_per_second)
+    return (
+        "?" if c.in_target_ratio is None else percent(c.in_target_ratio),
+        capacity,
+        "?" if c.ttft_p95_seconds is None else seconds(c.ttft_p95_seconds, 3),
+        "?" if c.itl_p99_seconds is None else milliseconds(c.itl_p99_seconds),
+        "?" if c.kv_cache_peak_ratio is None else percent(c.kv_cache_peak_ratio),
+    )
+
+
+def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
+    """Capacity with its band, the offered rate dashed."""
+    drawn = _drawn(axis, "capacity_requests_per_second")
+    if drawn:
+        low = [_or(p.candidate.capacity_low_requests_per_second, v) for _, p, v in drawn]
+        high = [_or(p.candidate.capacity_high_requests_per_second, v) for _, p, v in drawn]
+        at = [place for place, _, _ in drawn]
+        panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
+        _line(panel, drawn, _BLUE, "-", "o", "capacity in target (band: 3 models)")
+        for x, point, value in drawn:
+            if point.now or point.advised:
+                panel.annotate(
+                    f"{'now' if point.now else 'advised'} {figure(value)}",
+                    (x, value),
+                    xytext=(0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=8,
+                )
+    if (offered := advice.offered_requests_per_second) is not None:
+        panel.axhline(
+            offered,
+            color=_BLACK,
+            linestyle="--",
+            linewidth=0.8,
+            label=f"offered {figure(offered)} req/s",
+        )
+    panel.set_ylabel("requests/s of a replica")
+    panel.margins(y=0.2)
+    panel.set_ylim(bottom=0)
+    _legend(panel)
+
+
+def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
+    """TTFT p95 and ITL p99, with the targets."""
+    slo = advice.slo
+    first, later = (None, None) if slo is None else (slo.ttft_seconds, slo.tpot_seconds)
+    for name, label, colour, style, marker, target in (
+        ("ttft_p95_seconds", "TTFT p95", _VERMILLION, "-", "s", first),
+        ("itl_p99_seconds", "ITL p99", _BLUE, "--", "^", None),
+        ("tpot_p95_seconds", "TPOT p95", _BLACK, ":", "v", later),
+    ):
+        drawn = [d for d in _drawn(axis, name) if d[2] > 0]
+        if drawn:
+            _line(panel, drawn, colour, style, marker, label)
+        if target is not None:
+            panel.axhline(target, color=colour, linestyle=(0, (1, 3)), linewidth=0.8)
+            panel.annotate(
+                f"target {label.split()[0]} {figure(target)} s",
+                (0, target),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    panel.set_yscale("log")
+    panel.set_ylabel("seconds")
+    _legend(panel)
+
+
+def _drawn(axis: Axis, name: str) -> list[_Drawn]:
+    """Place on the axis, point and value; what is not known is left out."""
+    found = []
+    for place, point in enumerate(axis.points):
+        value = getattr(point.candidate, name)
+        if value is not None and point.candidate.refused is None:
+            found.append((place, point, value))
+    return found
+
+
+def _line(
+    panel: Any, drawn: Sequence[_Drawn], colour: str, style: str, marker: str, label: str
+) -> None:
+    """A line whose marker is hollow at today's value, large and filled at the advised one."""
+    at, values = [place for place, _, _ in drawn], [value for _, _, value in drawn]
+    panel.plot(at, values, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
+    for place, point, value in drawn:
+        if point.now or point.advised:
+            panel.plot(
+                [place],
+                [value],
+                color=colour,
+                marker=marker,
+                markersize=9,
+                markerfacecolor=colour if point.advised else "white",
+                linestyle="none",
+            )
+
+
+def _legend(panel: Any) -> None:
+    if panel.get_legend_handles_labels()[0]:
+        panel.legend(
+            frameon=False, ncols=3, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1)
+        )
+
+
+def _knob_axis(panel: Any, axis: Axis) -> None:
+    """Values side by side, evenly: they are powers of two, and today's may be none."""
+    panel.set_xticks(
+        range(len(axis.points)), [_label(p).replace(" ", "\n", 1) for p in axis.points]
+    )
+    panel.set_xlabel(", ".join(axis.knobs) or "today's settings")
+
+
+def _numbers(panel: Any, advice: Advice) -> None:
+    panel.axis("off")
+    drawn = panel.table(
+        cellText=[list(row) for row in rows(advice)],
+        colLabels=list(HEADER),
+        loc="upper center",
+        cellLoc="center",
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8)
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
