@@ -15,6 +15,7 @@ DType = Literal["float", "bool", "string", "time"]
 Need = Literal[
     "prompt_tokens_reference",  # tuned_for, or a baseline
     "generation_tokens_reference",
+    "lengths_reference",  # one of both
     "baseline",
     "gpu_count",  # declared, or read
     "gpu_reading",
@@ -28,7 +29,6 @@ Need = Literal[
     "speed_pin",  # an armed pin of its own or of its pool
     "release",  # of vLLM, its image or the driver
     "own_past",  # hours to days of its own minutes
-    "later_release",
 ]
 
 
@@ -59,7 +59,9 @@ class Column:
     optional: tuple[str, ...] = ()
 
 
-_LATER = "not collected by this release"
+_NOT_REPLAYED = (
+    "asked only while lengths moved and a limit binds; driftwatch recommend TARGET says it"
+)
 _NO_GPU = "no DCGM or NVML reading of the target's GPUs"
 _REF = "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
 _STEPS = ("itl_seconds", "ttft_seconds", "iteration_tokens")
@@ -78,8 +80,6 @@ def _c(
     needs: tuple[Need, ...] = (),
     optional: tuple[str, ...] = (),
 ) -> Column:
-    if off == _LATER:
-        needs = ("later_release",)
     return Column(name, dtype, unit, meaning, sources, off, alias, needs, optional)
 
 
@@ -942,7 +942,8 @@ COLUMNS: tuple[Column, ...] = (
         "binding_limit",
         "1",
         "max_num_seqs, max_num_batched_tokens, kv_cache, deferred or none: "
-        "what binds in most of the window's queued scrapes",
+        "what binds in most of the window's queued scrapes, from half of its scrapes on, or from a "
+        "quarter on while a target is missed and most of the TTFT is waiting",
         "running_requests",
         "waiting_capacity_requests",
         "kv_cache_usage_ratio",
@@ -1084,16 +1085,35 @@ COLUMNS: tuple[Column, ...] = (
     _c(
         "capacity_ratio",
         "1",
-        "capacity within the SLO at today's lengths over the pin's",
-        off=_LATER,
+        "capacity within the SLO at today's lengths over the reference's, by replay: every 10 min "
+        "while lengths moved, a limit binds and no target is known to be missed; on a page, of "
+        "its advice",
+        off=_NOT_REPLAYED,
         alias=("headroom",),
+        needs=("lengths_reference",),
     ),
     _c(
         "utilization_ratio",
         "1",
-        "offered rate over capacity",
-        off=_LATER,
+        "offered rate over that capacity",
+        off=_NOT_REPLAYED,
         alias=("headroom", "rho"),
+    ),
+    _c(
+        "capacity_requests_per_second",
+        "1/s",
+        "that capacity: the highest rate of one engine at which the share of requests in target "
+        "is met",
+        off=_NOT_REPLAYED,
+        alias=("headroom",),
+    ),
+    _c(
+        "capacity_unknown_reason",
+        "1",
+        "why it was asked and is not known",
+        off="the capacity is known, or was not asked",
+        dtype="string",
+        alias=("headroom",),
     ),
     _c(
         "max_num_seqs",

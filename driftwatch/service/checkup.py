@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 
 from driftwatch.detect.fingerprints import release_text
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.service import checkup_targets as shown
 from driftwatch.service import checkup_times as times
@@ -103,7 +102,6 @@ def checkup(
         can = dict.fromkeys(can, False)
     checks += by_pool(seen, targets)
     checks += _pools(targets, plan, costs, rows, said or {})
-    checks += _of_later_releases(plan)
     checks += [
         Check("off", rule.id, rule.reason or "switched off")
         for rule in plan.rules
@@ -138,25 +136,6 @@ def _known(
         for key in sorted(targets)
         if (row := rows.get(key)) is not None and row["ok"]
     }
-
-
-def _of_later_releases(plan: Plan) -> list[Check]:
-    """Rules that read what nothing collects yet."""
-    found: dict[str, list[str]] = {}
-    for rule in plan.enabled:
-        for column in sorted(rule.columns):
-            if "later_release" in BY_NAME[column].needs:
-                found.setdefault(column, []).append(rule.id)
-    return [
-        Check(
-            "MISSING",
-            column,
-            "this column is not collected by this release: it is always unknown",
-            tuple(rules),
-            "a condition without it, or enabled: false and a reason",
-        )
-        for column, rules in found.items()
-    ]
 
 
 _NO_TARGET = "does the source hold vllm: series, of servers that `match` lets through?"

@@ -83,6 +83,9 @@ class Known:
                 return self.has_baseline or tuned.prompt_tokens is not None
             case "generation_tokens_reference":
                 return self.has_baseline or tuned.generation_tokens is not None
+            case "lengths_reference":
+                declared = (tuned.prompt_tokens, tuned.generation_tokens)
+                return self.has_baseline or declared != (None, None)
             case "baseline":  # what also needs a past comes with a pin
                 return self.has_baseline or "own_past" in BY_NAME[column].needs
             case "gpu_count":
@@ -105,8 +108,6 @@ class Known:
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True
-            case "later_release":
-                return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from driftwatch.service.checks import Check, Status
 from driftwatch.service.checkup_needs import Cost, Costs
 from driftwatch.service.plan import Pool
 
-_REFERENCES = ("prompt_tokens_reference", "generation_tokens_reference")
+_REFERENCES = ("prompt_tokens_reference", "generation_tokens_reference", "lengths_reference")
 
 
 def pool_settings(

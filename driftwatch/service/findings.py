@@ -1,4 +1,4 @@
-"""From "this rule fires here" to a finding: evidence of the last ten minutes, diagnosis, advice."""
+"""From "this rule fires here" to a finding: evidence of the last ten minutes, diagnosis."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.walk import walk
 from driftwatch.evidence import BY_NAME, DETECTED
-from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
-from driftwatch.recommend.closed_form import recommend
+from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
+from driftwatch.service.page_advice import explained
 from driftwatch.service.pinned import with_releases
 from driftwatch.service.plan import Plan
+from driftwatch.service.replaying import CAPACITY
 from driftwatch.service.state import State
 from driftwatch.signals.gpu_words import reasons_of
 
@@ -36,8 +37,8 @@ def findings_at(
     reference: pl.DataFrame,
     plan: Plan,
     minute_rows: pl.DataFrame,
-) -> dict[str, Finding]:
-    """Incident id → finding, for every incident that fires.
+) -> dict[str, tuple[Finding, Mapping[str, Any]]]:
+    """Incident id → finding and its evidence row, for every incident that fires; no advice yet.
 
     A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
     minute that tipped the rule. What detectors with a past say is that minute's
@@ -81,15 +82,14 @@ def findings_at(
         for name in {rules[t.incident.rule].tree for t in ordered} - {None}
         if name is not None
     }
-    found: dict[str, Finding] = {}
+    found: dict[str, tuple[Finding, Mapping[str, Any]]] = {}
     for i, (transition, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
         rule = rules[transition.incident.rule]
         key = TargetKey(row["instance"], row["engine"])
         diagnosis = diagnosed[rule.tree][i] if rule.tree else None
-        found[transition.incident.id] = replace(
-            finding(transition.incident.rule, state.targets[key], row, diagnosis, plan),
-            twins=twins_of(key, transition.at, minute_rows),
-        )
+        told = unadvised(transition.incident.rule, state.targets[key], row, diagnosis)
+        twins = twins_of(key, transition.at, minute_rows)
+        found[transition.incident.id] = replace(told, twins=twins), row
     return found
 
 
@@ -143,12 +143,30 @@ def finding(
     row: Mapping[str, Any],
     diagnosis: Diagnosis | None,
     plan: Plan,
+    *,
+    minutes: pl.DataFrame | None = None,
+    replicas: int | None = None,
 ) -> Finding:
-    """One evidence row with its diagnosis → a finding with a recommendation."""
-    recommendation: Recommendation | None = None
-    if diagnosis is not None:
-        leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
-        recommendation = recommend(leaf, diagnosis, row, plan.serving_of(target))
+    """One evidence row with its diagnosis → a finding with a recommendation.
+
+    Args:
+        rule: rule id, or who asks.
+        target: which one.
+        row: evidence row.
+        diagnosis: None = nobody asked.
+        plan: trees, pools.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` up to the window's end, to be
+            replayed where the leaf asks for it; None = it is not.
+        replicas: of the pool; None = unknown.
+    """
+    found = unadvised(rule, target, row, diagnosis)
+    return explained(found, row, minutes, plan, row["end"], replicas)
+
+
+def unadvised(
+    rule: str, target: Target, row: Mapping[str, Any], diagnosis: Diagnosis | None
+) -> Finding:
+    """One evidence row with its diagnosis → a finding without a recommendation."""
     evidence = {name: value for name, value in row.items() if not isinstance(value, list)}
     return Finding(
         rule=rule,
@@ -157,7 +175,6 @@ def finding(
         evidence=evidence,
         reasons=reasons(row),
         diagnosis=diagnosis,
-        recommendation=recommendation,
         reference=reference_of(row),
         since=row["binding_since"],
         histograms={
@@ -180,6 +197,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if speed := row.get("speed_unknown_reason"):
         told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
         found |= dict.fromkeys((name for name in told if name in found), speed)
+    if unknown := row.get("capacity_unknown_reason"):
+        found |= {name: unknown for name in CAPACITY if name in found}
     if trend := row.get("trend_unknown_reason"):
         slow = ("latency_creeps", "speed_slope_14d_ratio")
         found |= dict.fromkeys((name for name in slow if name in found), trend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import polars as pl
 
@@ -53,8 +54,8 @@ def pool_findings(
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
     scrapes: pl.DataFrame,
-) -> dict[str, Finding]:
-    """Incident id → finding, for every incident of a pool that fires.
+) -> dict[str, tuple[Finding, Mapping[str, Any]]]:
+    """Incident id → finding and its evidence row, for every incident of a pool that fires.
 
     Args:
         firing: transitions of rules that are per pool.
@@ -63,7 +64,7 @@ def pool_findings(
         verdicts: one Boolean column per rule id, beside ``rows``.
         scrapes: those of the last minutes, failed ones with their reason.
     """
-    found: dict[str, Finding] = {}
+    found: dict[str, tuple[Finding, Mapping[str, Any]]] = {}
     for transition in firing:
         incident = transition.incident
         of_pool = rows.with_columns(verdict=verdicts[incident.rule]).filter(
@@ -75,7 +76,7 @@ def pool_findings(
         )
         row = concerned.drop("verdict").row(0, named=True)
         keys = tuple(TargetKey(*key) for key in concerned.select(_KEY).iter_rows())
-        found[incident.id] = Finding(
+        finding = Finding(
             rule=incident.rule,
             target=targets[keys[0]],
             minute=transition.at - timedelta(minutes=1),
@@ -85,6 +86,7 @@ def pool_findings(
             concerned=keys,
             of_targets=of_pool.height,
         )
+        found[incident.id] = finding, row
     return found
 
 

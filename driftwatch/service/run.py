@@ -25,8 +25,10 @@ from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gat
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.past_minutes import StoredMinutes
 from driftwatch.service.pins import pins_from_store
 from driftwatch.service.plan import Plan
+from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
 from driftwatch.service.resuming import kept, resumed
 from driftwatch.service.served import asked, told_memory
 from driftwatch.service.state import HISTORY, Outcome, State
@@ -88,6 +90,7 @@ class Service:
         self._sources = sources
         self._plan = plan
         self._store = store
+        self._past = StoredMinutes(store)
         self._receivers = receivers
         self._senders: Mapping[str, Sender] = {r.name: r.sender for r in receivers}
         self._clock = clock
@@ -122,6 +125,7 @@ class Service:
             gathered.complete,
             self._plan,
             sources_told(self._sources, gathered.names, gathered.late),
+            self._past,
         )
         planned = plan_deliveries(
             outcome.transitions,
@@ -144,6 +148,8 @@ class Service:
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,
+            calibrations=kept_calibrations(outcome.replayed),
+            advices=kept_advices(outcome.replayed),
         )
         self._state, self._keeping = state, keeping
         self._completed = time.monotonic()
@@ -329,6 +335,9 @@ class Service:
                 self._log.warning("no data", target=change.instance, reason=change.reason)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
+        for answer in outcome.replayed:
+            if answer.failed is not None:
+                self._log.error("replay failed", target=answer.target.key.text, why=answer.failed)
         for transition in outcome.transitions:
             page = transition.incident.page or {}
             self._log.info(

@@ -16,9 +16,12 @@ from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.service.capacity import nothing_told
 from driftwatch.service.departures import Departures
 from driftwatch.service.pinned import Pinned, no_releases
+from driftwatch.service.replaying import Replayed
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
+from driftwatch.signals.minutes import no_minutes
 
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
 # the grid: with less, the answer would depend on how minutes are split over ticks.
@@ -63,6 +66,9 @@ class State:
         detection: what the detectors remember.
         pinned: the pins beside the targets, made anew when one of both changes.
         releases: which release each target ran last, and since when.
+        recent: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, the last minutes that no other
+            past of the tick knows: of an hour without a store, of one tick with it.
+        capacity: :data:`driftwatch.service.capacity.CAPACITY_SCHEMA`, what replays said last.
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
@@ -78,6 +84,8 @@ class State:
     detection: Memory = field(default_factory=Memory)
     pinned: Pinned = field(default_factory=Pinned)
     releases: pl.DataFrame = field(default_factory=no_releases)
+    recent: pl.DataFrame = field(default_factory=no_minutes)
+    capacity: pl.DataFrame = field(default_factory=nothing_told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,7 @@ class Outcome:
         retired: targets that were let go, with the reason.
         reborn: targets behind whose name another server stands now.
         forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
+        replayed: what was replayed for its pages.
     """
 
     rows: pl.DataFrame
@@ -107,3 +116,4 @@ class Outcome:
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     reborn: frozenset[TargetKey] = frozenset()
     forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
+    replayed: tuple[Replayed, ...] = ()

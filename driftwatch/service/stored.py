@@ -13,6 +13,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
+from driftwatch.service.capacity import nothing_told
 from driftwatch.service.departures import Departures
 from driftwatch.service.packed import packed, unpacked
 from driftwatch.service.pinned import no_releases
@@ -23,6 +24,7 @@ from driftwatch.store.store import Store
 _STATE = "tick"
 _SILENT = "tick.silent"
 _RELEASES = "tick.releases"
+_CAPACITY = "tick.capacity"
 _DEPARTED = ("traffic", "last")
 _FRAMES = ("plateau", "alive", "seen")
 
@@ -50,6 +52,7 @@ def memory_of(state: State) -> dict[str, bytes]:
     frames |= {f"tick.{name}": packed(getattr(departures, name)) for name in _DEPARTED}
     frames[_SILENT] = packed(_older(state))
     frames[_RELEASES] = packed(state.releases)
+    frames[_CAPACITY] = packed(state.capacity)
     return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
 
 
@@ -97,6 +100,7 @@ def state_from(store: Store, now: datetime) -> State:
         departures=_departures(document, memory),
         # a database of an earlier release has none
         releases=unpacked(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
+        capacity=unpacked(memory[_CAPACITY]) if _CAPACITY in memory else nothing_told(),
     )
 
 

@@ -12,8 +12,11 @@ from driftwatch.model import Finding, Incident, Slo, Target, TargetKey, Transiti
 from driftwatch.notify.page import build_page
 from driftwatch.service.findings import findings_at
 from driftwatch.service.judging import target_labels
+from driftwatch.service.page_advice import with_advice
+from driftwatch.service.past_minutes import PastMinutes
 from driftwatch.service.plan import Plan, TargetFrames
 from driftwatch.service.pool_findings import pool_findings, worst_of
+from driftwatch.service.replaying import Replayed
 from driftwatch.service.state import State
 
 
@@ -26,8 +29,9 @@ def findings_of(
     plan: Plan,
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
-) -> dict[str, Finding]:
-    """Incident id → finding of every incident that fires."""
+    past: PastMinutes,
+) -> tuple[dict[str, Finding], tuple[Replayed, ...]]:
+    """Incident id → finding of every incident that fires, and what was replayed for them."""
     firing = [t for t in transitions if t.event == "firing" and t.incident.rule in verdicts.columns]
     together = [t for t in firing if t.concerned]
     # a page of several targets is the page of the worst of them, and says who else is concerned
@@ -38,13 +42,16 @@ def findings_of(
     found = findings_at(of_targets, state, scrapes, frames.serving, reference, plan, rows)
     for t in together:
         worst = spoken[t.incident.id]
-        found[t.incident.id] = replace(
-            found[t.incident.id],
+        finding, row = found[t.incident.id]
+        finding = replace(
+            finding,
             concerned=(worst, *(key for key in t.concerned if key != worst)),
             of_targets=t.of_targets,
             told_before=t.told_before,
         )
-    return found | pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
+        found[t.incident.id] = finding, row
+    found |= pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
+    return with_advice(firing, found, state.targets, plan, past, state.gpus)
 
 
 def _of_target(
@@ -81,6 +88,17 @@ def with_pages(
             pages[incident.id] = page
         told.append(replace(transition, incident=replace(incident, page=page)))
     return tuple(told)
+
+
+def with_last_pages(
+    incidents: Mapping[str, Incident], told: Sequence[Transition]
+) -> dict[str, Incident]:
+    """Incidents as they are now, each with the page it last sent."""
+    pages = {t.incident.id: t.incident.page for t in told}
+    return {
+        key: replace(incident, page=pages[incident.id]) if incident.id in pages else incident
+        for key, incident in incidents.items()
+    }
 
 
 def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:

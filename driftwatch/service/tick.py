@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import polars as pl
 
@@ -27,7 +26,8 @@ from driftwatch.detect.reference import combined
 from driftwatch.detect.stage import detect
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Target, TargetKey, Transition
+from driftwatch.service.capacity import with_capacity
 from driftwatch.service.departures import (
     absences,
     kept,
@@ -37,13 +37,15 @@ from driftwatch.service.departures import (
 )
 from driftwatch.service.history import recent
 from driftwatch.service.judging import let_go, live_through
+from driftwatch.service.past_minutes import PastMinutes, SeenMinutes, carried
 from driftwatch.service.pinned import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.service.plan import Plan
+from driftwatch.service.replaying import Replayed
 from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State, forgotten
-from driftwatch.service.telling import findings_of, with_pages
+from driftwatch.service.telling import findings_of, with_last_pages, with_pages
 from driftwatch.service.unseen import late, listing, said
-from driftwatch.signals.minutes import minutes
+from driftwatch.signals.minutes import minutes, no_minutes
 
 _KEY = list(KEY_COLUMNS)
 # After a long stop only this much is caught up; older minutes stay without a verdict.
@@ -51,7 +53,11 @@ CATCH_UP = timedelta(hours=6)
 
 
 def tick(
-    sources: Sequence[Source], state: State, now: datetime, plan: Plan
+    sources: Sequence[Source],
+    state: State,
+    now: datetime,
+    plan: Plan,
+    past: PastMinutes | None = None,
 ) -> tuple[State, Outcome]:
     """Collect up to ``now``, one source after the other, and evaluate what has become complete.
 
@@ -60,6 +66,7 @@ def tick(
         state: from the tick before, or :class:`State()`.
         now: aware, UTC.
         plan: rules, trees, pools.
+        past: minutes before this tick; None = the state carries the last hour of them.
     """
     collected: list[Collected] = []
     names: list[str] = []
@@ -74,7 +81,7 @@ def tick(
         until[source.name] = edge
     complete = min((until[s.name] for s in sources if s.name in until), default=now)
     told = sources_told(sources, names)
-    return evaluate(replace(state, collected_until=until), collected, complete, plan, told)
+    return evaluate(replace(state, collected_until=until), collected, complete, plan, told, past)
 
 
 def sources_told(
@@ -101,6 +108,7 @@ def evaluate(
     until: datetime,
     plan: Plan,
     sources: Sources | None = None,
+    past: PastMinutes | None = None,
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
@@ -110,7 +118,10 @@ def evaluate(
         until: everything before it has been collected, but for late sources.
         plan: rules, trees, pools.
         sources: which sources those were.
+        past: minutes before this tick; None = the state carries the last hour of them.
     """
+    if past is not None:
+        state = replace(state, recent=no_minutes())
     sources = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     brought = _together([c.scrapes for c in collected])
     problems = tuple(p for c in collected for p in c.problems)
@@ -139,7 +150,8 @@ def evaluate(
         state, following = _with_returned(state, away, first, there.origins, plan)
         if not state.targets:
             break
-        piece = _piece(state, first, min(following or last, last), plan, sources, there.left)
+        until_then = min(following or last, last)
+        piece = _piece(state, first, until_then, plan, sources, there.left, past)
         pieces.append(piece)
         # to come back a target must be listed now, or have been
         away |= {key: state.targets[key] for key in piece.retired}
@@ -159,6 +171,7 @@ def evaluate(
         reborn=there.reborn,
         gpus=read,
         forgotten=pl.concat([left_out, *(forgotten(p.retired, p.until) for p in pieces)]),
+        replayed=tuple(answer for p in pieces for answer in p.replayed),
     )
 
 
@@ -174,6 +187,7 @@ class _Piece:
         transitions: with their pages.
         unseen: rows made for minutes without a scrape.
         retired: target → why.
+        replayed: what was replayed for the pages.
     """
 
     state: State
@@ -183,6 +197,7 @@ class _Piece:
     transitions: tuple[Transition, ...]
     unseen: pl.DataFrame
     retired: Mapping[TargetKey, str]
+    replayed: tuple[Replayed, ...]
 
 
 def _piece(
@@ -192,6 +207,7 @@ def _piece(
     plan: Plan,
     sources: Sources,
     left: frozenset[TargetKey],
+    past: PastMinutes | None,
 ) -> _Piece:
     """Evaluate [first, last), or up to the end of the first minute that retires a target.
 
@@ -226,12 +242,15 @@ def _piece(
         going = retirements(absent.join(pools, on=_KEY, how="left"), traffic, silent)
         decided = going["end"].min()
         if isinstance(decided, datetime) and decided < last:
-            return _piece(state, first, decided, plan, sources, left)
+            return _piece(state, first, decided, plan, sources, left, past)
         retired = {TargetKey(i, e): why for i, e, _, why in going.iter_rows()}
 
     told_rows = with_releases(table.rows, pins.frame, state.releases)
-    detected, detection = detect(minutes(told_rows), state.detection, pins.pins, plan.detection)
+    own = minutes(told_rows)
+    detected, detection = detect(own, state.detection, pins.pins, plan.detection)
     rows = with_refusals(with_detected(told_rows, detected), pins.frame)
+    seen = SeenMinutes(pl.concat([state.recent, own]), past)
+    rows, capacity = with_capacity(rows, state.capacity, seen, plan, state.targets, state.gpus)
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
     incidents, transitions = live_through(
@@ -239,9 +258,10 @@ def _piece(
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    found = findings_of(transitions, state, scrapes, frames, reference, plan, rows, verdicts)
+    found, answers = findings_of(
+        transitions, state, scrapes, frames, reference, plan, rows, verdicts, seen
+    )
     told = with_pages([*transitions, *closed], found, state, plan)
-    pages = {t.incident.id: t.incident.page for t in told}
     traffic, silent = kept(traffic, silent, last)
     origins = state.departures.origins
     after = replace(
@@ -253,7 +273,7 @@ def _piece(
         detection=detection,
         # only a restart can bring other GPUs
         pinned=Pinned() if len(state.gpus) and rows["restarted"].any() else pins,
-        incidents={key: _with_page(incident, pages) for key, incident in incidents.items()},
+        incidents=with_last_pages(incidents, told),
         targets=staying if retired else state.targets,
         departures=replace(
             state.departures,
@@ -263,9 +283,11 @@ def _piece(
             # only those that a source still lists would come back without a scrape
             retired=state.departures.retired | (retired.keys() - left),
         ),
+        recent=carried(seen.frame, last),
+        capacity=capacity,
     )
     after = _without(after, retired, before=last)
-    return _Piece(after, last, rows, verdicts, told, unseen, retired)
+    return _Piece(after, last, rows, verdicts, told, unseen, retired, answers)
 
 
 def with_pins(state: State, plan: Plan, minute_end: datetime) -> State:
@@ -357,11 +379,6 @@ def _without(state: State, keys: Iterable[TargetKey], before: datetime | None = 
         departures=replace(state.departures, last=others(state.departures.last)),
         detection=state.detection.without(frame),
     )
-
-
-def _with_page(incident: Incident, pages: Mapping[str, Mapping[str, Any] | None]) -> Incident:
-    """The incident as it is now, with the page it last sent."""
-    return replace(incident, page=pages[incident.id]) if incident.id in pages else incident
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -25,6 +25,8 @@ _OF_SCRAPES = (
     "queue_wait_estimate_10m_seconds",
     "capacity_ratio",
     "utilization_ratio",
+    "capacity_requests_per_second",
+    "capacity_unknown_reason",
     "pool_idle_ratio",
     "gpu_count_source",
     "gpu_clock_event_reasons",

@@ -1,0 +1,161 @@
+"""Which pages are advised on by a replay, and what the others say by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from driftwatch.diagnose.tree import Leaf
+from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
+from driftwatch.notify.numbers import count
+from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
+from driftwatch.service.past_minutes import WINDOW, PastMinutes
+from driftwatch.service.plan import Plan
+from driftwatch.service.replaying import Replayed, capacity_of, replayed, why_no_capacity
+
+# The KV cache is a limit as the two knobs are, and its leaf says "no knob" before anybody asked:
+# what helps instead, and how much, is the replay's to say.
+KV_PRESSURE = "kv_pressure"
+
+
+def without_replay(
+    leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
+) -> Recommendation | None:
+    """What a diagnosis says by itself; None where a replay is to be asked.
+
+    Args:
+        leaf: the leaf that was reached; None where the walk ended undetermined.
+        diagnosis: how it was reached.
+        evidence: the row.
+    """
+    lost = evidence.get("gpus_lost")
+    if lost and (leaf is None or leaf.kind == "change"):
+        many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
+        return Recommendation("none", reason=f"do not change a knob; {many} lost")
+    if leaf is None:
+        if any(limit.binds for limit in diagnosis.limits):
+            return None
+        named = ", ".join(diagnosis.missing) or "its inputs"
+        return Recommendation("none", reason=f"undetermined: {named} unknown")
+    if leaf.kind == "change" or leaf.name == KV_PRESSURE:
+        return None
+    return Recommendation("none", reason=leaf.advice or leaf.meaning)
+
+
+def not_replayed(target: Target, why: str) -> Recommendation:
+    """No verdict, as nobody asked; and the command that asks."""
+    return Recommendation(
+        "insufficient", reason=f"{why}; driftwatch recommend {target.key.text} says it"
+    )
+
+
+def with_advice(
+    firing: Sequence[Transition],
+    found: Mapping[str, tuple[Finding, Mapping[str, Any]]],
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    past: PastMinutes,
+    gpus: pl.DataFrame | None = None,
+) -> tuple[dict[str, Finding], tuple[Replayed, ...]]:
+    """Findings with their recommendations, and what was replayed for them.
+
+    Of one minute's pages at most ``plan.replays`` are replayed, pages before tickets and long
+    waits before short ones; the others say that they were left out, and what to ask.
+
+    Args:
+        firing: transitions.
+        found: incident id → finding and its evidence row.
+        targets: every target.
+        plan: rules, trees, pools.
+        past: minutes up to those of the findings.
+        gpus: GPU readings, for the names of their models.
+    """
+    rules = {rule.id: rule for rule in plan.rules}
+    told: dict[str, Finding] = {}
+    answers: list[Replayed] = []
+    asking: dict[datetime, int] = {}
+    for transition in sorted(firing, key=lambda t: _turn(t, found[t.incident.id][1])):
+        incident = transition.incident
+        finding, row = found[incident.id]
+        leaf = None
+        if finding.diagnosis is not None:
+            leaf = finding.diagnosis.leaf
+            tree = plan.trees[finding.diagnosis.tree]
+            own = without_replay(tree.leaves.get(leaf), finding.diagnosis, row)
+            asks = own is None and incident.severity != "notice"
+        else:
+            own, asks = None, STALE in rules[incident.rule].columns
+        if not asks:
+            if own is None and finding.diagnosis is not None:
+                own = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
+            told[incident.id] = replace(finding, recommendation=own)
+            continue
+        number = asking[transition.at] = asking.get(transition.at, 0) + 1
+        if number > plan.replays:
+            left_out = not_replayed(finding.target, f"{plan.replays} replays a minute")
+            told[incident.id] = replace(finding, recommendation=left_out)
+            continue
+        answer = replayed(
+            finding.target,
+            transition.at,
+            past.minutes(finding.target.key, transition.at - WINDOW, transition.at),
+            row,
+            plan,
+            leaf=leaf,
+            replicas=sum(1 for other in targets.values() if other.pool == finding.target.pool),
+            gpus=gpus,
+            incident_id=incident.id,
+        )
+        answers.append(answer)
+        told[incident.id] = with_answer(finding, answer)
+    return told, tuple(answers)
+
+
+# a tune that is stale asks for another one, without a diagnosis of the hour
+STALE = "pin_lengths_moved"
+
+
+def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
+    wait = row.get("queue_wait_estimate_10m_seconds") or 0.0
+    incident = transition.incident
+    return transition.at, incident.severity != "page", -wait, incident.key
+
+
+def with_answer(found: Finding, answer: Replayed) -> Finding:
+    """The finding with what the replay said."""
+    values = capacity_of(answer.advice)
+    why = {name: why_no_capacity(answer.advice) for name, value in values.items() if value is None}
+    known = {name: value for name, value in values.items() if value is not None}
+    reasons = {name: text for name, text in found.reasons.items() if name not in known}
+    return replace(
+        found,
+        recommendation=answer.advice.recommendation,
+        evidence={**found.evidence, **values},
+        reasons={**reasons, **why},
+    )
+
+
+def explained(
+    found: Finding,
+    row: Mapping[str, Any],
+    minutes: pl.DataFrame | None,
+    plan: Plan,
+    at: datetime,
+    replicas: int | None = None,
+) -> Finding:
+    """A finding of ``explain`` with its recommendation; replayed where minutes are given."""
+    diagnosis = found.diagnosis
+    if diagnosis is None:
+        return found
+    leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
+    own = without_replay(leaf, diagnosis, row)
+    if own is not None:
+        return replace(found, recommendation=own)
+    if minutes is None or minutes.is_empty() or not plan.replays:
+        return replace(found, recommendation=not_replayed(found.target, "not replayed"))
+    answer = replayed(found.target, at, minutes, row, plan, leaf=diagnosis.leaf, replicas=replicas)
+    return with_answer(found, answer)
