@@ -17,7 +17,7 @@ from driftwatch.errors import NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import check_fit, kernel_for, only_itself_to_hit, with_scrapes
-from driftwatch.simulate.engine_tables import offer_tables
+from driftwatch.simulate.engine_tables import cache_mode, offer_tables
 from driftwatch.simulate.kernel_tables import ENDLESS, Tables, make_tables, pack, unpack
 from driftwatch.simulate.outcome import COUNTERS
 from driftwatch.simulate.requests import Requests
@@ -95,7 +95,9 @@ class Repeated:
         self._times = scrape_seconds
         self._until = float(until_seconds)
         self._compiled = compiled
-        self._only_itself = only_itself_to_hit(requests, configuration)
+        self._only_itself = only_itself_to_hit(requests, configuration) and (
+            cache_mode(requests, configuration, True) == layout.IDENTIFY_BLOCKS
+        )
         self._packed: dict[tuple[bool, tuple[int, ...]], _Packed] = {}
 
     def run(self, law: StepTime) -> Repetition:
@@ -107,6 +109,7 @@ class Repeated:
         t = self._run(law, not self._only_itself)
         if self._only_itself and (t.head[layout.PREEMPTIONS] > 0 or t.head[layout.STUCK]):
             t = self._run(law, True)
+            self._only_itself = False  # it will be so again; both ways say the same without
         if t.head[layout.STUCK]:
             raise NoVerdict(
                 f"the simulated engine makes no progress at {t.reals[layout.NOW]:.3f} s: "

@@ -29,7 +29,8 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 3
-_ITERATIONS = 4
+_ITERATIONS = 8
+_DAMPING = 0.02
 _FINE = 0.02  # an iteration that lowers the cost by less was the last
 _DETERMINED = 0.5  # of the prior's variance that may be left
 
@@ -69,7 +70,8 @@ def calibrate(
         descent = Descent(playback, law, log_sd, noise)
         point = descent.at(x)
         if number == 0:
-            point = descent.improve(point, descent.derivatives(point))
+            point = descent.scaled(point)
+            point, _ = descent.improve(point, descent.derivatives(point), _DAMPING)
             noise = _measured_noise(playback, point, seed)
             descent = Descent(playback, law, log_sd, noise)
             point = descent.judged(point.x, point.law, point.played)
@@ -107,13 +109,16 @@ def _measured_noise(playback: Playback, point: Point, seed: int) -> Floats:
 def _descend(descent: Descent, point: Point) -> tuple[Point, Floats]:
     """Iterate; the information at the end is that of the last derivatives."""
     slopes = descent.derivatives(point)
+    damping, idle = _DAMPING, 0
     for iteration in range(_ITERATIONS):
-        following = descent.improve(point, slopes)
-        gained = point.cost - following.cost
-        point = following
-        if gained < _FINE * max(point.cost, 1.0) or iteration == _ITERATIONS - 1:
+        eased, point = descent.eased(point)
+        following, damping = eased.improve(point, slopes, damping)
+        idle = idle + 1 if point.cost - following.cost < _FINE * max(point.cost, 1.0) else 0
+        moved, point = following is not point, following
+        if not moved or idle == 2 or iteration == _ITERATIONS - 1:
             break
         slopes = descent.derivatives(point)
+    point = descent.judged(point.x, point.law, point.played)
     return point, descent.information(point, slopes)
 
 
