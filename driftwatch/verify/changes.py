@@ -1,0 +1,131 @@
+"""What became different between two minutes of one server, and whether an advice asked for it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from driftwatch.detect.fingerprints import differences, fingerprint_of, merged
+from driftwatch.model import Fingerprint, Serving, TargetKey
+from driftwatch.verify.verification import Change, Kind
+
+_KNOBS = ("max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is known of what a server runs, at one time.
+
+    Attributes:
+        max_num_seqs: None = unknown.
+        inferred: that cap was inferred: a cap on what was seen, no setting that was read.
+        max_num_batched_tokens: None = unknown.
+        cache_config: labels of ``vllm:cache_config_info`` as JSON; None = not seen.
+        told: other settings and releases, as labels, the server or its start-up log say.
+    """
+
+    max_num_seqs: float | None = None
+    inferred: bool = False
+    max_num_batched_tokens: float | None = None
+    cache_config: str | None = None
+    told: Fingerprint = field(default_factory=Fingerprint)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What was read; what was inferred is not in it."""
+        seen = fingerprint_of({}, Serving(), self.cache_config)
+        read = {
+            name: f"{value:.15g}"
+            for name in _KNOBS
+            if (value := getattr(self, name)) is not None
+            and not (name == "max_num_seqs" and self.inferred)
+        }
+        return merged(Fingerprint(knobs=read), self.told, seen)
+
+
+def changed(
+    before: Running, now: Running, at: datetime, running_max: float | None = None
+) -> Change | None:
+    """The change between what ran before and what runs now; None where none is known.
+
+    Args:
+        before: as last known before it.
+        now: since then.
+        at: end of the minute that showed it.
+        running_max: most requests seen running since then; more than an inferred cap allowed are
+            another cap.
+    """
+    found = differences(before.fingerprint, now.fingerprint)
+    what = {one.name: (one.before, one.now) for one in found if one.group != "identity"}
+    if (cap := _inferred_cap(before, now, running_max)) is not None:
+        what["max_num_seqs"] = cap
+    if not what:
+        return None
+    knobs = [one for one in found if one.group == "knobs"] or "max_num_seqs" in what
+    kind: Kind = "knobs" if knobs else "release"
+    return Change(kind, at, dict(sorted(what.items())))
+
+
+def _inferred_cap(
+    before: Running, now: Running, running_max: float | None
+) -> tuple[str, str] | None:
+    """The cap before and after, where one of both was inferred."""
+    one, other = before.max_num_seqs, now.max_num_seqs
+    if one is None or not (before.inferred or now.inferred):
+        return None
+    said = f"{one:.0f} (inferred)" if before.inferred else f"{one:.0f}"
+    if other is not None and other != one:
+        return said, f"{other:.0f} (inferred)" if now.inferred else f"{other:.0f}"
+    if other is None and running_max is not None and running_max > one:
+        return said, f"at least {math.ceil(running_max - 1e-9)}"
+    return None
+
+
+def moved(change: Change, knob: str) -> float | None:
+    """By how much a knob was moved; None where it was not, or cannot be told."""
+    values = change.what.get(knob)
+    if values is None:
+        return None
+    one, other = (_number(text) for text in values)
+    return None if one is None or other is None else other - one
+
+
+def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool:
+    """Whether a recommendation asked for this change: the same knob in the same direction.
+
+    Args:
+        change: of knobs.
+        recommendation: as pages have it (``action``, ``knob``, ``from``, ``to``).
+    """
+    if recommendation is None or recommendation.get("action") != "change":
+        return False
+    one = recommendation.get("from", recommendation.get("from_value"))
+    other = recommendation.get("to", recommendation.get("to_value"))
+    step = moved(change, str(recommendation.get("knob")))
+    if step is None or one is None or other is None:
+        return False
+    return step * (float(other) - float(one)) > 0
+
+
+def verification_id(target: TargetKey, change: Change, against: str | None = None) -> str:
+    """The id of the verification of a change: whose, and when."""
+    said = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), against or ""])
+    return hashlib.sha256(said.encode()).hexdigest()[:12]
+
+
+def text_of(change: Change) -> str:
+    """``max_num_seqs 8 (inferred) → at least 53``; several are said one after the other."""
+    return ", ".join(f"{name} {one} → {other}" for name, (one, other) in change.what.items())
+
+
+def _number(text: str) -> float | None:
+    for word in text.replace("at least", "").split():
+        try:
+            return float(word)
+        except ValueError:
+            continue
+    return None

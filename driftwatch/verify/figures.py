@@ -1,0 +1,162 @@
+"""What is compared: figures of a minute as a numerator over a denominator, both of which add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.model import Slo
+from driftwatch.signals.histograms import quantile, share_within
+
+Floats = npt.NDArray[np.float64]
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One of them.
+
+    Attributes:
+        name: evidence column, or one of the ``…_in_target_ratio``.
+        unit: base unit, "1" for ratios.
+        better: which way is good.
+        speed: it moves with the engine's own speed, so that its slow wander is noise of it.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    speed: bool = False
+
+
+IN_TARGET = "in_target_ratio"
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure(IN_TARGET, "1", "higher"),
+        Figure("ttft_in_target_ratio", "1", "higher"),
+        Figure("tpot_in_target_ratio", "1", "higher"),
+        Figure("ttft_seconds_mean", "seconds", "lower", speed=True),
+        Figure("itl_seconds_mean", "seconds", "lower", speed=True),
+        Figure("e2e_seconds_mean", "seconds", "lower", speed=True),
+        Figure("batch_assembly_wait_seconds", "seconds", "lower", speed=True),
+        Figure("generation_tokens_per_second", "tokens/s", "higher"),
+        Figure("requests_per_forward_pass", "requests", "neither", speed=True),
+        Figure("running_requests", "requests", "neither", speed=True),
+        Figure("kv_cache_usage_ratio", "1", "neither", speed=True),
+        Figure("preemptions_per_second", "1/s", "lower"),
+    )
+}
+SHARES = (IN_TARGET, "ttft_in_target_ratio", "tpot_in_target_ratio")
+
+# figure → numerator and denominator, columns of a minute
+_SECONDS = pl.col("duration_seconds")
+_RATIOS: dict[str, tuple[pl.Expr, pl.Expr]] = {
+    "ttft_seconds_mean": (pl.col("ttft_seconds_sum"), pl.col("ttft_seconds_count")),
+    "itl_seconds_mean": (pl.col("itl_seconds_sum"), pl.col("itl_seconds_count")),
+    "e2e_seconds_mean": (pl.col("e2e_seconds_sum"), pl.col("e2e_seconds_count")),
+    "batch_assembly_wait_seconds": (pl.col("queue_seconds_sum"), pl.col("queue_seconds_count")),
+    "generation_tokens_per_second": (pl.col("generation_tokens_total"), _SECONDS),
+    "requests_per_forward_pass": (
+        pl.col("itl_seconds_count") + pl.col("ttft_seconds_count"),
+        pl.col("forward_passes"),
+    ),
+    "running_requests": (pl.col("running_requests") * _SECONDS, _SECONDS),
+    "kv_cache_usage_ratio": (pl.col("kv_cache_usage_ratio") * _SECONDS, _SECONDS),
+    "preemptions_per_second": (pl.col("preemptions_total"), _SECONDS),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """One figure of every minute.
+
+    Attributes:
+        numerator: [minutes]; 0 where the figure is unknown.
+        denominator: [minutes]; 0 there too.
+    """
+
+    numerator: Floats
+    denominator: Floats
+
+    @property
+    def known(self) -> bool:
+        """Any minute knows it."""
+        return bool(self.denominator.sum() > 0)
+
+
+def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
+    """Figure → its parts, those of no minute left out.
+
+    A share of requests in target counts, where the target lies inside a bucket, those below the
+    bucket: the same bound on both sides of a comparison.
+
+    Args:
+        minutes: of one target.
+        slo: latency targets; None = no shares.
+    """
+    found: dict[str, Parts] = {}
+    for name, (numerator, denominator) in _RATIOS.items():
+        frame = minutes.select(n=numerator.cast(pl.Float64), d=denominator.cast(pl.Float64))
+        unknown = pl.col("n").is_null() | pl.col("d").is_null()
+        frame = frame.select(pl.when(unknown).then(0.0).otherwise(pl.col(c)).alias(c) for c in "nd")
+        found[name] = Parts(frame["n"].to_numpy(), frame["d"].to_numpy())
+    for short, target in _targets(slo):
+        shares = share_within(
+            minutes[f"{short}_seconds_buckets"],
+            minutes[f"{short}_seconds_edges"],
+            pl.Series([target] * len(minutes), dtype=pl.Float64),
+        )["lower"].to_numpy()
+        counts = minutes[f"{short}_seconds_count"].fill_null(0.0).to_numpy()
+        known = ~np.isnan(shares) & (counts > 0)
+        found[f"{short}_in_target_ratio"] = Parts(
+            np.where(known, shares * counts, 0.0), np.where(known, counts, 0.0)
+        )
+    return {name: one for name, one in found.items() if one.known}
+
+
+def _targets(slo: Slo | None) -> list[tuple[str, float]]:
+    if slo is None:
+        return []
+    both = (("ttft", slo.ttft_seconds), ("tpot", slo.tpot_seconds))
+    return [(short, target) for short, target in both if target is not None]
+
+
+def inside_bucket(minutes: pl.DataFrame, slo: Slo | None) -> list[str]:
+    """Targets that are no bucket edge, in words: shares are lower bounds there."""
+    found = []
+    for short, target in _targets(slo):
+        edges = minutes[f"{short}_seconds_edges"].drop_nulls()
+        if len(edges) and not any(abs(edge - target) < 1e-12 for edge in edges[-1]):
+            found.append(
+                f"the {short.upper()} target {target:g} s lies inside a bucket: "
+                "shares count what is surely within it"
+            )
+    return found
+
+
+def percentile_cell(
+    minutes: pl.DataFrame, histogram: str, q: float
+) -> tuple[float, float | None] | None:
+    """The bucket that a quantile of all minutes together lies in: its edges, None = open.
+
+    Args:
+        minutes: of one target.
+        histogram: of :data:`driftwatch.signals.minutes.BUCKETED`.
+        q: which quantile.
+
+    Returns:
+        None without an observation, or where edges changed between the minutes.
+    """
+    rows = minutes.filter(pl.col(f"{histogram}_buckets").is_not_null())
+    edges = rows[f"{histogram}_edges"]
+    if rows.is_empty() or edges.n_unique() != 1:
+        return None
+    total = np.sum(np.stack([np.asarray(one, float) for one in rows[f"{histogram}_buckets"]]), 0)
+    found = quantile(pl.Series([total.tolist()]), edges.head(1), q)
+    lower, upper = found.lower[0], found.upper[0]
+    return None if lower is None else (float(lower), None if upper is None else float(upper))

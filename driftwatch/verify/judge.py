@@ -1,0 +1,228 @@
+"""PASS, FAIL or INCONCLUSIVE: what the comparison says of what was promised.
+
+The null is: the same distribution at matched traffic. A promise is kept where the figure it is
+about improved for certain; it failed where the interval leaves out what was promised and holds
+"no better", or where something that was no price got worse for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from driftwatch.verify.compare import FEWEST_MINUTES, FEWEST_REQUESTS, Comparison
+from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES
+from driftwatch.verify.verification import Effect, Kind, Verdict
+
+# A share of requests in target that falls by more hurts (evaluation.md: "hurt by > 2 points").
+HARM_SHARE = 0.02
+# A time or a rate that gets worse by more hurts.
+HARM_RATIO = 0.05
+# A forecast of the time between tokens may be off by so much (the gate of its own calibration).
+PRICE_RATIO = 0.10
+
+# names in a forecast (attributes of driftwatch.recommend.advice.Candidate) → figures
+FORECAST_NAMES = {
+    "in_target_ratio": IN_TARGET,
+    "ttft_seconds": "ttft_seconds_mean",
+    "itl_seconds": "itl_seconds_mean",
+    "generation_tokens_per_second": "generation_tokens_per_second",
+    "running_requests": "running_requests",
+}
+# What a promise may be about, the first one that was forecast to become better speaks.
+_PROMISES = (IN_TARGET, "ttft_seconds_mean", "generation_tokens_per_second", "itl_seconds_mean")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its reason.
+
+    Attributes:
+        verdict: never "open".
+        reason: one line: what decided, or what is missing.
+        primary: the figure that decided; None without one.
+    """
+
+    verdict: Verdict
+    reason: str
+    primary: str | None = None
+
+
+def promised(forecast: Mapping[str, Any] | None) -> dict[str, float]:
+    """Figure → what a forecast says of it.
+
+    Args:
+        forecast: of a :class:`driftwatch.model.Recommendation`; names of
+            :data:`FORECAST_NAMES`, and under ``today`` the same of the replay of today's settings.
+    """
+    return _named(forecast)
+
+
+def _named(values: Mapping[str, Any] | None) -> dict[str, float]:
+    return {
+        figure: float(values[name])
+        for name, figure in FORECAST_NAMES.items()
+        if values is not None and isinstance(values.get(name), int | float)
+    }
+
+
+def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> Judgement:
+    """The verdict of a comparison.
+
+    Args:
+        found: at matched traffic.
+        kind: of the change.
+        forecast: what was promised; None = nobody advised it.
+    """
+    if not found.enough:
+        return Judgement("INCONCLUSIVE", _too_little(found))
+    primary = _primary(found, forecast)
+    if primary is None:
+        return Judgement("INCONCLUSIVE", "no latency of requests is known on both sides")
+    harm = None if found.load == "more" else _harm(found, forecast)
+    if harm is not None:
+        return Judgement("FAIL", harm, primary.name)
+    low, high = _towards_good(primary)
+    if found.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
+        return Judgement("PASS", f"{_said(primary)} improved", primary.name)
+    if found.load != "same":
+        return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
+    if forecast is not None:
+        return _unkept(primary, forecast, high)
+    if kind == "release" and low > -_margin(primary):
+        return Judgement("PASS", f"{_said(primary)} no worse", primary.name)
+    return Judgement("INCONCLUSIVE", f"no difference of {_said(primary)} is shown", primary.name)
+
+
+def _unkept(primary: Effect, forecast: Mapping[str, Any], high: float) -> Judgement:
+    gain = _promised_gain(primary, forecast)
+    if gain is not None and high < gain:
+        return Judgement("FAIL", f"{_said(primary)} did not improve as was promised", primary.name)
+    return Judgement(
+        "INCONCLUSIVE",
+        f"the interval of {_said(primary)} holds both no change and the promise",
+        primary.name,
+    )
+
+
+def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:
+    """The figure that decides: promised first, else requests in target, else a request's time."""
+    told, today = _named(forecast), _named((forecast or {}).get("today"))
+    for name in _PROMISES:
+        effect = found.effect(name)
+        if effect is None or name not in told:
+            continue
+        base = today.get(name, effect.before)
+        if (told[name] - base) * _sign(name) > _margin_of(name, base):
+            return effect
+    for name in (IN_TARGET, "e2e_seconds_mean", "ttft_seconds_mean", "itl_seconds_mean"):
+        if (effect := found.effect(name)) is not None:
+            return effect
+    return None
+
+
+def _promised_gain(primary: Effect, forecast: Mapping[str, Any]) -> float | None:
+    """How far the promise would have moved the figure, towards good; None without a promise.
+
+    Times and rates are carried over as a ratio: matched traffic is not the forecast's.
+    """
+    told, today = _named(forecast), _named(forecast.get("today"))
+    if primary.name not in told:
+        # capacity was promised: requests need not wait any more; a tenth of that would show
+        return 0.1 * abs(primary.before) if forecast else None
+    promise, base = told[primary.name], today.get(primary.name, primary.before)
+    if primary.name in SHARES or base <= 0:
+        gain = promise - base
+    else:
+        gain = primary.before * (promise / base - 1)
+    return gain * _sign(primary.name)
+
+
+def _harm(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+    """What became worse for certain, in words; None where nothing did."""
+    shares = [e for name in SHARES[1:] if (e := found.effect(name)) is not None]
+    for effect in shares:
+        if effect.high < -HARM_SHARE:
+            return f"{_said(effect)} fell"
+    # with targets, a longer time inside them is no harm
+    e2e = found.effect("e2e_seconds_mean")
+    if not shares and e2e is not None and e2e.low > HARM_RATIO * e2e.before:
+        return f"{_said(e2e)} rose"
+    served = found.effect("generation_tokens_per_second")
+    if served is not None and served.high < -HARM_RATIO * served.before and found.load == "same":
+        return f"{_said(served)} fell at the same demand"
+    return _beyond_price(found, forecast)
+
+
+def _beyond_price(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+    """The time between tokens rose by more than was forecast, for certain."""
+    name = "itl_seconds_mean"
+    effect, told = found.effect(name), _named(forecast).get(name)
+    if effect is None or told is None or found.load != "same":
+        return None
+    base = _named((forecast or {}).get("today")).get(name, effect.before)
+    allowed = max(1.0, told / base) * (1 + PRICE_RATIO) if base > 0 else 1 + PRICE_RATIO
+    if effect.before + effect.low > allowed * effect.before:
+        return f"{_said(effect)} rose by more than its price (×{allowed:.2f})"
+    return None
+
+
+def _towards_good(effect: Effect) -> tuple[float, float]:
+    """Limits of the effect, positive = better."""
+    if _sign(effect.name) > 0:
+        return effect.low, effect.high
+    return -effect.high, -effect.low
+
+
+def _counts(effect: Effect) -> bool:
+    """The difference is large enough to be called one."""
+    return abs(effect.after - effect.before) >= _margin(effect)
+
+
+def _margin(effect: Effect) -> float:
+    return _margin_of(effect.name, effect.before)
+
+
+def _margin_of(name: str, base: float) -> float:
+    return HARM_SHARE if name in SHARES else HARM_RATIO * abs(base)
+
+
+def _sign(name: str) -> float:
+    return 1.0 if FIGURES[name].better == "higher" else -1.0
+
+
+WORDS = {
+    IN_TARGET: "requests in target",
+    "ttft_in_target_ratio": "requests in the TTFT target",
+    "tpot_in_target_ratio": "requests in the TPOT target",
+    "ttft_seconds_mean": "TTFT mean",
+    "itl_seconds_mean": "ITL mean",
+    "e2e_seconds_mean": "time of a request",
+    "batch_assembly_wait_seconds": "queue wait",
+    "generation_tokens_per_second": "tokens/s",
+    "requests_per_forward_pass": "requests a pass",
+    "running_requests": "running requests",
+    "kv_cache_usage_ratio": "KV cache",
+    "preemptions_per_second": "preemptions",
+}
+
+
+def _said(effect: Effect) -> str:
+    return WORDS[effect.name]
+
+
+def _too_little(found: Comparison) -> str:
+    one, other = found.matched.minutes
+    said = f"{one} minutes before and {other} after carry the same load and lengths"
+    if min(one, other) >= FEWEST_MINUTES:
+        return f"{said}, with {found.requests:.0f} requests ({FEWEST_REQUESTS} are needed)"
+    return f"{said} ({FEWEST_MINUTES} are needed)"
+
+
+def _load_differs(found: Comparison) -> str:
+    one, other = found.load_before or 0.0, found.load_after or 0.0
+    return (
+        f"demand cannot be matched: {one:.3g} requests/s were offered before, {other:.3g} after; "
+        "what differs may be the demand's"
+    )

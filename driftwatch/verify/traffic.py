@@ -1,0 +1,141 @@
+"""What was offered to one server minute by minute, and which minutes may be compared.
+
+Arrivals are taken as first tokens plus the growth of the queue: where requests wait, first tokens
+alone are what the server could serve, not what was asked of it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import polars as pl
+
+# A minute that was hardly observed says little of its load.
+LEAST_SECONDS = 30.0
+# After a start: the first minutes compile, capture graphs and fill an empty prefix cache.
+WARM_UP = timedelta(minutes=2)
+# What waited while the server was down has mostly been served by then; what waits later is load.
+LONGEST_DRAIN = timedelta(minutes=10)
+DRAINED_WAITING_REQUESTS = 1.0
+# Requests waited in most of the scrapes: what was served is not what was offered.
+SATURATED_WAITING_REQUESTS = 1.0
+# Mean lengths of single minutes are noisy where few requests finish; lengths drift slower.
+LENGTHS_OVER = 5
+
+TRAFFIC_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "end": pl.Datetime("us", "UTC"),
+    "requests_per_second": pl.Float64,  # offered
+    "prompt_tokens_mean": pl.Float64,
+    "generation_tokens_mean": pl.Float64,
+    "saturated": pl.Boolean,
+}
+
+
+def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
+    """Minutes with what was offered in them.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end.
+
+    Returns:
+        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
+        were not counted), the two mean lengths (of five minutes around; NULL without a finished
+        request) and ``saturated``.
+    """
+    half = pl.duration(seconds=90)
+    cut = pl.col("restarted").fill_null(False)
+    follows = (pl.col("end") - pl.col("end").shift(1) <= half).fill_null(False) & ~cut
+    followed = follows.shift(-1).fill_null(False)
+    waiting = pl.col("waiting_requests")
+    # the mean of two neighbouring minutes' means stands for the queue at the minute between them
+    begins = pl.when(follows).then((waiting + waiting.shift(1)) / 2).otherwise(waiting)
+    ends = pl.when(followed).then((waiting + waiting.shift(-1)) / 2).otherwise(waiting)
+    grown = (ends - begins).fill_null(0.0)
+    arrived = (pl.col("ttft_seconds_count") + grown).clip(lower_bound=0.0)
+    run = (~follows).cum_sum().alias("run")
+    return (
+        minutes.with_columns(
+            requests_per_second=pl.when(pl.col("duration_seconds") > 0).then(
+                arrived / pl.col("duration_seconds")
+            ),
+            saturated=(waiting >= SATURATED_WAITING_REQUESTS).fill_null(False),
+        )
+        .with_columns(run)
+        .with_columns(_mean_length("prompt_tokens"), _mean_length("generation_tokens"))
+        .drop("run")
+    )
+
+
+def _mean_length(name: str) -> pl.Expr:
+    """Tokens of a request, over the finished ones of the minutes around."""
+    total, finished = (
+        pl.col(f"{name}_{part}")
+        .fill_null(0.0)
+        .rolling_sum(LENGTHS_OVER, min_samples=1, center=True)
+        .over("run")
+        for part in ("sum", "count")
+    )
+    return pl.when(finished > 0).then(total / finished).alias(f"{name}_mean")
+
+
+def before_change(minutes: pl.DataFrame, at: datetime, since: datetime) -> pl.DataFrame:
+    """Minutes of the server as it was, back to ``since`` or to the change before this one.
+
+    Args:
+        minutes: from :func:`with_traffic`.
+        at: end of the minute that showed the change.
+        since: not further back.
+    """
+    mine = minutes.filter(pl.col("end") > since, pl.col("end") < at)
+    changed = pl.col("configuration_changed").fill_null(False) | pl.col(
+        "release_changed"
+    ).fill_null(False)
+    last = mine.filter(changed)["end"].max()
+    if isinstance(last, datetime):
+        mine = mine.filter(pl.col("end") > last)
+    return comparable(mine)
+
+
+def after_change(minutes: pl.DataFrame, at: datetime, until: datetime) -> pl.DataFrame:
+    """Minutes of the server as it is, without its warm-up and the backlog's drain.
+
+    Args:
+        minutes: from :func:`with_traffic`.
+        at: end of the minute that showed the change.
+        until: end of the last minute.
+    """
+    mine = minutes.filter(pl.col("end") > at, pl.col("end") <= until)
+    return comparable(mine.filter(pl.col("end") > settled_at(mine, at)))
+
+
+def settled_at(after: pl.DataFrame, at: datetime) -> datetime:
+    """When warm-up and drain of a start are over.
+
+    The drain ends with the first minute in which hardly a request waits, or after
+    :data:`LONGEST_DRAIN`: what waits then is load that the server does not carry.
+
+    Args:
+        after: minutes after the change.
+        at: end of the minute that showed it.
+    """
+    warm = at + WARM_UP
+    early = after.filter(pl.col("end") > at, pl.col("end") <= at + LONGEST_DRAIN)
+    idle = early.filter(pl.col("waiting_requests").fill_null(0.0) < DRAINED_WAITING_REQUESTS)["end"]
+    first = idle.min()
+    if isinstance(first, datetime):
+        # the minute that empties the queue still served what had waited
+        return warm if first == early["end"].min() else max(warm, first)
+    return at + LONGEST_DRAIN if len(early) else warm
+
+
+def comparable(minutes: pl.DataFrame) -> pl.DataFrame:
+    """Those that were observed for long enough, served something, and saw no restart."""
+    return minutes.filter(
+        (pl.col("duration_seconds") >= LEAST_SECONDS).fill_null(False),
+        ~pl.col("restarted").fill_null(False),
+        ~pl.col("configuration_changed").fill_null(False),
+        (pl.col("ttft_seconds_count") > 0).fill_null(False),
+        (pl.col("requests_per_second") > 0).fill_null(False),
+        pl.col("prompt_tokens_mean").is_not_null(),
+        pl.col("generation_tokens_mean").is_not_null(),
+    )

@@ -1,0 +1,215 @@
+"""The verdict of one change: its minutes before and after, matched, compared and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.model import Slo
+from driftwatch.verify.compare import Comparison, compare
+from driftwatch.verify.figures import inside_bucket, percentile_cell
+from driftwatch.verify.judge import Judgement, judge, promised
+from driftwatch.verify.traffic import (
+    after_change,
+    before_change,
+    comparable,
+    with_traffic,
+)
+from driftwatch.verify.verification import Effect, Verification
+
+# A day has every load and every mix of a day.
+LOOK_BACK = timedelta(hours=24)
+# What took longer to show is not told from what else changes in a week.
+LONGEST = timedelta(days=7)
+# The change is looked at whenever so many minutes came after it; each look spends a part of the 5 %
+# that all of them may be wrong: 1/(k(k+1)) of it, which add up to 1.
+LOOKS = (10, 20, 40, 80, 160, 320, 640, 1440, 2880, 5760)
+ERROR = 0.05
+# An empty prefix cache makes a fresh server look worse than it is: a FAIL waits for so many.
+FEWEST_FOR_FAIL = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From when to when.
+
+    Attributes:
+        start: end of the minute before the first.
+        end: end of the last one.
+    """
+
+    start: datetime
+    end: datetime
+
+
+def confidence_at(look: int) -> float:
+    """Of the intervals at the k-th look, counted from 1.
+
+    >>> [round(confidence_at(k), 4) for k in (1, 2, 3)]
+    [0.975, 0.9917, 0.9958]
+    """
+    return 1 - ERROR / (look * (look + 1))
+
+
+def looks_done(minutes_after: int) -> int:
+    """How many looks so many comparable minutes allow."""
+    return sum(minutes_after >= needed for needed in LOOKS)
+
+
+def minutes_of_change(
+    minutes: pl.DataFrame, at: datetime, until: datetime
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Comparable minutes before and after a change.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
+        at: end of the minute that showed the change.
+        until: end of the last minute.
+    """
+    told = with_traffic(minutes)
+    return before_change(told, at, at - LOOK_BACK), after_change(told, at, until)
+
+
+def minutes_of_stretches(
+    before: pl.DataFrame, after: pl.DataFrame, one: Stretch, other: Stretch
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Comparable minutes of two named stretches, of one target or of two."""
+    return _inside(before, one), _inside(after, other)
+
+
+def _inside(minutes: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
+    told = with_traffic(minutes)
+    return comparable(told.filter(pl.col("end") > stretch.start, pl.col("end") <= stretch.end))
+
+
+def verified(
+    opened: Verification,
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    at: datetime,
+    *,
+    slo: Slo | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Verification:
+    """The verification with what the minutes say now; its verdict is never "open".
+
+    Args:
+        opened: the change and what was promised.
+        before: comparable minutes.
+        after: the same.
+        at: when it is asked.
+        slo: latency targets; None = none are known.
+        confidence: of the intervals.
+        seed: of the resampling.
+    """
+    found = compare(
+        before,
+        after,
+        slo=slo,
+        forecast=promised(opened.forecast),
+        confidence=confidence,
+        seed=seed,
+    )
+    said = judge(found, opened.change.kind, opened.forecast)
+    return replace(
+        opened,
+        closed_at=at,
+        verdict=said.verdict,
+        reason=said.reason,
+        effects=_primary_first(found, said),
+        matched_minutes=found.matched.minutes,
+        notes=_notes(opened, found, before, after, slo, confidence),
+    )
+
+
+def look(
+    opened: Verification,
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    at: datetime,
+    *,
+    slo: Slo | None = None,
+    seed: int = 0,
+) -> Verification:
+    """An open verification after another look: closed where the verdict fell, else open still.
+
+    Args:
+        opened: an open one.
+        before: comparable minutes before the change.
+        after: those since.
+        at: when it is looked at.
+        slo: latency targets.
+        seed: of the resampling.
+    """
+    done = looks_done(len(after))
+    over = at - opened.change.at >= LONGEST
+    if done == 0 and not over:
+        return replace(
+            opened, reason=f"{len(after)} of {LOOKS[0]} minutes since the change", notes=()
+        )
+    found = verified(
+        opened, before, after, at, slo=slo, confidence=confidence_at(max(done, 1)), seed=seed
+    )
+    settled = found.verdict == "PASS" or (found.verdict == "FAIL" and len(after) >= FEWEST_FOR_FAIL)
+    if settled or over:
+        return found
+    return replace(found, verdict="open", closed_at=None)
+
+
+def superseded(opened: Verification, at: datetime) -> Verification:
+    """An open verification that another change ended."""
+    said = "another change came before a verdict"
+    return replace(
+        opened,
+        verdict="INCONCLUSIVE",
+        closed_at=at,
+        reason=f"{said} ({opened.reason})" if opened.reason else said,
+    )
+
+
+def _primary_first(found: Comparison, said: Judgement) -> tuple[Effect, ...]:
+    return tuple(sorted(found.effects, key=lambda effect: effect.name != said.primary))
+
+
+def _notes(
+    opened: Verification,
+    found: Comparison,
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    slo: Slo | None,
+    confidence: float,
+) -> tuple[str, ...]:
+    notes = []
+    if len(opened.change.what) > 1:
+        notes.append(f"{len(opened.change.what)} things changed at once: the verdict is of all")
+    if found.load_before is not None and found.load_after is not None:
+        notes.append(
+            f"offered {found.load_before:.3g} requests/s before, {found.load_after:.3g} after, "
+            "mean of the matched minutes"
+        )
+    if found.load == "more":
+        notes.append("more load after the change than before: gains are lower bounds")
+    elif found.load == "less":
+        notes.append("less load after the change than before: losses are lower bounds")
+    saturated = int(before["saturated"].sum()) / max(1, len(before))
+    if saturated > 0.5:
+        notes.append(
+            f"requests waited in {saturated:.0%} of the minutes before: matched on arrivals (first "
+            "tokens + growth of the queue), not on what was served"
+        )
+    notes += inside_bucket(after, slo) if len(after) else []
+    if (cell := percentile_cell(found.matched.after, "itl_seconds", 0.99)) is not None:
+        notes.append(f"ITL p99 after: {_cell(cell)}")
+    if found.enough:
+        notes.append(f"intervals: {confidence:.1%}, blocks of minutes resampled")
+    return tuple(notes)
+
+
+def _cell(cell: tuple[float, float | None]) -> str:
+    low, high = cell
+    if high is None:
+        return f"above {low * 1000:.3g} ms"
+    return f"in ({low * 1000:.3g}, {high * 1000:.3g}] ms"
