@@ -14,6 +14,7 @@ from driftwatch.collect.serving import from_cache_config, merge
 from driftwatch.collect.what_runs import NOT_QUANTIZED
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
+from driftwatch.recommend.observed.clean import clean
 from driftwatch.recommend.server import Server
 from driftwatch.service.pinned import fingerprint, gpu_models
 from driftwatch.service.plan import Plan
@@ -51,6 +52,7 @@ _FLAGS = (
 # inter-token time. More tokens than times by a tenth are no rounding.
 _TOKENS_A_STEP = 1.1
 _ENOUGH_TOKENS = 1_000
+_BLOCK_TOKENS = 16
 
 
 def server_of(
@@ -88,7 +90,6 @@ def server_of(
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
     serving = merge(_as_then(plan.serving_of(target), minutes, row), _of_page(labels_json))
     blocks, block = _blocks(serving, cache)
-    told_gpu = gpu or pool.gpu or _one_name(ran.identity.get("gpu"))
     return Server(
         serving=serving,
         model=model
@@ -97,7 +98,7 @@ def server_of(
         or row.get("model_name")
         or ran.identity.get("model_name")
         or _last(minutes, "model_name"),
-        gpu=told_gpu,
+        gpu=gpu or pool.gpu or ran.identity.get("gpu"),
         gpus=count or pool.gpus_per_replica,
         tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
         weight_bytes=_weight_bytes(ran),
@@ -145,22 +146,25 @@ def _of_page(labels_json: str | None) -> Serving:
 
 
 def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
-    """Settings of the plan, less those of which the minutes knew another value then."""
-    inferred = row.get("max_num_seqs_inferred")
-    if inferred is None:
-        inferred = _last(minutes, "max_num_seqs_inferred")
-    cap = _number(row.get("max_num_seqs")) or _number(_last(minutes, "max_num_seqs"))
-    budget = _number(row.get("max_num_batched_tokens")) or _number(
-        _last(minutes, "max_num_batched_tokens")
-    )
+    """Settings of the plan, less those of which the minutes knew another value then.
+
+    A cap that was inferred before a restart says nothing of the server after it.
+    """
+    cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
+    budget = _number(row.get("max_num_batched_tokens"))
+    told = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
+    if cap is None:
+        of_cap = told.filter(pl.col("max_num_seqs").is_not_null())
+        cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")
+    if budget is None:
+        budget = _last(told, "max_num_batched_tokens")
     found = now
-    if cap is not None:
-        if inferred:
-            plateau = Setting(cap, "inferred", "plateau of running requests")
-            found = replace(found, max_num_seqs=found.max_num_seqs or plateau)
-        elif cap != _running_cap(now):
-            then = Setting(cap, "config", "as it was then")
-            found = replace(found, max_num_seqs=then, max_num_active_seqs=None)
+    if cap is not None and inferred:
+        plateau = Setting(cap, "inferred", "plateau of running requests")
+        found = replace(found, max_num_seqs=found.max_num_seqs or plateau)
+    elif cap is not None and cap != _running_cap(now):
+        then = Setting(cap, "config", "as it was then")
+        found = replace(found, max_num_seqs=then, max_num_active_seqs=None)
     before = found.max_num_batched_tokens
     if budget is not None and (before is None or before.value != budget):
         then = Setting(budget, "config", "as it was then")
@@ -180,8 +184,8 @@ def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int
     tokens = serving.kv_cache_tokens
     if tokens is not None and block is not None:
         return int(tokens.value // block), block
-    if tokens is not None:
-        return int(tokens.value // 16), 16
+    if tokens is not None:  # a length that no block is said for: vLLM's default
+        return int(tokens.value // _BLOCK_TOKENS), _BLOCK_TOKENS
     return None if count is None else int(count), block
 
 
@@ -230,11 +234,6 @@ def tokens_a_step(minutes: pl.DataFrame) -> float | None:
     if times < _ENOUGH_TOKENS:
         return None
     return float((tokens - first) / times)
-
-
-def _one_name(names: str | None) -> str | None:
-    """Of one kind of GPU its name; several kinds are unknown to any table."""
-    return names
 
 
 def _number(value: Any) -> float | None:
