@@ -58,6 +58,13 @@ _LISTED = 8  # targets that are named on a terminal; piped all are
     type=click.Path(path_type=Path, dir_okay=False),
     help="The store (default: as for driftwatch incidents).",
 )
+@click.option(
+    "--symptom",
+    type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
+    default="batch",
+    show_default=True,
+    help="What was seen first: the tree that begins there (all end in the same causes).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
 @serving_options
 def command(
@@ -68,6 +75,7 @@ def command(
     baseline: Window | None,
     pins: Path | None,
     db: Path | None,
+    symptom: str,
     as_json: bool,
     **serving: Any,
 ) -> None:
@@ -79,7 +87,7 @@ def command(
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.walk import UNDETERMINED
-    from driftwatch.service.explain import explain, target_named, window_ending
+    from driftwatch.service.explain import SYMPTOMS, explain, target_named, window_ending
     from driftwatch.service.last_seen import last_seen
 
     if recording is None and pins is not None:
@@ -109,7 +117,17 @@ def command(
     past = None
     if recording is None:
         past, measured, detected = _stored(
-            db, serving["config"], scrapes, gpus, chosen, targets, plan, window, baseline, today
+            db,
+            serving["config"],
+            scrapes,
+            gpus,
+            chosen,
+            targets,
+            plan,
+            window,
+            baseline,
+            today,
+            tree=SYMPTOMS[symptom],
         )
     else:
         measured, detected = _detected(
@@ -129,6 +147,7 @@ def command(
             source=source,
             today=today,
             detected=detected,
+            tree=SYMPTOMS[symptom],
         )
     if as_json:
         from driftwatch.notify.explained import explained_json
@@ -166,6 +185,8 @@ def _stored(
     window: Window,
     baseline: Window | None,
     today: date,
+    *,
+    tree: str,
 ) -> tuple[tuple[Finding, Window] | None, pl.DataFrame, pl.DataFrame]:
     """The answer from stored minutes where the window's scrapes are gone, else None; reference
     rows; what the detectors said of the window's last minute.
@@ -183,7 +204,7 @@ def _stored(
         detected = detected_from_store(store, chosen.key, window.end)
         past = None
         if is_past(store, scrapes, chosen.key, window):
-            past = explain_past(store, chosen, window, plan, measured, today=today)
+            past = explain_past(store, chosen, window, plan, measured, today=today, tree=tree)
         return past, measured, detected
 
 

@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY_COLUMNS, TIME, in_order
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.limits import limit_columns, with_allowances
+from driftwatch.diagnose.limits import limit_columns, limit_that_costs, with_allowances
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
@@ -196,7 +196,7 @@ def evidence_table(
         rows.with_row_index("window")
         .join(limits, on="window", how="left", maintain_order="left")
         .drop("window")
-        .with_columns(queue_wait_estimate_10m_seconds=_queue_wait())
+        .with_columns(limit_that_costs(), queue_wait_estimate_10m_seconds=_queue_wait())
     )
     rows = _only_when_fresh(rows)
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)

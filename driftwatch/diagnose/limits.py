@@ -11,12 +11,14 @@ import polars as pl
 
 from driftwatch.diagnose.thresholds import (
     BINDING_SHARE,
+    BINDING_SHARE_AT_A_COST,
     BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
     FULL_STEPS_SHARE,
     KV_PRESSED_RATIO,
     NOT_NEAR_RATIO,
     PLATEAU_MIN_SPARSE_SCRAPES,
+    WAITING_SHARE,
 )
 from driftwatch.signals.histograms import second_moment_over_mean
 
@@ -106,7 +108,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
-        ``binding_limit``, ``scrapes_10m``, and over the binding scrapes the means
+        ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
+        they are), ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity) and their sum
         ``binding_requests``; ``binding_since`` (first binding scrape); ``deferred_since`` and
         ``deferred_requests_10m`` likewise of the scrapes with deferred requests;
@@ -176,6 +179,28 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         .when(deferred_share.fill_null(0.0) >= BINDING_SHARE)
         .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
+        queue_limit=pl.when(pl.col("bound") > 0).then(named),
+    )
+
+
+def limit_that_costs() -> pl.Expr:
+    """``binding_limit``, where it is named from a quarter of the scrapes on as well.
+
+    While a target is missed and most of the TTFT is waiting, requests miss it because of what holds
+    them back: bursts fill a batch for part of the ten minutes only. NULL where that limit cannot be
+    told. Reads ``binding_limit``, ``queue_limit``, ``limit_binding_share_10m_ratio``,
+    ``slo_missed``, ``queue_share_of_ttft_10m_ratio``.
+    """
+    costs = (
+        pl.col("slo_missed")
+        & (pl.col("limit_binding_share_10m_ratio") >= BINDING_SHARE_AT_A_COST)
+        & (pl.col("queue_share_of_ttft_10m_ratio") >= WAITING_SHARE)
+    ).fill_null(False)
+    return (
+        pl.when((pl.col("binding_limit") == NONE) & costs)
+        .then(pl.col("queue_limit"))
+        .otherwise(pl.col("binding_limit"))
+        .alias("binding_limit")
     )
 
 

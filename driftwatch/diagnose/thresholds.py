@@ -51,3 +51,8 @@ FULL_STEP_SPREAD = 0.005
 BINDING_WINDOW_SECONDS = 600.0
 # "at least half of the last 10 min's scrapes" (detection.md): what binds is named from there on.
 BINDING_SHARE = 0.5
+# BatchLimitBinding lets go below a quarter (rules/batch-limits.yaml): until then a limit is the
+# reason of a missed target of which most is waiting.
+BINDING_SHARE_AT_A_COST = 0.25
+# "at least half of their TTFT" (detection.md, BatchLimitBinding).
+WAITING_SHARE = 0.5

@@ -73,9 +73,11 @@ class Tree:
         start: first node.
         nodes: name → node.
         leaves: name → leaf.
+        continues: the tree whose nodes and leaves are among these; None = all are its own.
     """
 
     name: str
     start: str
     nodes: Mapping[str, Node]
     leaves: Mapping[str, Leaf]
+    continues: str | None = None

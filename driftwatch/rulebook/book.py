@@ -5,13 +5,14 @@ from __future__ import annotations
 import glob
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.rulebook.fields import near
 from driftwatch.rulebook.rules import ReadRule, Rule, count_rules, read_rules, with_ids
-from driftwatch.rulebook.trees import read_tree
+from driftwatch.rulebook.trees import continued_by, read_tree
 from driftwatch.shipped import shipped
 from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
 
@@ -71,6 +72,7 @@ def read_rulebook(
     read: list[ReadRule] = []
     trees: dict[str, Tree] = {}
     places: dict[str, str] = {}
+    of_trees: list[tuple[YamlFile, Entries]] = []
     seen = 0
     for path in _files(paths or (shipped("rules"),), problems):
         file = read_yaml(path)
@@ -83,15 +85,11 @@ def read_rulebook(
                 message = "neither rules (groups: …) nor a tree (tree: …)"
                 file.problems.append(Problem(file.path, None, None, "empty", message))
         elif "tree" in root.entries or "nodes" in root.entries:
-            tree = read_tree(file, root)
-            if tree is not None and tree.name in trees:
-                message = f"a second tree {tree.name}, first in {places[tree.name]}"
-                file.add(root.entries["tree"][1].place, "duplicate", message)
-            elif tree is not None:
-                trees[tree.name], places[tree.name] = tree, file.path
+            of_trees.append((file, root))
         else:
             read += read_rules(file, root)
             seen += count_rules(root)
+    _read_trees(of_trees, trees, places)
     rules = with_ids(tuple(read))
     _check_names(read, trees, receivers)
     for file in files:
@@ -108,7 +106,7 @@ def _check_names(
     for one in read:
         name = one.tree
         if name is not None and name not in trees:
-            ours = _shipped_trees() if ours is None else ours
+            ours = shipped_trees() if ours is None else ours
             if name in ours:
                 trees[name] = ours[name]
             else:
@@ -128,14 +126,42 @@ def _check_names(
                 )
 
 
-def _shipped_trees() -> dict[str, Tree]:
-    found = {}
+def _read_trees(
+    files: Sequence[tuple[YamlFile, Entries]],
+    trees: dict[str, Tree],
+    places: dict[str, str],
+    *,
+    alone: bool = False,
+) -> None:
+    """Every tree of the files: first those that stand alone, then those that continue one.
+
+    Args:
+        files: what holds them; problems are noted there.
+        trees: name → tree, filled.
+        places: name → file, filled.
+        alone: what they continue must be among the files; else the shipped trees are there too.
+    """
+    for file, root in sorted(files, key=lambda one: continued_by(one[1]) is not None):
+        named = continued_by(root)
+        more = {} if named is None or named in trees or alone else shipped_trees()
+        tree = read_tree(file, root, {**more, **trees})
+        if tree is not None and tree.name in trees:
+            message = f"a second tree {tree.name}, first in {places[tree.name]}"
+            file.add(root.entries["tree"][1].place, "duplicate", message)
+        elif tree is not None:
+            trees[tree.name], places[tree.name] = tree, file.path
+
+
+@cache
+def shipped_trees() -> Mapping[str, Tree]:
+    """The shipped trees by name."""
+    files = []
     for path in sorted((shipped("rules") / "trees").glob("*.yaml")):
         file = read_yaml(path)
         if isinstance(file.root, Entries):
-            tree = read_tree(file, file.root)
-            if tree is not None:
-                found[tree.name] = tree
+            files.append((file, file.root))
+    found: dict[str, Tree] = {}
+    _read_trees(files, found, {}, alone=True)
     return found
 
 

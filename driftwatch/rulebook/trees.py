@@ -2,11 +2,17 @@
 
 Nodes may be reached from several places (a tree file is an acyclic graph), but every way must
 end in a leaf, and every node and leaf must be on some way.
+
+A tree may continue another one: its ways lead on through that one's nodes to that one's leaves, and
+a node that has the name of one there asks the same thing and says only what is different (its
+words, what it shows, where its answers lead).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import cast, get_args
 
 from driftwatch.diagnose.tree import Leaf, LeafKind, Node, Tree
@@ -14,42 +20,95 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.fields import Fields, entries_of, near
 from driftwatch.yaml_positions import Entries, YamlFile
 
+TREE_KEYS = ("tree", "continues", "start", "nodes", "leaves")
 NODE_KEYS = ("question", "when", "yes", "no", "not_asked", "show", "cause_on_yes")
 LEAF_KEYS = ("kind", "meaning", "knob", "advice")
+AGAIN_KEYS = ("question", "show", "yes", "no")  # of a node that the continued tree has
 CAUSES = ("prompts", "generations")
 UNDETERMINED = "undetermined"  # where an unknown ends a walk; no file names it
 
 
-def read_tree(file: YamlFile, root: Entries) -> Tree | None:
-    """The tree of one file; None where a problem was noted."""
+def read_tree(
+    file: YamlFile, root: Entries, known: Mapping[str, Tree] | None = None
+) -> Tree | None:
+    """The tree of one file; None where a problem was noted.
+
+    Args:
+        file: problems are noted there.
+        root: what it holds.
+        known: trees that it may continue, by name.
+    """
     before = len(file.problems)
     top = Fields(file, root, "the tree", root.place)
-    top.allow(("tree", "start", "nodes", "leaves"))
+    top.allow(TREE_KEYS)
     name = top.text("tree", required=True)
     start = top.text("start", required=True)
-    leaf_fields = _each(file, top, "leaves", "leaf")
+    base = _base(top, known or {})
+    leaf_fields = _each(file, top, "leaves", "leaf", required=base is None)
     node_fields = _each(file, top, "nodes", "node")
     leaves = {n: leaf for n, f in leaf_fields.items() if (leaf := _read_leaf(n, f)) is not None}
-    nodes = {n: node for n, f in node_fields.items() if (node := _read_node(n, f)) is not None}
-    for twice in sorted(node_fields.keys() & leaf_fields.keys()):
-        message = f"{twice} is a node and a leaf"
-        file.add(leaf_fields[twice].place, "duplicate", message)
-    known = [*node_fields, *leaf_fields]
+    nodes = {}
+    for n, fields in node_fields.items():
+        again = None if base is None else base.nodes.get(n)
+        node = _read_node(n, fields) if again is None else _read_again(again, fields)
+        if node is not None:
+            nodes[n] = node
+    taken = {} if base is None else {**base.nodes, **base.leaves}
+    for twice in sorted(leaf_fields.keys() & (node_fields.keys() | taken.keys())):
+        there = "a node and a leaf" if twice in node_fields else f"in {base and base.name} already"
+        file.add(leaf_fields[twice].place, "duplicate", f"{twice} is {there}")
+    targets = list(dict.fromkeys([*node_fields, *leaf_fields, *taken]))
     for fields in node_fields.values():
         for edge in ("yes", "no"):
-            _check_target(fields, edge, known)
-    if start is not None and start not in node_fields:
-        top.problem("start", "unknown-node", f"there is no node {start}", near(start, known))
+            _check_target(fields, edge, targets)
+    if start is not None and start not in {*node_fields, *(base.nodes if base else ())}:
+        top.problem("start", "unknown-node", f"there is no node {start}", near(start, targets))
     if len(file.problems) == before and name is not None and start is not None:
-        tree = Tree(name, start, nodes, leaves)
-        _check_walks(file, tree, node_fields, leaf_fields)
+        tree = Tree(
+            name,
+            start,
+            (dict(base.nodes) if base else {}) | nodes,
+            (dict(base.leaves) if base else {}) | leaves,
+            None if base is None else base.name,
+        )
+        reached = _check_walks(file, tree, node_fields, leaf_fields)
         if len(file.problems) == before:
-            return tree
+            return _only(tree, reached)
     return None
 
 
-def _each(file: YamlFile, top: Fields, key: str, what: str) -> dict[str, Fields]:
-    node = top.get(key, required=True)
+def continued_by(root: Entries) -> str | None:
+    """The tree that a file's tree continues, as far as it can be read."""
+    found = root.entries.get("continues")
+    return getattr(found[1], "value", None) if found else None
+
+
+def _base(top: Fields, known: Mapping[str, Tree]) -> Tree | None:
+    """The continued tree; a problem where there is none of that name, or no end to it."""
+    name = top.text("continues")
+    base = known.get(name) if name is not None else None
+    if name is not None and base is None:
+        help_text = near(name, known)
+        top.problem("continues", "unknown-tree", f"there is no tree {name}", help_text)
+    elif base is not None and base.continues is not None:
+        message = f"{name} continues {base.continues} itself: continue that one"
+        top.problem("continues", "value", message)
+    return base
+
+
+def _only(tree: Tree, reached: set[str]) -> Tree:
+    """Without what belongs to the continued tree alone."""
+    return replace(
+        tree,
+        nodes={name: node for name, node in tree.nodes.items() if name in reached},
+        leaves={name: leaf for name, leaf in tree.leaves.items() if name in reached},
+    )
+
+
+def _each(
+    file: YamlFile, top: Fields, key: str, what: str, *, required: bool = True
+) -> dict[str, Fields]:
+    node = top.get(key, required=required)
     entries = entries_of(file, node, key) if node is not None else None
     found = {}
     for name, (place, child) in entries.entries.items() if entries is not None else ():
@@ -103,6 +162,23 @@ def _read_node(name: str, fields: Fields) -> Node | None:
     return Node(name, question, when, lenient, yes, no, not_asked, show, cause)
 
 
+def _read_again(there: Node, fields: Fields) -> Node:
+    """A node of the continued tree with what is different here."""
+    fields.allow(AGAIN_KEYS)
+    show = fields.names("show")
+    for column in show:
+        if column not in BY_NAME:
+            hint = near(column, BY_NAME)
+            fields.problem("show", "unknown-column", column, hint, inner=column)
+    return replace(
+        there,
+        question=fields.text("question") or there.question,
+        show=show or there.show,
+        yes=fields.text("yes") or there.yes,
+        no=fields.text("no") or there.no,
+    )
+
+
 def _check_target(fields: Fields, edge: str, known: list[str]) -> None:
     found = fields.node.entries.get(edge)
     target = getattr(found[1], "value", None) if found else None
@@ -119,8 +195,8 @@ def _check_walks(
     tree: Tree,
     node_fields: Mapping[str, Fields],
     leaf_fields: Mapping[str, Fields],
-) -> None:
-    """Note edges that lead back, and what no walk reaches."""
+) -> set[str]:
+    """Note edges that lead back, and what no walk reaches; every name that one does reach."""
     done: set[str] = set()
     way: list[str] = []  # the nodes above the one that is looked at
 
@@ -138,8 +214,13 @@ def _check_walks(
         key = ("yes", "no")[edge]
         target = getattr(tree.nodes[name], key)
         if target in way:
-            circle = " → ".join([*way[way.index(target) :], target])
-            node_fields[name].problem(key, "cycle", f"the tree goes in a circle: {circle}")
+            circle = [*way[way.index(target) :], target]
+            # a way through the continued tree leads back over a node of this one at least
+            own, at = next((n, k) for n, k in _edges(tree, circle) if n in node_fields)
+            message = f"the tree goes in a circle: {' → '.join(circle)}"
+            node_fields[name if name in node_fields else own].problem(
+                key if name in node_fields else at, "cycle", message
+            )
         elif target in tree.nodes and target not in done:
             stack.append((target, 0))
         elif target in tree.leaves:
@@ -149,3 +230,10 @@ def _check_walks(
             if name not in done:
                 message = f"no walk from {tree.start} reaches {what} {name}"
                 file.add(one.place, "unreachable", message)
+    return done
+
+
+def _edges(tree: Tree, circle: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each node of a way with the answer that leads to the next."""
+    for name, following in pairwise(circle):
+        yield name, "yes" if tree.nodes[name].yes == following else "no"

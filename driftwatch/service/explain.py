@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 import polars as pl
@@ -20,12 +20,25 @@ from driftwatch.diagnose.walk import walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
+from driftwatch.rulebook.book import shipped_trees
 from driftwatch.service.findings import as_detected, finding
 from driftwatch.service.last_seen import last_seen
 from driftwatch.service.plan import Plan
 
 _KEY = list(KEY_COLUMNS)
 DEFAULT_TREE = "batch-size-drift"
+# What a person sees first → the tree that begins there; all of them end in the same causes.
+SYMPTOMS: Mapping[str, str] = {
+    "batch": DEFAULT_TREE,
+    "latency": "latency-high",
+    "throughput": "throughput-low",
+    "gpu-idle": "gpu-idle",
+}
+
+
+def with_shipped_trees(plan: Plan) -> Plan:
+    """The plan with the shipped trees beside those that its rules name."""
+    return replace(plan, trees={**shipped_trees(), **plan.trees})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +134,7 @@ def explain(
     source: str | None = None,
     today: date | None = None,
     detected: pl.DataFrame | None = None,
+    tree: str = DEFAULT_TREE,
 ) -> Finding:
     """Evidence of one window of one target, with the walk through the tree.
 
@@ -137,6 +151,7 @@ def explain(
         today: the day whose times are told without a date.
         detected: the evidence row of the window's last whole minute, for what detectors with a
             past say of it; None or empty = not known.
+        tree: which of the plan's trees, or of the shipped ones.
 
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
@@ -154,7 +169,8 @@ def explain(
         raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(scrapes, today))
     if detected is not None and len(detected):
         rows = as_detected(rows, detected.with_columns(end=pl.lit(rows["end"][0], dtype=TIME)))
-    diagnosis: Diagnosis = walk(plan.trees[DEFAULT_TREE], rows)[0]
+    plan = with_shipped_trees(plan)
+    diagnosis: Diagnosis = walk(plan.trees[tree], rows)[0]
     return finding("explain", target, rows.row(0, named=True), diagnosis, plan)
 
 

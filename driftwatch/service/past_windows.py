@@ -25,7 +25,12 @@ from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
-from driftwatch.service.explain import DEFAULT_TREE, Window, measured_reference
+from driftwatch.service.explain import (
+    DEFAULT_TREE,
+    Window,
+    measured_reference,
+    with_shipped_trees,
+)
 from driftwatch.service.findings import finding
 from driftwatch.service.pinned import pinned
 from driftwatch.service.pins import pins_from_store
@@ -49,6 +54,7 @@ def explain_past(
     reference: pl.DataFrame,
     *,
     today: date | None = None,
+    tree: str = DEFAULT_TREE,
 ) -> tuple[Finding, Window]:
     """Evidence of one past window of one target, with the walk through the tree.
 
@@ -59,6 +65,7 @@ def explain_past(
         plan: trees and pools.
         reference: reference rows, measured or of pins; declared ones are added.
         today: the day whose times are told without a date.
+        tree: which of the plan's trees, or of the shipped ones.
 
     Returns:
         The finding, and the window that it is about: whole rows, the nearest to what was asked.
@@ -78,7 +85,8 @@ def explain_past(
         )
     declared = plan.declared_reference([target])
     row = past_row(rows, target, plan, combined(reference, declared))
-    diagnosis = walk(plan.trees[DEFAULT_TREE], row)[0]
+    plan = with_shipped_trees(plan)
+    diagnosis = walk(plan.trees[tree], row)[0]
     found = finding("explain", target, row.row(0, named=True), diagnosis, plan)
     reasons = {**found.reasons, **_unknown(row, rows)}
     return replace(found, reasons=reasons), Window(row["start"][0], row["end"][0])

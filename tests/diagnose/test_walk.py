@@ -128,6 +128,8 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
         None,
         {**MISSED, "preemptions_per_second": 0.5, "kv_cache_usage_ratio": 0.8},
     ),
+    ("demand_above_targets", None, MISSED),
+    ("prefix_cache_collapse", None, {**BUDGET, **MISSED, "prefix_cache_hit_ratio": 0.1}),
     ("replica_imbalance", None, {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
 ]
 

@@ -355,6 +355,11 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
         {"slo_missed": True, "pool_idle_ratio": 0.5, "waiting_requests": 3.0},
         None,
     ),
+    (
+        "demand_above_targets",
+        REFERENCE | {"slo_missed": True, "slower_at_equal_load": False},
+        None,
+    ),
     ("undetermined", {"slo_missed": True}, None),  # nothing found, and speed was not measured
     (
         "drifted_within_limits",
