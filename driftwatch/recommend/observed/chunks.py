@@ -50,6 +50,7 @@ def chunks_of(stretch: Clean) -> pl.DataFrame:
         "tokens_per_step": _over(summed("iteration_tokens_sum"), passes),
         "ttft_seconds": _over(summed("ttft_seconds_sum"), summed("ttft_seconds_count")),
         "queue_seconds": _over(summed("queue_seconds_sum"), summed("queue_seconds_count")),
+        "prefill_seconds": _over(summed("prefill_seconds_sum"), summed("e2e_seconds_count")),
         "running_requests": mean("running_requests"),
         "waiting_requests": mean("waiting_requests"),
         "kv_cache_usage_ratio": mean("kv_cache_usage_ratio"),

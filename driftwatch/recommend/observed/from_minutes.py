@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,15 @@ from driftwatch.errors import NoVerdict
 from driftwatch.recommend.observed.chunks import chunks_of, p95_of
 from driftwatch.recommend.observed.clean import Clean, Floats, clean
 from driftwatch.recommend.observed.flows import Flows, flows
+from driftwatch.recommend.observed.hits import cached_tokens, hit_ratios, whole_hit_ratio
 from driftwatch.recommend.observed.lengths import Lengths, lengths
+from driftwatch.recommend.observed.starting import running_start
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import Requests, make_requests
 
 Integers = npt.NDArray[np.int64]
+Source = Literal["metrics", "request log"]
 # In most scrapes: a row in which, on average, every second scrape sees one waiting counts.
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
@@ -50,7 +53,7 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     rng = np.random.default_rng(seed)
     longest, bound = longest_request(server)
     told = lengths(stretch, counts, rng, longest=longest)
-    hits, hits_note = _hit_ratios(stretch)
+    hits, hits_note = hit_ratios(stretch)
     requests, carried = _requests(stretch, counts, told, hits, server, rng)
     notes = [*stretch.notes, *counts.notes, _CANNOT_KNOW]
     if bound is not None and int(told.prompt_tokens.max()) > 0:
@@ -59,13 +62,34 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
         notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
     if hits_note is not None:
         notes.append(hits_note)
+    return observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+
+
+def observed_of(
+    stretch: Clean,
+    counts: Flows,
+    requests: Requests,
+    carried: int,
+    source: Source,
+    notes: tuple[str, ...],
+) -> Observed:
+    """Requests beside what the stretch says of them.
+
+    Args:
+        stretch: the rows.
+        counts: flows of the stretch.
+        requests: on its clock.
+        carried: how many of them were there before.
+        source: where they come from.
+        notes: in words.
+    """
     served = stretch.column("generation_tokens_total")
     served = np.where(np.isnan(served), stretch.column("generation_tokens_count"), served)
     return Observed(
         start=stretch.start,
         seconds=stretch.seconds,
         requests=requests,
-        source="metrics",
+        source=source,
         chunks=chunks_of(stretch),
         busy_windows=_busy_minutes(stretch, served),
         finished_requests=int(counts.finished.sum()),
@@ -73,7 +97,7 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
         prefix_hit_ratio=whole_hit_ratio(stretch),
         ttft_p95_seconds=p95_of(stretch, "ttft_seconds"),
         tpot_p95_seconds=p95_of(stretch, "tpot_seconds"),
-        notes=tuple(notes),
+        notes=notes,
         carried_requests=carried,
     )
 
@@ -109,47 +133,6 @@ def is_saturated(stretch: Clean) -> bool:
     return not len(known) or float(known.mean()) > _MOST
 
 
-def whole_hit_ratio(stretch: Clean) -> float | None:
-    """Prefix hits over queries of the whole stretch; None = unknown."""
-    queries, hits = _queries_and_hits(stretch)
-    known = ~(np.isnan(queries) | np.isnan(hits))
-    asked = float(queries[known].sum())
-    return float(hits[known].sum()) / asked if asked > 0 else None
-
-
-def _queries_and_hits(stretch: Clean) -> tuple[Floats, Floats]:
-    queries = stretch.column("prefix_cache_queries_total")
-    hits = stretch.column("prefix_cache_hits_total")
-    if not np.isnan(queries).all():
-        return queries, hits
-    # what was not computed had been cached
-    prompts = stretch.column("prompt_tokens_total")
-    return prompts, prompts - stretch.column("prompt_tokens_computed_total")
-
-
-def _hit_ratios(stretch: Clean) -> tuple[Floats, str | None]:
-    """The hit ratio of each row, the stretch's where a row has none; 0 where it is unknown."""
-    whole = whole_hit_ratio(stretch)
-    if whole is None:
-        return np.zeros(len(stretch.rows)), "prefix hits: not on the page, taken as none"
-    queries, hits = _queries_and_hits(stretch)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(queries > 0, hits / queries, whole)
-    note = None
-    if whole > 0:
-        note = "which request hit the prefix cache: each hits its minute's ratio"
-    return np.clip(np.where(np.isnan(ratio), whole, ratio), 0.0, 1.0), note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Start:
-    """Those that were running when the stretch began: what they had, and their rest."""
-
-    prompt_tokens: Integers
-    generation_tokens: Integers
-    cached_tokens: Integers
-
-
 def _requests(
     stretch: Clean,
     counts: Flows,
@@ -169,31 +152,16 @@ def _requests(
     if count == 0:
         raise NoVerdict("no request came in the window")
     running = min(counts.running_first, count)
-    start = _running(told, running, rng)
+    start = running_start(told.prompt_tokens[:running], told.generation_tokens[:running], rng)
     ratio = np.concatenate((np.full(counts.waiting_first, hits[0]), hits[row]))
     prompt = told.prompt_tokens[running:count]
-    cached = _cached(prompt, ratio[: len(prompt)], block, rng)
+    cached = cached_tokens(prompt, ratio[: len(prompt)], block, rng)
     return make_requests(
         arrival[:count],
         np.concatenate((start.prompt_tokens, prompt)),
         np.concatenate((start.generation_tokens, told.generation_tokens[running:count])),
         cached_tokens=np.concatenate((start.cached_tokens, cached)),
     ), min(carried, count)
-
-
-def _running(told: Lengths, running: int, rng: np.random.Generator) -> _Start:
-    """Seen at a random moment of its life, a request has any share of its generation done."""
-    prompt, generation = told.prompt_tokens[:running], told.generation_tokens[:running]
-    done = np.minimum(np.floor(rng.random(running) * generation).astype(np.int64), generation - 1)
-    return _Start(prompt + done, generation - done, np.maximum(prompt + done - 1, 0))
-
-
-def _cached(prompt: Integers, ratio: Floats, block: int, rng: np.random.Generator) -> Integers:
-    """Cached tokens of each prompt in whole blocks; hits over queries is the ratio on average."""
-    blocks = prompt * ratio / block
-    drawn = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
-    found: Integers = np.minimum(drawn, (prompt - 1) // block) * block
-    return found
 
 
 def _busy_minutes(stretch: Clean, served: Floats) -> int:

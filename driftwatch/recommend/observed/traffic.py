@@ -22,6 +22,7 @@ CHUNK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "tokens_per_step": pl.Float64,
     "ttft_seconds": pl.Float64,  # mean over first tokens
     "queue_seconds": pl.Float64,
+    "prefill_seconds": pl.Float64,  # first schedule to first token, of those that finished
     "running_requests": pl.Float64,
     "waiting_requests": pl.Float64,
     "kv_cache_usage_ratio": pl.Float64,
