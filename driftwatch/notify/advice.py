@@ -8,6 +8,8 @@ from typing import Any
 from driftwatch.notify.numbers import clean, knob
 from driftwatch.notify.page_values import Page, value
 
+NO_KNOB_HELPS = "No knob helps"
+
 
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
@@ -18,6 +20,11 @@ def imperatives(page: Page) -> list[str]:
         return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
         return [f"No verdict: {lacking}", "No verdict"]
+    if advised is not None and advised.get("instead"):
+        first = clean(advised["instead"][0])
+        return [f"{NO_KNOB_HELPS}: {first}", f"{NO_KNOB_HELPS}: {first.split(':')[0]}"]
+    if advised is not None and advised["action"] == "no_action":
+        return [f"No action: {clean(advised['reason'])}", "No action"]
     advice = full_advice(page)
     if not advice:
         return []
@@ -33,6 +40,8 @@ def no_verdict(page: Page) -> str | None:
     if value(page, "gpus_lost"):
         # what is to be done does not wait for the answer
         return None
+    if advised is not None and advised.get("basis") == "replay":
+        return None
     if diagnosis is not None and diagnosis["leaf"] == "undetermined":
         if diagnosis["missing"] == ["binding_limit"]:
             # which limit cannot be told: the settings that would tell are what is missing
@@ -44,6 +53,9 @@ def no_verdict(page: Page) -> str | None:
                 else "the configured limits are not full"
             )
         return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
+    if advised is not None and advised["action"] == "insufficient":
+        # what a leaf or an alert says by itself holds without a replay
+        return None if full_advice(page) else clean(advised["reason"])
     if advised is not None and advised["action"] == "none":
         reason = clean(advised["reason"])
         return reason if reason.endswith(" unknown") else None

@@ -6,11 +6,12 @@ the renderer's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.advice import full_advice, no_verdict
+from driftwatch.notify.capacity_lines import load_text, room_text
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.gpus import gpus_text
 from driftwatch.notify.limits_text import limit_text, page_window
@@ -53,6 +54,9 @@ _EFFECTS = {
 }
 _NOT_FORECAST = "how much TTFT gains is not forecast"
 
+# before the reason of an advice that changes nothing
+_LABEL = {"none": "No knob", "no_action": "No action", "insufficient": "Replay"}
+
 _MILLISECOND_STEMS = ("itl_", "tpot_")
 
 
@@ -91,6 +95,8 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Limit", text, weight=7)
     if page["alert"] not in SPEED_ALERTS and (text := _seen(page)) is not None:
         yield Line("Seen", text, weight=4)
+    if (text := room_text(page)) is not None:
+        yield Line("Room", text, weight=5)
     if (text := _beside(page)) is not None:
         yield Line("Beside it", text, weight=4)
     if (text := _missing(page)) is not None:
@@ -101,15 +107,23 @@ def _body(page: Page) -> Iterator[Line]:
     if advised is None:
         return
     if advised["action"] == "change":
-        yield Line("Why", clean(advised["reason"]), weight=3)
-        does = _EFFECTS.get(advised["knob"])
-        yield Line("Effect", "; ".join(filter(None, (does, _NOT_FORECAST))), weight=2)
+        yield Line("Why", clean(advised["reason"]), weight=1)
+        yield Line("Effect", _effect(advised), weight=7)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
     if price or undo:
         yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
+    if lost := advised.get("not_cured"):
+        yield Line("Not cured", "; ".join(map(clean, lost)), weight=5)
     if advised["wrong_if"]:
         yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+
+
+def _effect(advised: Mapping[str, Any]) -> str:
+    """What a change is forecast to bring; without a forecast what it does."""
+    if told := advised.get("effect"):
+        return "; ".join(map(clean, told))
+    return "; ".join(filter(None, (_EFFECTS.get(advised["knob"]), _NOT_FORECAST)))
 
 
 def _was(page: Page) -> Iterator[Line]:
@@ -154,13 +168,17 @@ def _meaning(page: Page) -> Iterator[Line]:
     meaning = diagnosis["meaning"] if diagnosis is not None else None
     if meaning:
         yield Line("Means", clean(meaning), weight=5)
+    if advised is not None and (instead := advised.get("instead")):
+        yield Line("Instead", "; ".join(map(clean, instead)), weight=8)
     advice = full_advice(page) or ""
     if no_verdict(page) is None and advice not in page["summary"]:
         yield Line("Do", advice, weight=8)
-    if advised is not None and no_verdict(page) is None:
-        reason = clean(advised["reason"])
-        if reason.lower() not in (advice.lower(), (meaning or "").lower()):
-            yield Line("No knob", reason, weight=6)
+    if advised is None or (no_verdict(page) is not None and advised["action"] != "insufficient"):
+        return
+    reason = clean(advised["reason"])
+    said = (advice.lower(), (meaning or "").lower())
+    if reason not in page["summary"] and reason.lower() not in said:
+        yield Line(_LABEL[advised["action"]], reason, weight=6)
 
 
 def since_text(page: Page) -> str:
@@ -256,7 +274,9 @@ def _seen(page: Page) -> str | None:
     if page["alert"] in ("EngineStuck", "GpuLost"):
         return _requests(page)
     if not parts and page["alert"] == "RetuneAdvised":
-        return slo_text(page)
+        parts.append(slo_text(page))
+    if (load := load_text(page)) is not None:
+        parts.append(load)
     return "; ".join(parts) or None
 
 

@@ -75,6 +75,7 @@ _COVERAGE = (
     "pool_coverage_missing_ratio",
     "pool_coverage_missing_targets",
 )
+_CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
 _GPU = (
     "gpu_count",
     "gpu_count_source",
@@ -135,18 +136,18 @@ def _against(which: str) -> tuple[str, ...]:
 
 
 _PAST = ("prompt_tokens_calibration", "generation_tokens_calibration")
-_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_DEFERRED, *_GPU)
+_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_DEFERRED, *_GPU)
 
 # alert → what its page carries besides _ALWAYS; an alert not named here carries _EVERYTHING
 _BY_ALERT: Mapping[str, tuple[str, ...]] = {
-    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS, *_GPU),
-    "BatchDrift": (*_LENGTHS, *_COST, *_LIMITS, *_GPU),
+    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_GPU),
+    "BatchDrift": (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_GPU),
     "SlowerAtEqualLoad": (*_SPEED, *_TWINS, *_LENGTHS, *_COST, *_GPU),
     "ReplicaSlow": (*_TWINS, *_SPEED, *_LENGTHS, *_COST, *_GPU),
     "LatencyCreep": (*_TREND, *_SPEED),
     "TrafficShift": (*_against("drift"), *_PAST, *_LENGTHS),
     "UnevenTraffic": (*_against("peer"), *_PAST, *_LENGTHS),
-    "RetuneAdvised": (*_against("pin"), "pin_age_seconds", *_PAST, *_LENGTHS, *_COST),
+    "RetuneAdvised": (*_against("pin"), "pin_age_seconds", *_PAST, *_LENGTHS, *_COST, *_CAPACITY),
     "DeferredAdmission": (*_COST, *_DEFERRED, "binding_limit"),
     "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED, *_GPU),
     "GpuLost": (*_STUCK, *_GPU),
@@ -215,6 +216,7 @@ SHORT: Mapping[str, str] = {
     "release_changed_since_pin": "release changed since the pin:",
     "capacity_ratio": "capacity",
     "utilization_ratio": "load of capacity",
+    "capacity_requests_per_second": "capacity",
     "tokens_per_second_per_gpu": "tokens/s/GPU",
     "tokens_per_second_per_gpu_ratio": "tokens/s/GPU",
     "generation_tokens_per_second": "{}",

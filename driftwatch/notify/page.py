@@ -231,6 +231,11 @@ def recommendation_json(advised: Recommendation) -> dict[str, Any]:
         "price": list(advised.price),
         "undo": advised.undo,
         "wrong_if": advised.wrong_if,
+        "effect": list(advised.effect),
+        "not_cured": list(advised.not_cured),
+        "instead": list(advised.instead),
+        "forecast": None if advised.forecast is None else plain(advised.forecast),
+        "basis": advised.basis,
     }
 
 
