@@ -37,6 +37,7 @@ class Repetition:
         waiting: num_requests_waiting at each scrape.
         kv_cache_usage_ratio: at each scrape; NaN where blocks never bind.
         itl_seconds_sum: at each scrape.
+        first_scheduled_seconds: of each request, inf where it never was.
         first_token_seconds: of each request, inf where none came.
         end_seconds: of each request, inf where it did not end.
         preemptions: in all.
@@ -46,6 +47,7 @@ class Repetition:
     waiting: Floats
     kv_cache_usage_ratio: Floats
     itl_seconds_sum: Floats
+    first_scheduled_seconds: Floats
     first_token_seconds: Floats
     end_seconds: Floats
     preemptions: int
@@ -123,6 +125,7 @@ class Repeated:
             waiting=(numbers[:, _GAUGES + 1] + numbers[:, _GAUGES + 2]).astype(float),
             kv_cache_usage_ratio=usage,
             itl_seconds_sum=t.scrape_clocks[:, 1].copy(),
+            first_scheduled_seconds=t.floats[layout.FIRST_SCHEDULED - layout.FIRST_FLOAT].copy(),
             first_token_seconds=t.floats[layout.FIRST_TOKEN - layout.FIRST_FLOAT].copy(),
             end_seconds=t.floats[layout.END - layout.FIRST_FLOAT].copy(),
             preemptions=int(t.head[layout.PREEMPTIONS]),

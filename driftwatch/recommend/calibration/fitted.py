@@ -18,6 +18,7 @@ RESIDUALS = (
     "steps_per_generation_token",
     "running_requests",
     "kv_cache_usage_ratio",
+    "prefill_seconds",
 )
 
 

@@ -12,6 +12,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 Floats = npt.NDArray[np.float64]
 
 _STEP_SD = 0.2  # of the log time of a step that the advice would cause, at most
+_NEAR_BUDGET = 0.5  # of max_num_batched_tokens: from there on it may be what is asked about
 # Relative residuals that no law mends: the settings or the KV blocks are others than they are said.
 _CONTRADICTION = 0.25
 _CHECKED = {
@@ -40,17 +41,13 @@ def what_is_unknown(
     after = np.linalg.inv(information / max(1.0, fit.loss) + np.diag(precision))
     law, mean = point.law, point.played.mean_composition
     decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
-    full = max(configuration.max_num_batched_tokens - decode, 1.0)
-    for said, (prefill, doubled) in {
-        "twice today's batch": (mean[0], 2.0),
-        "a full token budget": (full, 1.0),
-    }.items():
+    for said, prefill, times in _asked(mean, configuration):
         parts = np.array(
             [
                 law.c0_seconds,
                 law.c1_seconds_per_prefill_token * max(prefill - law.hinge_tokens, 0.0),
-                law.c2_seconds_per_decode_seq * decode * doubled,
-                law.c3_seconds_per_kv_token * context * doubled,
+                law.c2_seconds_per_decode_seq * decode * times,
+                law.c3_seconds_per_kv_token * context * times,
                 0.0,
             ]
         )
@@ -63,3 +60,14 @@ def what_is_unknown(
                 f"nothing else is known of it"
             )
     return None
+
+
+def _asked(
+    mean: tuple[float, float, float], configuration: SchedulerConfiguration
+) -> list[tuple[str, float, float]]:
+    """Steps that a change would cause: in words, prefill tokens, times today's decoding."""
+    budget, today = configuration.max_num_batched_tokens, mean[0] + mean[1]
+    asked = [("twice today's batch", min(2 * mean[0], budget), 2.0)]
+    if today > _NEAR_BUDGET * budget:
+        asked.append(("twice the token budget", 2.0 * budget - mean[1], 1.0))
+    return asked

@@ -126,11 +126,15 @@ class Playback:
             return np.asarray(values[high] - values[low])
 
         tokens = grown(run.counter("generation_tokens"))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        token = run.first_token_seconds
+        with np.errstate(divide="ignore", invalid="ignore"):  # inf - inf: never came
             columns = {
                 "generation_tokens_per_second": tokens / (self.ends - self.starts),
                 "itl_seconds": grown(run.itl_seconds_sum) / grown(run.counter("itl_seconds_count")),
-                "ttft_seconds": self._ttft(run.first_token_seconds, arrival),
+                "ttft_seconds": self._mean_by(token, token - arrival, arrival),
+                "prefill_seconds": self._mean_by(
+                    run.end_seconds, token - run.first_scheduled_seconds, arrival
+                ),
                 "steps_per_generation_token": grown(run.counter("steps_observed")) / tokens,
                 "running_requests": _means(run.running, low, high),
                 "kv_cache_usage_ratio": _means(run.kv_cache_usage_ratio, low, high),
@@ -143,12 +147,15 @@ class Playback:
         values = np.array([columns[name] for name in RESIDUALS], dtype=float).T
         return Played(values, (prefill, decode, read), steps)
 
-    def _ttft(self, first_token: Floats, arrival: Floats) -> Floats:
-        """Mean of a chunk's first tokens, without those that were inside at the start."""
-        known = np.isfinite(first_token) & (arrival > 0)
-        at, ttft = first_token[known], (first_token - arrival)[known]
+    def _mean_by(self, at: Floats, spans: Floats, arrival: Floats) -> Floats:
+        """Mean of requests' spans by the chunk in which they are booked; NaN where none is.
+
+        Without those that were inside at the start: their spans began before.
+        """
+        known = np.isfinite(at) & (arrival > 0)
+        at, spans = at[known], spans[known]
         order = np.argsort(at, kind="stable")
-        total = np.concatenate([[0.0], np.cumsum(ttft[order])])
+        total = np.concatenate([[0.0], np.cumsum(spans[order])])
         low = np.searchsorted(at[order], self.starts)
         high = np.searchsorted(at[order], self.ends)
         return np.asarray((total[high] - total[low]) / (high - low))

@@ -28,6 +28,7 @@ FLOORS = {
     "steps_per_generation_token": 0.02,
     "running_requests": 0.05,
     "kv_cache_usage_ratio": 0.05,
+    "prefill_seconds": 0.05,
 }
 _MINUTE = 60.0
 
