@@ -1,0 +1,54 @@
+"""Where no knob is the answer before anything is replayed: the engine, its GPU or its router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from driftwatch.model import Recommendation
+from driftwatch.recommend.advice import Question
+
+# Leaves of the shipped trees at which the engine or its surroundings lost something: a knob would
+# hide it (recommendation.md, "The tree").
+_LEAVES = {
+    "engine_stuck": "requests are present and no token comes",
+    "version_change": "slower at equal load than before the release changed",
+    "gpu_throttled": "slower at equal load with the GPU clock down",
+    "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
+    "replica_slow": "slower at equal load than its twins",
+    "scheduler_regression": "slower at equal load without a cause that is measured",
+    "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
+    "replica_imbalance": "requests wait here while a twin has free slots",
+}
+STUCK_SECONDS = 120.0  # detection.md, EngineStuck
+_DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
+
+
+def not_a_knob(question: Question) -> Recommendation | None:
+    """A verdict without a replay where a knob cannot be the answer; None where it may be."""
+    why = _because(question.evidence, question.leaf)
+    if why is None:
+        return None
+    return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
+
+
+def _because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
+    if lost := evidence.get("gpus_lost"):
+        return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
+    if leaf in _LEAVES:
+        return _LEAVES[leaf]
+    silent = evidence.get("seconds_since_last_token")
+    if silent is not None and silent >= STUCK_SECONDS:
+        return f"no token for {silent:.0f} s"
+    if evidence.get("slower_at_equal_load"):
+        speed = evidence.get("speed_at_equal_load_ratio")
+        return "slower at equal load" + (f" (r {speed:.2f})" if speed is not None else "")
+    if evidence.get("slower_than_pool"):
+        speed = evidence.get("speed_against_pool_ratio")
+        return "slower than its twins" + (f" (r {speed:.2f})" if speed is not None else "")
+    deferred = evidence.get("waiting_deferred_share_10m_ratio")
+    if evidence.get("binding_limit") == "deferred" or (
+        deferred is not None and deferred >= _DEFERRED_SHARE
+    ):
+        return _LEAVES["deferred_admission"]
+    return None

@@ -1,0 +1,182 @@
+"""What must hold before an answer is given; a gate that fails says its number and its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from driftwatch.recommend.advice import Gate
+from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.server import Server
+from driftwatch.recommend.worlds import World
+from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
+
+BUSY_WINDOWS = 10
+FINISHED_REQUESTS = 500
+PREFIX_HITS = 0.05
+KV_ROOM = 0.5  # of the cache, where its size is unknown: twice the batch would fit
+# recommendation.md: throughput 5 %, ITL 10 %, TTFT 15 % (not where the window is saturated: a
+# backlog integrates every error); running requests as ITL, for by Little's law they are ITL times
+# throughput; KV as TTFT, since block counts round.
+BOUNDS = {
+    "generation_tokens_per_second": 0.05,
+    "itl_seconds": 0.10,
+    "ttft_seconds": 0.15,
+    "running_requests": 0.10,
+    "kv_cache_usage_ratio": 0.15,
+}
+_ALWAYS = ("generation_tokens_per_second", "itl_seconds")
+_SATURATED = (*_ALWAYS, "running_requests", "kv_cache_usage_ratio")
+_GATE = {
+    "generation_tokens_per_second": ("fit_generation_tokens", "tokens/s"),
+    "itl_seconds": ("fit_itl", "ITL"),
+    "ttft_seconds": ("fit_ttft", "TTFT"),
+    "running_requests": ("fit_running", "running requests"),
+    "kv_cache_usage_ratio": ("fit_kv_cache", "KV use"),
+}
+
+
+def traffic_gates(observed: Observed) -> list[Gate]:
+    """Enough was seen, and what was seen can be replayed."""
+    busy, finished = observed.busy_windows, observed.finished_requests
+    found = [
+        Gate(
+            "busy_windows",
+            busy >= BUSY_WINDOWS,
+            f"{busy} busy minutes (gate {BUSY_WINDOWS})",
+        ),
+        Gate(
+            "finished_requests",
+            finished >= FINISHED_REQUESTS,
+            f"{finished:,} finished requests (gate {FINISHED_REQUESTS})",
+        ),
+    ]
+    return found
+
+
+def hits_known(observed: Observed) -> bool:
+    """Prefix hits are too few to matter, or known request by request."""
+    hits = observed.prefix_hit_ratio
+    if hits is None or hits <= PREFIX_HITS:
+        return True
+    requests = observed.requests
+    by_request = (requests.cached_tokens != LOOK_UP) | (requests.prefix_group != NO_GROUP)
+    return observed.source == "request log" and bool(by_request.all())
+
+
+def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
+    """Who hit the prefix cache is known, or it makes no difference to today's replay.
+
+    Args:
+        observed: the window.
+        off: figure → today's replay with whole prompts hit over the one with equal parts, minus 1;
+            None = not needed.
+    """
+    hits = observed.prefix_hit_ratio
+    if off is None:
+        said = "not on the page" if hits is None else f"{hits:.1%} of prompt tokens"
+        return Gate("prefix_hits", True, f"prefix hits {said}")
+    worst = max(off, key=lambda name: abs(off[name]) / BOUNDS[name])
+    gate, words = off[worst], _GATE[worst][1]
+    return Gate(
+        "prefix_hits",
+        abs(gate) <= BOUNDS[worst],
+        f"{hits:.1%} of prompt tokens hit the prefix cache, by which requests is unknown (above "
+        f"{PREFIX_HITS:.0%}): {words} {gate:+.0%} if it were whole prompts (gate "
+        f"{BOUNDS[worst]:.0%})",
+    )
+
+
+def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
+    """The settings are known, and nothing runs that no replay here knows."""
+    found = [
+        Gate(
+            "settings",
+            not missing,
+            f"unknown: {', '.join(missing)}" if missing else "settings known",
+        )
+    ]
+    if server.unsupported:
+        found.append(
+            Gate("unsupported", False, f"not replayed here: {', '.join(server.unsupported)}")
+        )
+    return found
+
+
+def kv_gate(observed: Observed, worlds: Sequence[World]) -> Gate:
+    """A block count that is unknown does no harm where KV use says that it cannot bind."""
+    if all(world.configuration.num_gpu_blocks is not None for world in worlds):
+        return Gate("kv_blocks", True, "KV block count known")
+    most = observed.chunks["kv_cache_usage_ratio"].max()
+    use = float(most) if isinstance(most, int | float) else None
+    preempted = float(observed.chunks["preemptions_per_second"].drop_nulls().sum())
+    if use is not None and use <= KV_ROOM and preempted == 0.0:
+        return Gate(
+            "kv_blocks",
+            True,
+            f"KV block count unknown; use at most {use:.0%} (gate {KV_ROOM:.0%}), no preemption",
+        )
+    said = "KV use unknown" if use is None else f"KV use up to {use:.0%} (gate {KV_ROOM:.0%})"
+    return Gate("kv_blocks", False, f"KV block count unknown and KV could bind: {said}")
+
+
+def fit_gates(fit: Fit, *, saturated: bool, observed: Observed) -> list[Gate]:
+    """The replay of today's settings against what was observed."""
+    asked = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
+    found = []
+    for name in asked:
+        gate, words = _GATE[name]
+        off = fit.residuals.get(name)
+        if off is None:
+            if name in _ALWAYS:
+                found.append(Gate(gate, False, f"{words} was not observed"))
+            continue
+        bound = BOUNDS[name]
+        found.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
+    return found
+
+
+def identifiable_gate(calibration: Calibration) -> Gate:
+    """The data say enough of the law to forecast another batch."""
+    return Gate(
+        "identifiable",
+        calibration.identifiable,
+        "law identified"
+        if calibration.identifiable
+        else f"law not identified: {calibration.why_not or 'the batch hardly varied'}",
+    )
+
+
+def passing(worlds: Iterable[World], *, saturated: bool, observed: Observed) -> list[World]:
+    """The worlds whose replay of today is within the bounds; given laws pass."""
+    return [
+        world
+        for world in worlds
+        if world.fit is None
+        or all(g.passed for g in fit_gates(world.fit, saturated=saturated, observed=observed))
+    ]
+
+
+def failed_first(gates: Iterable[Gate]) -> tuple[Gate, ...]:
+    """Those that failed lead."""
+    return tuple(sorted(gates, key=lambda gate: gate.passed))
+
+
+def _fit_words(name: str, words: str, off: float, bound: float, observed: Observed) -> str:
+    seen = _mean_of(observed, name)
+    if seen is None or seen <= 0:
+        return f"replayed {words} {off:+.0%} (gate {bound:.0%})"
+    unit, scale = ("s", 1.0) if name.endswith("seconds") else ("", 1.0)
+    if name == "itl_seconds":
+        unit, scale = "ms", 1e3
+    text = f"replayed {words} {seen * (1 + off) * scale:.3g} {unit}".rstrip()
+    return f"{text}, observed {seen * scale:.3g} {unit}".rstrip() + (
+        f" ({off:+.0%}, gate {bound:.0%})"
+    )
+
+
+def _mean_of(observed: Observed, name: str) -> float | None:
+    """Mean over the window of a chunk's column."""
+    values = observed.chunks[name].drop_nulls()
+    mean = values.mean() if len(values) else None
+    return float(mean) if isinstance(mean, int | float) else None

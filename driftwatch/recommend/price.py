@@ -1,0 +1,152 @@
+"""What a change brings and costs, in words with numbers, and what would show it wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.what_ifs import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
+from driftwatch.recommend.wording import (
+    aims,
+    capacity_gain,
+    digits,
+    milliseconds,
+    percent,
+    rate,
+)
+
+if TYPE_CHECKING:
+    from driftwatch.recommend.verdict import Case
+
+# Attributes of a candidate that a verification holds a forecast against, base units.
+FORECAST = (
+    "in_target_ratio",
+    "ttft_seconds",
+    "itl_seconds",
+    "itl_p99_seconds",
+    "capacity_requests_per_second",
+    "generation_tokens_per_second",
+    "running_requests",
+    "kv_cache_peak_ratio",
+    "preemptions",
+)
+_SAFE = 0.9  # of the capacity: up to there a forecast TTFT holds
+_WORTH_SAYING = 1.05  # times the capacity
+_SHED_GAIN = 0.05  # of the share in target
+
+
+def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
+    """In target and capacity, from → to."""
+    said = []
+    before, after = case.today.in_target_ratio, then.in_target_ratio
+    if before is not None and after is not None:
+        said.append(f"in target {percent(before)} → {percent(after)}")
+    if (words := capacity_gain(case.today, then)) is not None:
+        said.append(words)
+    return tuple(said)
+
+
+def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
+    """ITL p99, KV blocks, the restart."""
+    said, today, slo = [], case.today, case.ground.judged.slo
+    if today.itl_p99_seconds is not None and then.itl_p99_seconds is not None:
+        text = f"ITL p99 {digits(1000 * today.itl_p99_seconds)} → "
+        text += milliseconds(then.itl_p99_seconds)
+        if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
+            text += (
+                f" (TPOT p95 {digits(1000 * then.tpot_p95_seconds)}, target "
+                f"{digits(1000 * slo.tpot_seconds)})"
+            )
+        said.append(text)
+    if today.kv_blocks is None:
+        said.append("KV blocks unknown")
+    elif case.ground.blocks.unknown is None and then.kv_blocks is not None:
+        said.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
+    else:
+        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: model or GPU unknown")
+    return (*said, "restart")
+
+
+def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
+    """What stays lost: against the reference's throughput and capacity."""
+    said = []
+    before, after = case.reference_tokens_per_second, then.generation_tokens_per_second
+    if before and after and after < before / _WORTH_SAYING:
+        said.append(f"tokens/s {digits(before)} → {digits(after)} each: longer work, not settings")
+    for one in what_ifs:
+        if PREFIX_HIT_RATIO in one.knobs and one.capacity_requests_per_second:
+            ratio = one.knobs[PREFIX_HIT_RATIO]
+            said.append(
+                f"with {percent(ratio)} of the prompt tokens cached: "
+                f"{rate(one.capacity_requests_per_second)} (today's settings)"
+            )
+    limit, was = then.capacity_requests_per_second, case.reference_capacity
+    if limit and was and was > limit * _WORTH_SAYING:
+        have = case.replicas
+        needs = f" needs {math.ceil(have * was / limit)} replicas" if have else " is out of reach"
+        said.append(f"the reference's {rate(was)}{needs}")
+    share = then.in_target_ratio
+    if share is not None and share < case.share:
+        said.append(f"{percent(1 - share)} of the requests still miss a target")
+    return tuple(said)
+
+
+def wrong_if(case: Case, then: Candidate) -> str:
+    """What would falsify it, at which demand."""
+    limit = then.capacity_requests_per_second
+    upto = case.offered if limit is None else min(max(case.offered, _SAFE * limit), limit)
+    miss = 1 - case.share
+    if case.ground.judged.slo is None:
+        return f"then over {percent(miss)} still wait longer than 1 s at ≤ {rate(upto)} each"
+    share = then.in_target_ratio or 0.0
+    if share >= case.share:
+        return (
+            f"then over {percent(miss)} still miss {aims(case.ground.judged.slo)} at ≤ "
+            f"{rate(upto)} each"
+        )
+    return f"then under {percent((share + (case.today.in_target_ratio or 0)) / 2)} are in target"
+
+
+def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:
+    """The numbers behind the words, by a candidate's attributes; today's beside them."""
+
+    def numbers(one: Candidate) -> dict[str, float]:
+        return {name: v for name in FORECAST if (v := getattr(one, name)) is not None}
+
+    return {
+        **numbers(then),
+        "knobs": dict(then.knobs),
+        "today": numbers(case.today),
+        "offered_requests_per_second": case.offered,
+    }
+
+
+def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
+    """Replicas first, then what makes the same replicas do more, then what to turn away."""
+    said = []
+    limit = case.today.capacity_requests_per_second
+    for one in what_ifs:
+        share, then = one.in_target_ratio, one.capacity_requests_per_second
+        if REPLICAS in one.knobs:
+            more = round(one.knobs[REPLICAS]) - (case.replicas or 1)
+            if more > 0 and share is not None:
+                beside = "" if case.replicas else " for each"
+                plural = "s" if more > 1 else ""
+                said.append(f"+{more} replica{plural}{beside}: {percent(share)} in target")
+        elif PREFIX_HIT_RATIO in one.knobs and then and limit and then > limit * _WORTH_SAYING:
+            ratio = one.knobs[PREFIX_HIT_RATIO]
+            said.append(f"{percent(ratio)} of the prompt tokens cached: {rate(then)} each")
+        elif FP8_KV in one.knobs and then and limit and then > limit * _WORTH_SAYING:
+            said.append(f"fp8 KV cache: {rate(then)} each")
+        elif (
+            "max_num_queued_tokens" in one.knobs
+            and share is not None
+            and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN
+        ):
+            said.append(
+                f"--max-num-queued-tokens {one.knobs['max_num_queued_tokens']:.0f}: "
+                f"{percent(share)} in target, the rest turned away at once"
+            )
+    return tuple(said)

@@ -1,0 +1,187 @@
+"""From replays to one change that is worth a restart, or to none with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driftwatch.model import Provenance, Recommendation, Serving
+from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.price import (
+    effect_of,
+    forecast_of,
+    instead_of,
+    not_cured_by,
+    price_of,
+    wrong_if,
+)
+from driftwatch.recommend.sweep import Gain, Ground, off_demand
+from driftwatch.recommend.wording import aims, change, digits, percent
+
+# recommendation.md: the mean gain is 3 to 5 points at least and every variant agrees.
+MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
+OFF_DEMAND_MEAN, OFF_DEMAND_EVERY = 0.03, -0.005
+CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
+# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on; a re-tune is told earlier.
+MARGIN = 0.7
+SHARE_KEPT = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict is made of.
+
+    Attributes:
+        ground: of the sweep.
+        serving: where today's settings were read.
+        today: replayed, with its capacity.
+        offered: requests a second of one replica.
+        replicas: of the pool; None = unknown.
+        reference_capacity: at the reference's lengths; None = unknown.
+        reference_tokens_per_second: of one replica, in the reference; None = unknown.
+        saturated: TTFT of today cannot be replayed.
+    """
+
+    ground: Ground
+    serving: Serving
+    today: Candidate
+    offered: float
+    replicas: int | None
+    reference_capacity: float | None
+    reference_tokens_per_second: float | None = None
+    saturated: bool = False
+
+    @property
+    def utilization(self) -> float | None:
+        """Offered rate over capacity."""
+        limit = self.today.capacity_requests_per_second
+        return None if not limit else self.offered / limit
+
+    @property
+    def share(self) -> float:
+        """The share of requests that shall meet the targets."""
+        slo = self.ground.judged.slo
+        return slo.share if slo else 0.95
+
+    @property
+    def met(self) -> bool:
+        """The share is met in every world."""
+        low = self.today.in_target_low_ratio
+        return low is not None and low >= self.share
+
+    @property
+    def margin(self) -> bool:
+        """… and the demand leaves room."""
+        return self.met and self.utilization is not None and self.utilization < MARGIN
+
+
+def worth_it(ground: Ground, gain: Gain) -> bool:
+    """The share rises enough, in every world, and still does at a little other demand."""
+    if ground.objective == "latency":
+        return gain.least >= -SHARE_KEPT and gain.latency_ratio <= 1 - CAPACITY_GAIN
+    if gain.mean < MEAN_GAIN or gain.least < EVERY_GAIN:
+        return False
+    others = off_demand(ground, gain)
+    return bool(others) and (
+        all(one.least >= OFF_DEMAND_EVERY for one in others)
+        and sum(one.mean for one in others) / len(others) >= OFF_DEMAND_MEAN
+    )
+
+
+def more_capacity(today: Candidate, then: Candidate) -> bool:
+    """A tenth more in every world, and no smaller share in target at today's demand."""
+    pairs = (
+        (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
+        (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
+    )
+    if any(not before or after is None for before, after in pairs):
+        return False
+    if then.in_target_low_ratio is None or today.in_target_low_ratio is None:
+        return False
+    kept = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
+    return kept and all(after >= before * (1 + CAPACITY_GAIN) for before, after in pairs)  # type: ignore[operator]
+
+
+def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recommendation:
+    """The change, with what it brings, what it costs and what would show it wrong."""
+    knob = next(iter(then.knobs))
+    world = case.ground.worlds[0].configuration
+    now = getattr(world, knob)
+    second = {name: value for name, value in then.knobs.items() if name != knob}
+    more = change(second, {n: getattr(world, n) for n in second}) if second else ""
+    return Recommendation(
+        "change",
+        reason=_reason(case, then) + (f"; with it {more}" if more else ""),
+        knob=knob,
+        from_value=None if now is None else float(now),
+        from_provenance=_provenance(case.serving, knob),
+        to_value=then.knobs[knob],
+        price=price_of(case, then),
+        undo=undo_of(then, {name: getattr(world, name) for name in then.knobs}),
+        wrong_if=wrong_if(case, then),
+        effect=effect_of(case, then),
+        not_cured=not_cured_by(case, then, what_ifs),
+        forecast=forecast_of(case, then),
+        basis="replay",
+    )
+
+
+def no_knob(case: Case, what_ifs: Sequence[Candidate]) -> Recommendation:
+    """No knob helps: what does."""
+    today, limit = case.today, case.today.capacity_requests_per_second
+    aim = aims(case.ground.judged.slo)
+    if limit == 0.0:
+        reason = f"no knob helps: {aim} is missed by requests that are served alone"
+    elif case.met:
+        reason = (
+            f"no knob gives more: {percent(today.in_target_ratio or 0.0)} within {aim}, load "
+            f"{percent(case.utilization or 0.0)} of capacity"
+        )
+    else:
+        reason = (
+            f"no knob helps: {percent(today.in_target_ratio or 0.0)} within {aim} whatever "
+            "max_num_seqs and max_num_batched_tokens are"
+        )
+    return Recommendation(
+        "none",
+        reason=reason,
+        instead=instead_of(case, what_ifs),
+        forecast=None,
+        basis="replay",
+    )
+
+
+def no_action(case: Case) -> Recommendation:
+    """Inside the targets with margin: nothing is asked of anybody."""
+    limit = case.today.capacity_requests_per_second
+    load = f", load {percent(case.utilization)} of capacity" if case.utilization else ""
+    room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
+    return Recommendation(
+        "no_action",
+        reason=f"{percent(case.today.in_target_ratio or 0.0)} within "
+        f"{aims(case.ground.judged.slo)}{load}{room}",
+        basis="replay",
+    )
+
+
+def undo_of(then: Candidate, before: dict[str, float | None]) -> str:
+    """The arguments as they were."""
+    return " ".join(
+        f"--{name.replace('_', '-')} {before[name]:.0f}"
+        if before[name] is not None
+        else f"without --{name.replace('_', '-')}"
+        for name in then.knobs
+    )
+
+
+def _reason(case: Case, then: Candidate) -> str:
+    now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
+    aim = aims(case.ground.judged.slo)
+    if after - now >= MEAN_GAIN:
+        return f"{percent(now)} → {percent(after)} within {aim} at this demand"
+    return f"more capacity within {aim} at these lengths"
+
+
+def _provenance(serving: Serving, knob: str) -> Provenance | None:
+    setting = getattr(serving, knob, None)
+    return None if setting is None else setting.provenance

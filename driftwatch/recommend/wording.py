@@ -1,0 +1,104 @@
+"""Numbers of an advice in words: three digits, units, from → to (experience.md, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from driftwatch.model import Slo
+from driftwatch.recommend.advice import Candidate
+
+
+def digits(value: float) -> str:
+    """Three digits, thousands with commas.
+
+    >>> digits(27000), digits(15.04), digits(0.0512)
+    ('27,000', '15.0', '0.0512')
+    """
+    if value and abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    text = f"{value:.3g}"
+    if "e" in text:
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    whole = text.lstrip("-0.").replace(".", "")
+    if "." not in text and 0 < abs(value) < 100 and len(whole) < 3:
+        return f"{value:.{max(0, 3 - len(text.lstrip('-')))}f}"
+    return text
+
+
+def percent(ratio: float) -> str:
+    """A share without decimals; what is nearly all or nothing is not rounded to it.
+
+    >>> percent(0.9996), percent(0.004), percent(0.42)
+    ('> 99 %', '< 1 %', '42 %')
+    """
+    if 0.995 <= ratio < 1.0:
+        return "> 99 %"
+    if 0.0 < ratio < 0.005:
+        return "< 1 %"
+    return f"{100 * ratio:.0f} %"
+
+
+def milliseconds(seconds: float) -> str:
+    """As ``54 ms``."""
+    return f"{digits(1000 * seconds)} ms" if seconds >= 1e-3 else f"{1000 * seconds:.2g} ms"
+
+
+def rate(value: float) -> str:
+    """As ``15.0 req/s``."""
+    return f"{digits(value)} req/s"
+
+
+def span(low: float, high: float) -> str:
+    """A gain as a range of percent: ``+22–28 %``.
+
+    >>> span(0.22, 0.28), span(0.05, 0.05)
+    ('+22–28 %', '+5 %')
+    """
+    first, last = round(100 * low), round(100 * high)
+    if first == last:
+        return f"{first:+d} %"
+    if first < 0 <= last:
+        return f"{first:+d} to {last:+d} %"
+    return f"{first:+d}–{abs(last)} %"
+
+
+def change(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str:
+    """As ``max_num_seqs 64 → 128``."""
+    words = []
+    for name, value in knobs.items():
+        now = today.get(name)
+        words.append(f"{name} {'off' if not now else f'{now:.0f}'} → {value:.0f}")
+    return " and ".join(words)
+
+
+def aims(slo: Slo | None) -> str:
+    """The targets as ``TTFT 1 s and TPOT 50 ms``."""
+    if slo is None:
+        return "a wait of 1 s"
+    said = []
+    if slo.ttft_seconds is not None:
+        said.append(f"TTFT {digits(slo.ttft_seconds)} s")
+    if slo.tpot_seconds is not None:
+        said.append(f"TPOT {milliseconds(slo.tpot_seconds)}")
+    return " and ".join(said) or "no target"
+
+
+def capacity_gain(today: Candidate, then: Candidate) -> str | None:
+    """As ``capacity 15.0 → 19.0 req/s each (+22–28 %)``; None where either is unknown."""
+    now, after = today.capacity_requests_per_second, then.capacity_requests_per_second
+    if not now or not after:
+        return None
+    text = f"capacity {digits(now)} → {rate(after)} each"
+    low, high = gain_bounds(today, then)
+    return f"{text} ({span(low, high)})"
+
+
+def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:
+    """The relative gain of capacity by the most and the least favourable law."""
+    pairs = [
+        (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
+        (today.capacity_requests_per_second, then.capacity_requests_per_second),
+        (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
+    ]
+    gains = [after / before - 1 for before, after in pairs if before and after is not None]
+    return (min(gains), max(gains)) if gains else (0.0, 0.0)
