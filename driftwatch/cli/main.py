@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "What is known of a target, and the path through the tree.",
+    "recommend": "One change that is worth a restart, or none, by replay.",
     "simulate": "Replay requests through the batching simulator.",
     "evidence": "Explain the evidence columns, or print one window of a recording.",
     "doctor": "What can fire, what is missing, and the line that fixes it.",

@@ -1,0 +1,201 @@
+"""``driftwatch recommend``: one change that is worth a restart, or none, and why."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.options import plan_from
+from driftwatch.cli.recommend_options import asked_about, check_plot, recommend_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.cli.recommend_asked import Looked
+    from driftwatch.recommend.advice import Advice, Question
+    from driftwatch.service.explain import Window
+    from driftwatch.service.plan import Plan
+
+_LONGEST = timedelta(hours=1)
+
+
+@click.command(name="recommend")
+@click.argument("target", required=False)
+@recommend_options
+def command(
+    target: str | None,
+    at: datetime | None,
+    length: timedelta | None,
+    recording: Path | None,
+    baseline: Window | None,
+    pins: Path | None,
+    db: Path | None,
+    plot: Path | None,
+    hardware: Path | None,
+    as_json: bool,
+    what_if: tuple[str, ...],
+    **rest: Any,
+) -> None:
+    """Replay TARGET's traffic under other settings: one change, or none, and what it costs.
+
+    The requests are rebuilt from stored minutes (--recording: from a recording), the server's step
+    time is fitted to what it did, and its scheduler is replayed with other values of max_num_seqs
+    and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code
+    0: answered, also where nothing is to be changed; 4: no verdict, the gate that failed is named.
+    """
+    from driftwatch.cli.recommend_asked import of_recording, of_store
+
+    asked, own = asked_about(what_if), ("slo", "objective", "log", "model", "gpu", "seed")
+    check_plot(plot)
+    serving = {name: value for name, value in rest.items() if name not in own}
+    given = {name: rest[name] for name in own}
+    back = max(length or _LONGEST, timedelta(minutes=1))
+    if recording is not None:
+        plan = plan_from(**serving)
+        looked = of_recording(target, plan, at, back, baseline, pins, recording)
+    else:
+        plan = _plan_of_store(serving, pins)
+        looked = of_store(target, plan, at, back, baseline, db, serving["config"])
+    question = _question(looked, plan, length, asked, given)
+    advice = _answer(question, hardware)
+    if plot is not None:
+        _draw(plot, advice, looked)
+    if as_json:
+        _print_json(advice, looked)
+    else:
+        _print(advice, looked, recording)
+    refused = advice.recommendation.action == "insufficient"
+    click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
+
+
+def _plan_of_store(serving: dict[str, Any], pins: Path | None) -> Plan:
+    """The plan of the configuration that is named, or of ./driftwatch.yaml."""
+    from driftwatch.cli.database import config_here
+
+    if pins is not None:
+        raise UsageError(
+            "--pins needs --recording: the database has its own pins",
+            help_text=f"driftwatch baseline import {pins}",
+        )
+    if serving["config"] is None:
+        serving["config"] = config_here()
+    return plan_from(**serving)
+
+
+def _question(
+    looked: Looked,
+    plan: Plan,
+    length: timedelta | None,
+    what_if: dict[str, float],
+    given: dict[str, Any],
+) -> Question:
+    from driftwatch.service.advising import question_for
+    from driftwatch.simulate.workload import read_requests
+
+    diagnosis = None if looked.found is None else looked.found.diagnosis
+    log = given.pop("log")
+    return question_for(
+        looked.target,
+        plan,
+        looked.at,
+        looked.minutes,
+        row=looked.row,
+        gpus=looked.gpus,
+        leaf=None if diagnosis is None else diagnosis.leaf,
+        window=length,
+        what_if=what_if,
+        log=None if log is None else read_requests(log),
+        replicas=looked.replicas,
+        **given,
+    )
+
+
+def _answer(question: Question, hardware: Path | None) -> Advice:
+    from driftwatch.recommend.advise import advise
+    from driftwatch.simulate.hardware import with_hardware
+
+    return advise(question, hardware=with_hardware(hardware))
+
+
+def _draw(path: Path, advice: Advice, looked: Looked) -> None:
+    """The picture; what was answered without a replay has none, and says so."""
+    from driftwatch.report.advice_axis import axis_of
+    from driftwatch.report.advice_plot import draw_advice
+
+    axis = axis_of(advice)
+    if axis is None or not axis.points:
+        click.echo(f"warning: {path} not drawn: nothing was replayed", err=True)
+        return
+    kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
+    drawn = draw_advice(advice, kind, name=looked.target.key.text)
+    try:
+        path.write_bytes(drawn)
+    except OSError as error:
+        raise UsageError(f"--plot {path}: {error.strerror}") from error
+
+
+def _print_json(advice: Advice, looked: Looked) -> None:
+    """The advice with whose it is and the change as people type it."""
+    import orjson
+
+    from driftwatch.recommend.change_text import (
+        helm_values_diff,
+        moves_of,
+        pod_args_diff,
+        vllm_arguments,
+    )
+    from driftwatch.recommend.documents import advice_document
+
+    moves, target = moves_of(advice), looked.target
+    document = {
+        "target": {
+            "instance": target.key.instance,
+            "engine": target.key.engine,
+            "pool": target.pool,
+            **dict(sorted(target.labels.items())),
+        },
+        **advice_document(advice),
+        "change": None
+        if not moves
+        else {
+            "vllm_arguments": list(vllm_arguments(moves)),
+            "helm_values_diff": list(helm_values_diff(moves, _model(looked))),
+            "pod_args_diff": list(pod_args_diff(moves)),
+        },
+    }
+    option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    click.echo(orjson.dumps(document, option=option).decode())
+
+
+def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
+    from driftwatch.cli.recommend_text import Asked, rendered, settles
+    from driftwatch.clock import SystemClock
+    from driftwatch.notify.layout import paint
+    from driftwatch.notify.stdout import needs_ascii, wants_colour
+
+    asked = Asked(
+        looked.target.key.text,
+        _model(looked),
+        SystemClock().now().date(),
+        _next(advice, looked, recording),
+    )
+    text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
+    click.echo(paint(text, wants_colour(sys.stdout)))
+    if (way := settles(advice)) is not None:
+        click.echo(f"help: {way}", err=True)
+
+
+def _model(looked: Looked) -> str:
+    """What the chart may call it: the served name, else the pool."""
+    return looked.target.labels.get("model_name") or looked.target.pool or looked.target.key.text
+
+
+def _next(advice: Advice, looked: Looked, recording: Path | None) -> str:
+    """What to type after it was changed, or to look closer."""
+    verb = "verify" if advice.recommendation.action == "change" else "explain"
+    where = "" if recording is None else f" --recording {recording}"
+    return f"driftwatch {verb} {looked.target.key.text}{where}"

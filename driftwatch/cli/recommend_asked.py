@@ -1,0 +1,202 @@
+"""What ``driftwatch recommend`` is asked about: a target, its minutes and its evidence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftwatch.cli.options import Progress
+from driftwatch.errors import NoVerdict
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.model import Finding, Target, TargetKey
+    from driftwatch.service.explain import Window
+    from driftwatch.service.plan import Plan
+
+_EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
+_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked:
+    """A target in a window.
+
+    Attributes:
+        target: which one.
+        at: end of the window.
+        minutes: of the target: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
+            ``cache_config`` and ``model_name``.
+        found: what ``explain`` says of the last ten minutes; None = not even one usable scrape.
+        gpus: GPU readings.
+        replicas: targets of its pool.
+    """
+
+    target: Target
+    at: datetime
+    minutes: pl.DataFrame
+    found: Finding | None
+    gpus: pl.DataFrame
+    replicas: int | None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Evidence with the reference's histograms beside it."""
+        if self.found is None:
+            return {}
+        return {**self.found.evidence, **self.found.histograms}
+
+
+def of_store(
+    name: str | None,
+    plan: Plan,
+    at: datetime | None,
+    length: timedelta,
+    baseline: Window | None,
+    db: Path | None,
+    config: Path | None,
+) -> Looked:
+    """From the service's database, as far back as its minutes go.
+
+    Raises:
+        NoVerdict: the store holds nothing, or nothing of the target before ``at``.
+        UsageError: no target, or more than one, answers to the name.
+    """
+    from driftwatch.cli.database import config_here, open_store
+    from driftwatch.service.explain import target_named, window_ending
+    from driftwatch.service.past_windows import (
+        detected_from_store,
+        explain_past,
+        is_past,
+        reference_from_store,
+    )
+    from driftwatch.service.stored import newest, stored_targets
+
+    named = None if config is None or config == config_here() else str(config)
+    with open_store(None if db is None else str(db), named) as store:
+        last = newest(store)
+        if last is None:
+            raise NoVerdict(
+                "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
+            )
+        end = min(at or last, last)
+        targets = plan.assign(stored_targets(store))
+        chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
+        # what an inferred max_num_seqs was learnt from may lie well before the window
+        since, until = end - length - timedelta(hours=1), last + timedelta(seconds=1)
+        if baseline is not None:
+            since = min(since, baseline.start)
+        scrapes, gpus = store.scrapes(since, until), store.gpus(since, until)
+        measured = reference_from_store(store, scrapes, gpus, baseline, targets, plan)
+        window = window_ending(end, _EVIDENCE)
+        try:
+            if is_past(store, scrapes, chosen.key, window):
+                found, _ = explain_past(store, chosen, window, plan, measured)
+            else:
+                detected = detected_from_store(store, chosen.key, end)
+                found = _explained(scrapes, gpus, chosen, targets, plan, window, measured, detected)
+        except NoVerdict:
+            found = None  # what is said of the server now may be gone; its minutes may be not
+        minutes = store.past(end - length, end, [chosen.key])
+    return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets))
+
+
+def of_recording(
+    name: str | None,
+    plan: Plan,
+    at: datetime | None,
+    length: timedelta,
+    baseline: Window | None,
+    pins_file: Path | None,
+    recording: Path,
+) -> Looked:
+    """From a recording: the whole pipeline runs over it up to ``at``, as ``replay`` does.
+
+    Raises:
+        RecordingError: it cannot be read.
+        NoVerdict: it holds nothing of the target before ``at``.
+        UsageError: no target, or more than one, answers to the name.
+    """
+    import polars as pl
+
+    from driftwatch.cli.explain import from_recording
+    from driftwatch.cli.proposed import Taken, pins_from, with_proposals
+    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.reference import combined, no_reference
+    from driftwatch.service.explain import target_named, window_ending
+    from driftwatch.service.folded import detected_until
+    from driftwatch.service.pin_making import with_more
+    from driftwatch.service.pinned import pinned
+    from driftwatch.service.replay import of_baseline
+    from driftwatch.signals.minutes import minutes as as_minutes
+    from driftwatch.signals.minutes import no_minutes
+
+    scrapes, gpus, targets, whole = from_recording(recording, plan)
+    chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
+    end = min(at or whole.end, whole.end)
+    held, measured = pins_from(pins_file) or Pins(), no_reference()
+    if baseline is not None:
+        measured, more = of_baseline(scrapes, gpus, baseline, targets, plan)
+        held = with_more(more, held)
+    progress, taken = Progress("replaying"), Taken()
+    seen: list[pl.DataFrame] = []
+
+    def note(rows: pl.DataFrame) -> None:
+        taken.note(rows)
+        recent = rows.filter(pl.col("end") > end - length)
+        if len(recent):
+            beside = recent.select("cache_config", "model_name")
+            seen.append(as_minutes(recent).hstack(beside))
+
+    try:
+        detected = detected_until(
+            scrapes,
+            gpus,
+            chosen,
+            targets,
+            replace(with_proposals(plan), replays=0),
+            end,
+            pins=held,
+            reference=measured,
+            progress=progress,
+            seen=note,
+        )
+    finally:
+        progress.close()
+    taken.tell()
+    reference = combined(measured, pinned(held, targets, plan, gpus).reference)
+    window = window_ending(end, _EVIDENCE)
+    found: Finding | None
+    try:
+        found = _explained(scrapes, gpus, chosen, targets, plan, window, reference, detected)
+    except NoVerdict:
+        found = None
+    minutes = pl.concat(seen) if seen else no_minutes()
+    return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets))
+
+
+def _explained(
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    chosen: Target,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    window: Window,
+    measured: pl.DataFrame,
+    detected: pl.DataFrame,
+) -> Finding:
+    from driftwatch.service.explain import explain
+
+    return explain(scrapes, chosen, window, targets, plan, measured, gpus, detected=detected)
+
+
+def _of_pool(chosen: Target, targets: Mapping[TargetKey, Target]) -> int | None:
+    """Engines of the target's pool; None where it is in no pool."""
+    if chosen.pool is None:
+        return None
+    return sum(one.pool == chosen.pool for one in targets.values())

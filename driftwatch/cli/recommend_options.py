@@ -1,0 +1,200 @@
+"""Options of ``driftwatch recommend`` and how their texts are read."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from driftwatch.cli.options import Duration, Span, Time, serving_options
+from driftwatch.cli.proposed import pins_option
+from driftwatch.durations import parse_duration
+from driftwatch.errors import UsageError
+from driftwatch.model import Slo
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_LARGEST = 10_000_000  # of a knob: more is a typing error
+_SLO_EXAMPLE = "--slo ttft=1s,tpot=50ms,share=0.95"
+
+
+class SloText(click.ParamType[Slo]):
+    """Latency targets: ``ttft=1s,tpot=50ms,share=0.95``."""
+
+    name = "targets"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to targets."""
+        if isinstance(value, Slo):
+            return value
+        found: dict[str, float] = {}
+        for part in str(value).split(","):
+            name, equals, said = (piece.strip() for piece in part.partition("="))
+            if not equals or name not in ("ttft", "tpot", "share"):
+                self.fail(f"{part!r} is no target: write {_SLO_EXAMPLE}", param, ctx)
+            if name in found:
+                self.fail(f"{name} is given twice", param, ctx)
+            found[name] = self._number(name, said, param, ctx)
+        if not {"ttft", "tpot"} & set(found):
+            self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
+        return Slo(found.get("ttft"), found.get("tpot"), found.get("share", Slo().share))
+
+    def _number(
+        self, name: str, said: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if name == "share":
+            try:
+                share = float(said)
+            except ValueError:
+                share = math.nan
+            if not 0 < share < 1:
+                self.fail(f"share is above 0 and below 1, not {said!r}", param, ctx)
+            return share
+        try:
+            seconds = _seconds(said)
+        except ValueError as error:
+            self.fail(f"{name}: {error}", param, ctx)
+        if not 0 < seconds <= 3600:
+            self.fail(f"{name} is above 0 and at most 1h, not {said!r}", param, ctx)
+        return seconds
+
+
+def _seconds(text: str) -> float:
+    """``50ms``, ``1s``, ``1m30s``; ``0.25s`` too, as people write targets with fractions."""
+    number, unit = text.removesuffix("ms"), "ms"
+    if number == text:
+        number, unit = text.removesuffix("s"), "s"
+    if number != text and number.replace(".", "", 1).isdecimal() and "." in number:
+        return float(number) * (0.001 if unit == "ms" else 1.0)
+    return parse_duration(text)
+
+
+def recommend_options(command: Command) -> Command:
+    """All of them but the target."""
+    for option in reversed(_options()):
+        command = option(command)
+    return serving_options(command)
+
+
+def _options() -> tuple[Callable[[Command], Command], ...]:
+    file = click.Path(path_type=Path, dir_okay=False)
+    return (
+        click.option("--at", type=Time(), help="End of the window (default: the newest scrape)."),
+        click.option(
+            "--window",
+            "length",
+            type=Duration(),
+            help="Length of the window (default: as far back as the traffic was alike, 1h at "
+            "most).",
+        ),
+        click.option(
+            "--slo",
+            type=SloText(),
+            help=f"Targets to judge by: {_SLO_EXAMPLE.removeprefix('--slo ')} (default: the "
+            "pool's, else twice the pin's p95).",
+        ),
+        click.option(
+            "--objective",
+            type=click.Choice(("throughput", "latency")),
+            default="throughput",
+            show_default=True,
+            help="What is better: more requests in target, or lower latency.",
+        ),
+        click.option(
+            "--what-if",
+            "what_if",
+            multiple=True,
+            metavar="KNOB=VALUE",
+            help="Ask about this value as well: max_num_seqs=512, replicas=3, "
+            "prefix_hit_ratio=0.5; repeat it.",
+        ),
+        click.option(
+            "--requests",
+            "log",
+            type=file,
+            metavar="FILE",
+            help="The request log of the window (JSONL, CSV, Parquet): exact arrivals.",
+        ),
+        click.option(
+            "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
+        ),
+        click.option("--baseline", type=Span(), help="Window whose lengths are the reference."),
+        pins_option,
+        click.option(
+            "--hardware",
+            type=file,
+            metavar="FILE",
+            help="Own GPUs and models (YAML, as for driftwatch plan).",
+        ),
+        click.option("--model", help="The model, where no metric tells it."),
+        click.option("--gpu", help="The GPU, where no metric tells it."),
+        click.option(
+            "--plot", type=file, metavar="FILE", help="Draw it: a name that ends in .svg or .png."
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, help="Of what is drawn."),
+        click.option("--json", "as_json", is_flag=True, help="Everything, as JSON."),
+        click.option("--db", type=file, help="The store (default: as for driftwatch incidents)."),
+    )
+
+
+def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
+    """``--what-if`` texts as knob → value.
+
+    Raises:
+        UsageError: with every text that cannot be.
+    """
+    from driftwatch.recommend.what_ifs import ASKED
+
+    found: dict[str, float] = {}
+    wrong: list[str] = []
+    for text in texts:
+        name, equals, said = (piece.strip() for piece in text.partition("="))
+        name = name.replace("-", "_")
+        if not equals:
+            wrong.append(f"{text!r} is no KNOB=VALUE")
+        elif name not in ASKED:
+            close = difflib.get_close_matches(name, ASKED, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            wrong.append(f"no knob {name!r}{hint}")
+        elif name in found:
+            wrong.append(f"{name} is given twice")
+        elif (value := _knob_value(name, said)) is None:
+            bound = "between 0 and 1" if name.endswith("_ratio") else "a whole number of 1 or more"
+            wrong.append(f"{name} is {bound}, not {said!r}")
+        else:
+            found[name] = value
+    if wrong:
+        raise UsageError(f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(ASKED)}")
+    return found
+
+
+def _knob_value(name: str, said: str) -> float | None:
+    try:
+        value = float(said)
+    except ValueError:
+        return None
+    if name.endswith("_ratio"):
+        return value if 0 <= value < 1 else None
+    return value if 1 <= value <= _LARGEST and value == int(value) else None
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse before anything runs what could not be drawn afterwards.
+
+    Raises:
+        UsageError: a suffix that says no format, or no such folder.
+    """
+    if path is None:
+        return
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(
+            f"--plot {path}: the suffix says no format", help_text="end the name in .svg or .png"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--plot {path}: no such folder", help_text="name a file in a folder that is there"
+        )
