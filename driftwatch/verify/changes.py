@@ -21,30 +21,39 @@ class Running:
     """What is known of what a server runs, at one time.
 
     Attributes:
-        max_num_seqs: None = unknown.
-        inferred: that cap was inferred: a cap on what was seen, no setting that was read.
-        max_num_batched_tokens: None = unknown.
-        cache_config: labels of ``vllm:cache_config_info`` as JSON; None = not seen.
-        told: other settings and releases, as labels, the server or its start-up log say.
+        fingerprint: what was read; what was inferred is not in it.
+        inferred_max_num_seqs: the cap that the plateau of running requests shows; None = none.
     """
 
-    max_num_seqs: float | None = None
-    inferred: bool = False
-    max_num_batched_tokens: float | None = None
-    cache_config: str | None = None
-    told: Fingerprint = field(default_factory=Fingerprint)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    inferred_max_num_seqs: float | None = None
 
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """What was read; what was inferred is not in it."""
-        seen = fingerprint_of({}, Serving(), self.cache_config)
-        read = {
-            name: f"{value:.15g}"
-            for name in _KNOBS
-            if (value := getattr(self, name)) is not None
-            and not (name == "max_num_seqs" and self.inferred)
-        }
-        return merged(Fingerprint(knobs=read), self.told, seen)
+
+def running(row: Mapping[str, Any], told: Fingerprint, before: Running | None = None) -> Running:
+    """What a minute knows of its server; what it does not say is as it was before.
+
+    Args:
+        row: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
+            ``max_num_batched_tokens`` and, where it is there, ``cache_config``.
+        told: settings and release as labels, the configuration, the server or its log say.
+        before: of the minute before, since the last start; None = not known.
+    """
+    value = row.get("max_num_seqs")
+    inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
+    read = {
+        name: f"{row[name]:.15g}"
+        for name in _KNOBS
+        if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
+    }
+    seen = fingerprint_of({}, Serving(), row.get("cache_config"))
+    now = merged(Fingerprint(knobs=read), told, seen)
+    cap = float(row["max_num_seqs"]) if inferred else None
+    if before is None:
+        return Running(now, cap)
+    if not row.get("scrapes"):
+        # nothing was seen: an inferred cap still stands; one that was disproved is gone
+        cap = cap if cap is not None else before.inferred_max_num_seqs
+    return Running(merged(now, before.fingerprint), cap)
 
 
 def changed(
@@ -65,7 +74,7 @@ def changed(
         what["max_num_seqs"] = cap
     if not what:
         return None
-    knobs = [one for one in found if one.group == "knobs"] or "max_num_seqs" in what
+    knobs = any(one.group == "knobs" for one in found) or "max_num_seqs" in what
     kind: Kind = "knobs" if knobs else "release"
     return Change(kind, at, dict(sorted(what.items())))
 
@@ -74,13 +83,19 @@ def _inferred_cap(
     before: Running, now: Running, running_max: float | None
 ) -> tuple[str, str] | None:
     """The cap before and after, where one of both was inferred."""
-    one, other = before.max_num_seqs, now.max_num_seqs
-    if one is None or not (before.inferred or now.inferred):
-        return None
-    said = f"{one:.0f} (inferred)" if before.inferred else f"{one:.0f}"
-    if other is not None and other != one:
-        return said, f"{other:.0f} (inferred)" if now.inferred else f"{other:.0f}"
-    if other is None and running_max is not None and running_max > one:
+    read = now.fingerprint.knobs.get("max_num_seqs")
+    one, other = before.inferred_max_num_seqs, now.inferred_max_num_seqs
+    if one is None:
+        known = before.fingerprint.knobs.get("max_num_seqs")
+        if known is None or other is None or float(known) == other:
+            return None
+        return known, f"{other:.0f} (inferred)"
+    said = f"{one:.0f} (inferred)"
+    if read is not None:
+        return None if float(read) == one else (said, read)
+    if other is not None:
+        return None if other == one else (said, f"{other:.0f} (inferred)")
+    if running_max is not None and running_max > one:
         return said, f"at least {math.ceil(running_max - 1e-9)}"
     return None
 

@@ -130,6 +130,7 @@ def look(
     before: pl.DataFrame,
     after: pl.DataFrame,
     at: datetime,
+    number: int,
     *,
     slo: Slo | None = None,
     seed: int = 0,
@@ -141,20 +142,15 @@ def look(
         before: comparable minutes before the change.
         after: those since.
         at: when it is looked at.
+        number: which look this is, counted from 1.
         slo: latency targets.
         seed: of the resampling.
     """
-    done = looks_done(len(after))
-    over = at - opened.change.at >= LONGEST
-    if done == 0 and not over:
-        return replace(
-            opened, reason=f"{len(after)} of {LOOKS[0]} minutes since the change", notes=()
-        )
     found = verified(
-        opened, before, after, at, slo=slo, confidence=confidence_at(max(done, 1)), seed=seed
+        opened, before, after, at, slo=slo, confidence=confidence_at(number), seed=seed
     )
-    settled = found.verdict == "PASS" or (found.verdict == "FAIL" and len(after) >= FEWEST_FOR_FAIL)
-    if settled or over:
+    kept = found.verdict == "PASS" or (found.verdict == "FAIL" and len(after) >= FEWEST_FOR_FAIL)
+    if kept or at - opened.change.at >= LONGEST:
         return found
     return replace(found, verdict="open", closed_at=None)
 

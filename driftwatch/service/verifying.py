@@ -1,0 +1,286 @@
+"""Changes of servers, seen in the minutes of a tick: verifications open, are looked at, close.
+
+Pure: the minutes of the past and what was advised are asked through arguments. A start opens
+nothing by itself. What opens is a setting or a release that is another one after it, be it read
+or, of an inferred max_num_seqs, shown by more requests running than it allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.model import Fingerprint, Slo, Target, TargetKey
+from driftwatch.service.past_minutes import PastMinutes
+from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
+from driftwatch.verify.verification import Change, Verification
+from driftwatch.verify.verified import (
+    LONGEST,
+    LOOK_BACK,
+    LOOKS,
+    look,
+    looks_done,
+    minutes_of_change,
+    superseded,
+)
+
+# A cap that was inferred shows to be another one only under load: so long it is waited for.
+SHOWS_WITHIN = timedelta(hours=24)
+# A start and what it brought are told by several metrics, one or two minutes apart.
+ONE_CHANGE = timedelta(minutes=10)
+# Advice that is older was not what made somebody change a knob.
+ADVICE_HOLDS = timedelta(days=14)
+
+_MINUTE = timedelta(minutes=1)
+_READ = (
+    "scrapes",
+    "max_num_seqs",
+    "max_num_seqs_inferred",
+    "max_num_batched_tokens",
+    "running_requests",
+    "cache_config",
+)
+_FLAGS = ("restarted", "configuration_changed", "release_changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """One advice or page that asked for a change.
+
+    Attributes:
+        instance: whose.
+        engine: of it.
+        pool: of it.
+        at: when.
+        recommendation: ``action``, ``knob``, ``from``, ``to``, ``forecast``.
+        incident_id: whose page carried it; None = nobody's.
+    """
+
+    instance: str
+    engine: str
+    pool: str
+    at: datetime
+    recommendation: Mapping[str, Any]
+    incident_id: str | None = None
+
+
+# (target, pool, since, until) → what was advised in between, the newest last
+Advice = Callable[[TargetKey, str, datetime, datetime], Sequence[Advised]]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that started anew, and what ran on it before.
+
+    Attributes:
+        at: end of the minute that showed it.
+        before: what ran before.
+        running_max: most requests running in a minute since then, mean of its scrapes.
+    """
+
+    at: datetime
+    before: Running
+    running_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open verification, and when to look at it again.
+
+    Attributes:
+        verification: as it is.
+        looks: how many looks there were.
+        next_at: end of the minute after which it is looked at again.
+    """
+
+    verification: Verification
+    looks: int
+    next_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """What one tick hands to the next.
+
+    Attributes:
+        running: target → what is known to run there.
+        started: targets that started anew, up to :data:`SHOWS_WITHIN` ago.
+        opened: target → its open verification.
+    """
+
+    running: Mapping[TargetKey, Running] = field(default_factory=dict)
+    started: Mapping[TargetKey, Started] = field(default_factory=dict)
+    opened: Mapping[TargetKey, Opened] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a step asks besides the minutes.
+
+    Attributes:
+        past: minutes, those of this step among them.
+        advice: what was advised.
+        targets: with their pools.
+        told: what labels, configuration and servers say of what runs on a target.
+        slo_of: latency targets of a target; None = none are known.
+    """
+
+    past: PastMinutes
+    advice: Advice
+    targets: Mapping[TargetKey, Target]
+    told: Callable[[Target], Fingerprint]
+    slo_of: Callable[[Target], Slo | None]
+
+
+def step(
+    state: Verifying, rows: pl.DataFrame, around: Surroundings
+) -> tuple[Verifying, tuple[Verification, ...]]:
+    """Go through the minutes of a tick.
+
+    Args:
+        state: from the step before.
+        rows: evidence or stored rows of the minute grid, any order.
+        around: what else is asked.
+
+    Returns:
+        The state, and every verification as it is after having been opened, looked at or closed.
+    """
+    if rows.is_empty():
+        return state, ()
+    book = _Book(dict(state.running), dict(state.started), dict(state.opened))
+    told: dict[str, Verification] = {}
+    fingerprints: dict[TargetKey, Fingerprint] = {}
+    columns = [c for c in (*_READ, *_FLAGS) if c in rows.columns]
+    ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
+    last_read: dict[TargetKey, tuple[Any, ...]] = {}
+    for row in ordered.iter_rows(named=True):
+        key = TargetKey(row["instance"], row["engine"])
+        target = around.targets.get(key)
+        if target is None:
+            continue
+        if key not in fingerprints:
+            fingerprints[key] = around.told(target)
+        busy = key in book.started or key in book.opened or any(row.get(f) for f in _FLAGS)
+        read = tuple(row.get(name) for name in _READ if name != "running_requests")
+        if not busy and last_read.get(key) == read:
+            continue
+        last_read[key] = read
+        for found in book.minute(target, row, fingerprints[key], around):
+            told[found.id] = found
+    return Verifying(book.running, book.started, book.opened), tuple(told.values())
+
+
+@dataclass(slots=True)
+class _Book:
+    """The state while a step goes through its minutes."""
+
+    running: dict[TargetKey, Running]
+    started: dict[TargetKey, Started]
+    opened: dict[TargetKey, Opened]
+
+    def minute(
+        self,
+        target: Target,
+        row: Mapping[str, Any],
+        fingerprint: Fingerprint,
+        around: Surroundings,
+    ) -> Iterator[Verification]:
+        """One minute of one target; what was opened, looked at or closed in it."""
+        key, end = target.key, row["end"]
+        known = self.running.get(key)
+        if any(row.get(flag) for flag in _FLAGS) and known is not None:
+            begun = self.started.get(key)
+            if begun is None or end - begun.at > ONE_CHANGE:
+                self.started[key] = Started(end, known)
+                # of the same server a new start may read everything anew
+                known = Running(inferred_max_num_seqs=None)
+        now = running(row, fingerprint, known)
+        self.running[key] = now
+        begun = self.started.get(key)
+        if begun is not None:
+            most = max(begun.running_max, row.get("running_requests") or 0.0)
+            self.started[key] = begun = replace(begun, running_max=most)
+            change = changed(begun.before, now, begun.at, most)
+            if change is not None:
+                yield from self._open(target, change, end, around)
+            if end - begun.at > SHOWS_WITHIN:
+                del self.started[key]
+        if key in self.opened and self.opened[key].next_at <= end:
+            yield self._look(target, end, around)
+
+    def _open(
+        self, target: Target, change: Change, end: datetime, around: Surroundings
+    ) -> Iterator[Verification]:
+        """Open a verification, or say of an open one what else is known of its change."""
+        key = target.key
+        there = self.opened.get(key)
+        if there is not None and there.verification.change.at == change.at:
+            if there.verification.change != change:
+                again = _held(replace(there.verification, change=change), target, around)
+                self.opened[key] = replace(there, verification=again)
+                yield again
+            return
+        if there is not None:
+            yield superseded(there.verification, end)
+        pool = target.pool or "default"
+        found = Verification(
+            id=verification_id(key, change),
+            instance=key.instance,
+            engine=key.engine,
+            pool=pool,
+            change=change,
+            opened_at=end,
+        )
+        found = _held(found, target, around)
+        self.opened[key] = Opened(found, 0, change.at + LOOKS[0] * _MINUTE)
+        yield found
+
+    def _look(self, target: Target, end: datetime, around: Surroundings) -> Verification:
+        """Look at an open verification; it says when to look again, or is closed."""
+        key, there = target.key, self.opened[target.key]
+        at = there.verification.change.at
+        minutes = around.past.minutes(key, at - LOOK_BACK, end)
+        before, after = minutes_of_change(minutes, at, end)
+        over = end - at >= LONGEST
+        if looks_done(len(after)) <= there.looks and not over:
+            missing = LOOKS[there.looks] - len(after) if there.looks < len(LOOKS) else 60
+            waits = replace(
+                there.verification,
+                reason=there.verification.reason
+                or f"{len(after)} of {LOOKS[0]} comparable minutes since the change",
+            )
+            self.opened[key] = replace(
+                there, verification=waits, next_at=min(end + missing * _MINUTE, at + LONGEST)
+            )
+            return waits
+        found = look(
+            there.verification, before, after, end, there.looks + 1, slo=around.slo_of(target)
+        )
+        if found.closed_at is not None:
+            del self.opened[key]
+            self.started.pop(key, None)
+            return found
+        looks = max(there.looks + 1, looks_done(len(after)))
+        missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
+        self.opened[key] = Opened(found, looks, min(end + missing * _MINUTE, at + LONGEST))
+        return found
+
+
+def _held(found: Verification, target: Target, around: Surroundings) -> Verification:
+    """The verification with the forecast of the newest advice that asked for its change."""
+    at = found.change.at
+    asked = around.advice(target.key, found.pool, at - ADVICE_HOLDS, at)
+    fitting = [one for one in asked if advised_by(found.change, one.recommendation)]
+    own = [o for o in fitting if (o.instance, o.engine) == target.key]
+    newest = max(own or fitting, key=lambda one: one.at, default=None)
+    if newest is None:
+        return replace(found, forecast=None, incident_id=None)
+    return replace(
+        found,
+        forecast=dict(newest.recommendation.get("forecast") or {}),
+        incident_id=newest.incident_id,
+    )
