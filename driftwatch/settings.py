@@ -25,7 +25,13 @@ from pydantic import (
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Severity
 from driftwatch.settings_detection import DetectionSettings
-from driftwatch.settings_problems import checked_names, note_errors, without_secrets
+from driftwatch.settings_problems import (
+    checked_names,
+    checked_receivers,
+    note_errors,
+    without_secrets,
+)
+from driftwatch.settings_report import GpuHourPrice, ReportSettings
 from driftwatch.settings_values import (
     SECRET,
     Count,
@@ -38,6 +44,7 @@ from driftwatch.settings_values import (
     Seconds,
     Secret,
     SecretUrl,
+    Text,
     Url,
     one_of,
     read_of,
@@ -173,6 +180,9 @@ class ServingSettings(Part):
     max_model_len: Count | None = Field(None, description="longest context in tokens")
     kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
     api_server_count: Count | None = Field(None, description="API server processes")
+    model: Text | None = Field(None, description="the model, where its served name is another")
+    gpu: Text | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
+    tensor_parallel: Count | None = Field(None, description="GPUs that share each layer")
     startup_log: File | None = Field(None, description="vLLM startup log to read the rest from")
     arguments: str | tuple[str, ...] | None = Field(
         None, description="vLLM command line to read the rest from"
@@ -188,6 +198,10 @@ class ServingSettings(Part):
         return self
 
 
+# The last bucket edge of time_to_first_token; of the time per output token, ten seconds a token.
+MOST_SECONDS: Mapping[str, float] = {"ttft_seconds": 2_560.0, "tpot_seconds": 10.0}
+
+
 class SloSettings(Part):
     """Latency targets."""
 
@@ -201,6 +215,13 @@ class SloSettings(Part):
     def _check(self) -> Self:
         if self.ttft_seconds is None and self.tpot_seconds is None:
             raise ValueError("an slo has ttft_seconds, tpot_seconds or both")
+        for name, most in MOST_SECONDS.items():
+            given = getattr(self, name)
+            if given is not None and given > most:
+                raise ValueError(
+                    f"{name} {given:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
+                    "nothing: are these milliseconds?"
+                )
         return self
 
 
@@ -345,6 +366,12 @@ class Settings(Part):
         3_600.0, le=10 * 365 * 86_400.0, description="how long scrapes are kept as they came"
     )
     external_url: Url | None = Field(None, description="URL that pages link to")
+    gpu_hour_price: GpuHourPrice | None = Field(
+        None, description="price of a GPU-hour: lost ones are then told in money"
+    )
+    report: ReportSettings | None = Field(
+        None, description="the weekly report; without it none is sent"
+    )
 
     @field_validator("listen")
     @classmethod
@@ -406,6 +433,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         file.add(root.place, "type", "a configuration is keys and values")
     elif isinstance(root, Entries):
         checked_names(file, root)
+        checked_receivers(file, root)
         values: Any = plain(root)
         environ = os.environ if environ is None else environ
         context = {"base": Path(path).resolve().parent}

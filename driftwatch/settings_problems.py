@@ -41,6 +41,8 @@ _HELP = {"string_type": "put it in quotes", "path_type": "put it in quotes"}
 # Patterns of settings_values in words.
 _PATTERNS = {
     "^[A-Za-z0-9]": "a name has letters, digits, _, . and - and begins with a letter or a digit",
+    "^[^\\s\\d<": "a currency has 1 to 8 characters, no space and no digit",
+    "^\\S(": "text is wanted here that neither begins nor ends with a space",
     "^[A-Za-z_]": "a label's name has letters, digits and _ and does not begin with a digit",
 }
 _LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
@@ -160,6 +162,27 @@ def checked_names(file: YamlFile, root: Entries) -> None:
                 message = f"a second one of {key} is called {name}, first in line {seen[name]}"
                 file.add(place, "duplicate", message)
             seen.setdefault(name, place.line)
+
+
+def checked_receivers(file: YamlFile, root: Entries) -> None:
+    """Note names under ``report.receivers`` that no receiver has."""
+    report, there = root.entries.get("report"), root.entries.get("receivers")
+    if report is None or not isinstance(report[1], Entries):
+        return
+    wanted = report[1].entries.get("receivers")
+    if wanted is None or not isinstance(wanted[1], Items):
+        return
+    known = [
+        entry[1].value
+        for item in (there[1].items if there and isinstance(there[1], Items) else ())
+        if isinstance(item, Entries)
+        and (entry := item.entries.get("name")) is not None
+        and isinstance(entry[1], Scalar)
+    ]
+    for item in wanted[1].items:
+        if isinstance(item, Scalar) and item.value not in known:
+            named = ", ".join(str(name) for name in known) or "there is none"
+            file.add(item.place, "unknown-receiver", f"no receiver {item.value!r} ({named})")
 
 
 def without_secrets(problem: Problem) -> Problem:

@@ -95,6 +95,9 @@ def _pool(pool: PoolSettings) -> Pool:
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
         told=_told(pool.serving),
+        model=pool.serving.model,
+        gpu=pool.serving.gpu,
+        tensor_parallel=pool.serving.tensor_parallel,
     )
 
 
