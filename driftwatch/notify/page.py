@@ -244,7 +244,7 @@ def plain(raw: Any) -> Any:
     if isinstance(raw, datetime):
         return utc_text(raw)
     if isinstance(raw, float):
-        return raw if math.isfinite(raw) else None
+        return float(raw) if math.isfinite(raw) else None  # NumPy's are floats, not JSON's
     if isinstance(raw, Mapping):
         return {str(key): plain(raw[key]) for key in raw}
     if isinstance(raw, list | tuple):
