@@ -189,13 +189,14 @@ def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
         click.echo(f"help: {way}", err=True)
 
 
-def _model(looked: Looked) -> str:
-    """What the chart may call it: the served name, else the pool."""
-    return looked.target.labels.get("model_name") or looked.target.pool or looked.target.key.text
+def _model(looked: Looked) -> str | None:
+    return looked.target.labels.get("model_name")
 
 
 def _next(advice: Advice, looked: Looked, recording: Path | None) -> str:
     """What to type after it was changed, or to look closer."""
     verb = "verify" if advice.recommendation.action == "change" else "explain"
     where = "" if recording is None else f" --recording {recording}"
+    if verb == "explain":
+        where = f" --at {looked.at:%Y-%m-%dT%H:%MZ}{where}"
     return f"driftwatch {verb} {looked.target.key.text}{where}"

@@ -70,28 +70,23 @@ def tabbed(advice: Advice) -> Iterator[str]:
 
 
 def reasons(advice: Advice) -> Iterator[str]:
-    """Why cells of the table are not known, each reason once."""
+    """Why cells of the table are not known: each reason once, with what it keeps back."""
     axis = axis_of(advice)
-    if axis is None:
-        return
-    found: dict[str, None] = {}
-    for point in axis.points:
+    found: dict[str, dict[str, None]] = {}
+    for point in () if axis is None else axis.points:
         for name, why in point.candidate.reasons.items():
-            found[f"{_NAMES.get(name, name)} not told: {why}"] = None
-    yield from found
+            if name in _SHOWN and getattr(point.candidate, name) is None:
+                found.setdefault(why, {})[_SHOWN[name]] = None
+    for why, names in found.items():
+        yield f"{', '.join(names)} not told: {why}"
 
 
-_NAMES = {
-    "ttft_p95_seconds": "TTFT p95",
-    "ttft_seconds": "mean TTFT",
-    "itl_seconds": "mean ITL",
-    "itl_p99_seconds": "ITL p99",
-    "tpot_p95_seconds": "TPOT p95",
-    "kv_cache_peak_ratio": "KV peak",
-    "kv_blocks": "KV blocks",
-    "capacity_requests_per_second": "capacity",
+_SHOWN = {
     "in_target_ratio": "share in target",
-    "generation_tokens_per_second": "tokens/s",
+    "ttft_p95_seconds": "TTFT p95",
+    "itl_p99_seconds": "ITL p99",
+    "kv_cache_peak_ratio": "KV peak",
+    "capacity_requests_per_second": "capacity",
 }
 
 
@@ -207,8 +202,8 @@ def _asked(name: str, value: float) -> str:
         return f"{knob(value)} {'replica' if value == 1 else 'replicas'}"
     if name == "prefix_hit_ratio":
         return f"{100 * value:.0f} % of the prompt tokens cached"
-    if name == "kv_cache_bits":
-        return "fp8 KV cache" if value == 8 else f"{knob(value)}-bit KV cache"
+    if name == "kv_cache_dtype_fp8":
+        return "fp8 KV cache"
     if name == "max_num_queued_tokens":
         return f"turning load away (max_num_queued_tokens {knob(value)})"
     return f"{name} {knob(value)}"

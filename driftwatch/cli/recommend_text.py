@@ -60,13 +60,13 @@ class Asked:
 
     Attributes:
         name: the target, as a person reads it.
-        model: ``modelSpec[].name`` of the Helm values; the served name where it is known.
+        model: name under which it is served; None = unknown.
         today: the day whose times are told without a date.
         next_command: what to type next.
     """
 
     name: str
-    model: str
+    model: str | None
     today: date | None = None
     next_command: str | None = None
 
@@ -103,7 +103,7 @@ def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool =
     return "\n".join(out).strip("\n")
 
 
-def change_lines(moves: Sequence[Move], model: str) -> Iterator[str]:
+def change_lines(moves: Sequence[Move], model: str | None) -> Iterator[str]:
     """The change as vLLM arguments, as Helm values and as a pod's args."""
     arguments = vllm_arguments(moves)
     if arguments:
@@ -122,7 +122,8 @@ def settles(advice: Advice) -> str | None:
 
 
 def _notes(advice: Advice) -> Iterator[str]:
-    yield from (f"note: {note}" for note in advice.notes)
+    if advice.notes:
+        yield f"notes: {'; '.join(advice.notes)}"
 
 
 def _replay(advice: Advice, asked: Asked) -> str:

@@ -75,16 +75,18 @@ def vllm_arguments(moves: Sequence[Move], *, undo: bool = False) -> tuple[str, .
     return tuple(found)
 
 
-def helm_values_diff(moves: Sequence[Move], model: str) -> tuple[str, ...]:
+def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...]:
     """Lines of a unified diff of the production stack's values; context without a mark.
 
     Args:
         moves: what changes; empty gives no line.
-        model: ``modelSpec[].name`` that it is about.
+        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that name;
+            None = unknown.
     """
     if not moves:
         return ()
-    out = [" servingEngineSpec:", "   modelSpec:", f"   - name: {json.dumps(model)}"]
+    served = "..." if model is None else json.dumps(model, ensure_ascii=False)
+    out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}"]
     for move in moves:
         if move.knob == _REPLICAS:
             out += _lines(move, "     ", f"replicaCount: {_number(move.after)}", "replicaCount: ")

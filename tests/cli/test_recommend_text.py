@@ -141,7 +141,7 @@ def no_knob() -> Advice:
             Candidate({"max_num_seqs": 16.0}, refused="max_num_batched_tokens (8) is below it"),
         ),
         what_ifs=(
-            Candidate({"kv_cache_bits": 8.0}, 0.98, capacity_requests_per_second=17.2),
+            Candidate({"kv_cache_dtype_fp8": 1.0}, 0.98, capacity_requests_per_second=17.2),
             Candidate({"replicas": 3.0}, 0.99, capacity_requests_per_second=10.0),
         ),
         advised=None,
@@ -194,7 +194,7 @@ def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:
 def test_a_name_from_outside_cannot_break_lines() -> None:
     text = rendered(story(), Asked("a\nb\x1b[31m", 'm"\nx: y', None))
     assert "\x1b" not in text
-    assert 'name: "m\\"\\nx: y"' in text
+    assert 'modelURL: "m\\"\\nx: y"' in text
 
 
 if __name__ == "__main__":
