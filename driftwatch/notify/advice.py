@@ -21,8 +21,8 @@ def imperatives(page: Page) -> list[str]:
     if (lacking := no_verdict(page)) is not None:
         return [f"No verdict: {lacking}", "No verdict"]
     if advised is not None and advised.get("instead"):
-        first = clean(advised["instead"][0])
-        return [f"{NO_KNOB_HELPS}: {first}", f"{NO_KNOB_HELPS}: {first.split(':')[0]}"]
+        first = clean(advised["instead"][0]).split(":")[0]
+        return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
     if advised is not None and advised["action"] == "no_action":
         return [f"No action: {clean(advised['reason'])}", "No action"]
     advice = full_advice(page)

@@ -117,6 +117,8 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Not cured", "; ".join(map(clean, lost)), weight=5)
     if advised["wrong_if"]:
         yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
+    if advised["action"] == "change" and page["alert"] == "RetuneAdvised":
+        yield Line("Then", "no hurry; pin again when it has run for a day", weight=6)
 
 
 def _effect(advised: Mapping[str, Any]) -> str:
@@ -170,6 +172,9 @@ def _meaning(page: Page) -> Iterator[Line]:
         yield Line("Means", clean(meaning), weight=5)
     if advised is not None and (instead := advised.get("instead")):
         yield Line("Instead", "; ".join(map(clean, instead)), weight=8)
+        reason = clean(advised["reason"])
+        yield Line("No knob", reason.removeprefix("no knob helps: "), weight=6)
+        return
     advice = full_advice(page) or ""
     if no_verdict(page) is None and advice not in page["summary"]:
         yield Line("Do", advice, weight=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.model import Finding, Incident
+from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.numbers import clean, knob
@@ -36,9 +36,15 @@ def todo(finding: Finding, incidents: Sequence[Incident] = ()) -> Sequence[str]:
             f"do:      {advice.knob} {knob(advice.from_value or 0)}{inferred} → "
             f"{knob(advice.to_value or 0)}: {advice.reason}"
         )
+        if advice.effect:
+            said.append(f"effect:  {'; '.join(advice.effect)}")
         said.append(f"price:   {'; '.join(advice.price)}")
+        if advice.not_cured:
+            said.append(f"stays:   {'; '.join(advice.not_cured)}")
         said.append(f"undo:    {advice.undo}")
         said.append(f"wrong if {advice.wrong_if}")
+    elif advice is not None and advice.basis == "replay":
+        said += _answered(advice)
     elif lacking(finding):
         mend = _mend(finding)
         if not advised or mend != _NOTHING:
@@ -46,13 +52,25 @@ def todo(finding: Finding, incidents: Sequence[Incident] = ()) -> Sequence[str]:
     elif advice is not None and not advised:
         # advice says what to do by itself
         says = advice.reason.lower().startswith("do not ")
-        said.append(f"do:      {'' if says else 'nothing to set: '}{advice.reason}")
+        start = "no verdict: " if advice.action == "insufficient" else "nothing to set: "
+        said.append(f"do:      {'' if says else start}{advice.reason}")
     missing = finding.diagnosis.missing if finding.diagnosis else ()
-    said.append(
-        f"next:    driftwatch doctor, driftwatch evidence {missing[0]}"
-        if missing
-        else "next:    driftwatch evidence queue"
-    )
+    if missing:
+        said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
+    elif advice is not None and (advice.basis == "replay" or advice.action == "insufficient"):
+        said.append(f"next:    driftwatch recommend {finding.target.key.text}")
+    else:
+        said.append("next:    driftwatch evidence queue")
+    return said
+
+
+def _answered(advice: Recommendation) -> list[str]:
+    """A replay that changes nothing: what helps instead, or that nothing is needed."""
+    if advice.action == "no_action":
+        return [f"do:      nothing: {advice.reason}"]
+    said = [f"do:      {advice.reason}"]
+    if advice.instead:
+        said.append(f"instead: {'; '.join(advice.instead)}")
     return said
 
 

@@ -99,13 +99,14 @@ CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second
 def capacity_of(advice: Advice) -> dict[str, float | None]:
     """The evidence columns that an answer fills; None = it does not know."""
     today = advice.today
-    return {
+    found = {
         "capacity_ratio": advice.capacity_ratio,
         "utilization_ratio": advice.utilization_ratio,
         "capacity_requests_per_second": None
         if today is None
         else today.capacity_requests_per_second,
     }
+    return {name: None if value is None else float(value) for name, value in found.items()}
 
 
 def why_no_capacity(advice: Advice) -> str:

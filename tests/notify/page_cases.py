@@ -226,6 +226,9 @@ BUDGET_EVIDENCE = CAP_EVIDENCE | {
     "ttft_in_target_10m_ratio": 0.013,
     "tpot_in_target_10m_ratio": 1.0,
     "binding_limit": "max_num_batched_tokens",
+    "capacity_ratio": 0.51,
+    "utilization_ratio": 1.1,
+    "capacity_requests_per_second": 15.0,
 }
 
 BUDGET = case(
@@ -266,10 +269,29 @@ BUDGET = case(
         from_value=512.0,
         from_provenance="config",
         to_value=2048.0,
-        reason="a step's token budget is full while requests wait",
-        price=("restart", "longer steps: ITL p99 rises with the budget"),
+        reason="1 % → > 99 % within TTFT 1.00 s and TPOT 50.0 ms at this demand",
+        price=(
+            "ITL p99 24.0 → 54.0 ms (TPOT p95 27.0, target 50.0)",
+            "KV blocks 27,000 → 26,930",
+            "restart",
+        ),
         undo="--max-num-batched-tokens 512",
-        wrong_if="over 5 % still miss TTFT at this demand",
+        wrong_if="then over 5 % still miss TTFT 1.00 s and TPOT 50.0 ms at ≤ 16.5 req/s each",
+        effect=("in target 1 % → > 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
+        not_cured=(
+            "tokens/s 5,280 → 2,990 each: longer work, not settings",
+            "with 50 % of the prompt tokens cached: 27.0 req/s (today's settings)",
+            "the reference's 29.5 req/s needs 13 replicas",
+        ),
+        forecast={
+            "in_target_ratio": 0.998,
+            "ttft_seconds": 0.08,
+            "capacity_requests_per_second": 19.0,
+            "knobs": {"max_num_batched_tokens": 2048.0},
+            "today": {"in_target_ratio": 0.013, "capacity_requests_per_second": 15.0},
+            "offered_requests_per_second": 16.5,
+        },
+        basis="replay",
     ),
 )
 
@@ -292,6 +314,58 @@ KV = case(
         advice=KV_ADVICE,
     ),
     recommendation=Recommendation(action="none", reason=KV_ADVICE),
+)
+
+# the replay's answer: what helps where no knob does
+NO_KNOB = replace(
+    KV,
+    finding=replace(
+        KV.finding,
+        evidence=KV.finding.evidence
+        | {"utilization_ratio": 1.31, "capacity_requests_per_second": 7.02},
+        recommendation=Recommendation(
+            action="none",
+            reason="no knob helps: 12 % within TTFT 1.00 s whatever max_num_seqs and "
+            "max_num_batched_tokens are",
+            instead=(
+                "+2 replicas: 98 % in target",
+                "50 % of the prompt tokens cached: 11.4 req/s each",
+                "fp8 KV cache: 9.80 req/s each",
+            ),
+            basis="replay",
+        ),
+    ),
+)
+# a gate that failed, and a limit that binds while the settings allow more
+REFUSED = replace(
+    CAP,
+    finding=replace(
+        CAP.finding,
+        recommendation=Recommendation(
+            "insufficient", reason="replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
+        ),
+    ),
+)
+KV_REFUSED = replace(
+    KV,
+    finding=replace(
+        KV.finding,
+        recommendation=Recommendation("insufficient", reason="7 busy minutes (gate 10)"),
+    ),
+)
+FINE = replace(
+    BUDGET,
+    finding=replace(
+        BUDGET.finding,
+        evidence=BUDGET.finding.evidence
+        | {"slo_missed": False, "ttft_in_target_10m_ratio": 0.998, "utilization_ratio": 0.52},
+        recommendation=Recommendation(
+            "no_action",
+            reason="> 99 % within TTFT 1.00 s and TPOT 50.0 ms, load 52 % of capacity "
+            "(7.80 of 15.0 req/s)",
+            basis="replay",
+        ),
+    ),
 )
 
 UNDETERMINED = case(
@@ -611,7 +685,13 @@ DRAIN = case(
     },
     labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
     reference=PIN,
-    twins={"of_targets": 8, "slower": 1, "speed_low_ratio": 0.991, "speed_high_ratio": 1.012},
+    twins={
+        "of_targets": 8,
+        "slower": 1,
+        "speed_low_ratio": 0.991,
+        "speed_high_ratio": 1.012,
+        "utilization_ratio": 0.525,
+    },
     diagnosis=Diagnosis(
         tree="batch-size-drift",
         leaf="replica_slow",
@@ -738,6 +818,33 @@ STALE = case(
     labels={"instance": "", "pool": "chat-8b"},
     reference=PIN,
 )
+# experience.md 3(f): the ticket with what the replay says of the last hour
+RETUNE = replace(
+    STALE,
+    finding=replace(
+        STALE.finding,
+        evidence=STALE.finding.evidence
+        | {
+            "utilization_ratio": 0.73,
+            "capacity_ratio": 0.72,
+            "capacity_requests_per_second": 8.7,
+        },
+        reference=PIN | {"values": PIN["values"] | {"requests_per_second": 6.3}},
+        recommendation=Recommendation(
+            "change",
+            reason="more capacity within TTFT 1.00 s at these lengths",
+            knob="max_num_seqs",
+            from_value=64.0,
+            from_provenance="config",
+            to_value=128.0,
+            price=("ITL p99 24.0 → 31.0 ms", "KV blocks 27,000 → 26,990", "restart"),
+            undo="--max-num-seqs 64",
+            wrong_if="then over 5 % still miss TTFT 1.00 s at ≤ 9.90 req/s each",
+            effect=("capacity 8.70 → 11.0 req/s each (+24–28 %)",),
+            basis="replay",
+        ),
+    ),
+)
 CREEP = case(
     "LatencyCreep",
     "ticket",
@@ -819,6 +926,11 @@ CASES: dict[str, Case] = {
     "cap": CAP,
     "budget": BUDGET,
     "kv": KV,
+    "no_knob": NO_KNOB,
+    "kv_refused": KV_REFUSED,
+    "refused": REFUSED,
+    "fine": FINE,
+    "retune": RETUNE,
     "undetermined": UNDETERMINED,
     "stuck": STUCK,
     "deferred_ticket": DEFERRED_TICKET,

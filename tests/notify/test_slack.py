@@ -151,7 +151,7 @@ def test_a_long_body_loses_its_lightest_lines_first() -> None:
     assert sum(map(len, body)) <= BODY_LIMIT
     assert body[0].startswith("*Since*")
     assert "*Price*" in body[0]
-    assert "*Effect*" not in body[0]
+    assert "*Why*" not in body[0]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,14 @@ EXACT = {
     "Set max_num_batched_tokens 512 → 2048",
     "kv": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
     "Do not change a knob; add a replica or free KV",
+    "no_knob": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. No knob helps: +2 replicas",
+    "kv_refused": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
+    "Do not change a knob; add a replica or free KV",
+    "refused": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
+    "No verdict: replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)",
+    "fine": "FIRING rag-8b host:8000: requests wait 1.7 of 1.7 s TTFT. No action",
+    "retune": "TICKET chat-8b: tune is stale: generations 211 → 338 tokens (×1.6). "
+    "Set max_num_seqs 64 → 128",
     "undetermined": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
     "No verdict: max_num_seqs and max_num_batched_tokens unknown",
     "stuck": "FIRING host:8000: no token for 3 min, 12 requests present. "
