@@ -15,6 +15,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.distributions.compared import STATISTICS, compared
+from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)
 # A mean of fewer lengths is not compared (detection.md: LengthDrift, n >= 100).
@@ -58,6 +59,9 @@ _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
 LOW_RATE = "requests_per_second_low"
 _LENGTHS = ("prompt_tokens", "generation_tokens")
+# Whose 95th percentile is remembered: targets are derived from it where nobody sets any.
+LATENCIES = ("ttft_seconds", "tpot_seconds")
+P95 = tuple(f"{name}_p95" for name in LATENCIES)
 # Histograms that are remembered: cumulative counts by edge.
 HISTOGRAMS = tuple(f"{name}_{part}" for name in _LENGTHS for part in ("buckets", "edges"))
 
@@ -67,7 +71,7 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE)},
+    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *P95)},
     **{f"reference_{c}": pl.List(pl.Float64) for c in HISTOGRAMS},
 }
 # What of it stands beside evidence rows.
@@ -97,6 +101,10 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
             :data:`driftwatch.signals.minutes.CARRIED_BY_ROWS` names.
     """
     enough = pl.col("finished_requests") >= MIN_REQUESTS
+    rows = rows.with_columns(
+        quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], 0.95).value.alias(f"{name}_p95")
+        for name in LATENCIES
+    )
     return rows.select(
         *_KEY,
         kind=pl.lit("baseline"),
@@ -114,7 +122,7 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
         },
         **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
         **{f"reference_{LOW_RATE}": pl.lit(None, pl.Float64)},  # one window has no tenth
-        **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in HISTOGRAMS},
+        **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in (*P95, *HISTOGRAMS)},
     ).cast(pl.Schema(REFERENCE_SCHEMA))
 
 

@@ -11,7 +11,15 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.reference import HISTOGRAMS, LOW_RATE, MIN_REQUESTS, REFERENCE_SCHEMA
+from driftwatch.detect.reference import (
+    HISTOGRAMS,
+    LATENCIES,
+    LOW_RATE,
+    MIN_REQUESTS,
+    P95,
+    REFERENCE_SCHEMA,
+)
+from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
@@ -69,10 +77,18 @@ def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(_low_rate(seen), on=_KEY, how="left", maintain_order="left")
     for name in ("prompt_tokens", "generation_tokens"):
         rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
+    for name in LATENCIES:
+        found = _histogram(seen, name)
+        p95 = quantile(found[f"reference_{name}_buckets"], found[f"reference_{name}_edges"], 0.95)
+        p95_column = p95.value.alias(f"reference_{name}_p95")
+        rows = rows.join(
+            found.select(*_KEY).with_columns(p95_column), on=_KEY, how="left", maintain_order="left"
+        )
     few = pl.col("reference_finished_requests") < MIN_REQUESTS
     return (
         rows.with_columns(
-            pl.when(~few).then(pl.col(f"reference_{c}")).alias(f"reference_{c}") for c in HISTOGRAMS
+            pl.when(~few).then(pl.col(f"reference_{c}")).alias(f"reference_{c}")
+            for c in (*P95, *HISTOGRAMS)
         )
         .select([*REFERENCE_SCHEMA])
         .cast(pl.Schema(REFERENCE_SCHEMA))
