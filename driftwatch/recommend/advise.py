@@ -24,7 +24,9 @@ from driftwatch.recommend.gates import (
 )
 from driftwatch.recommend.judged_stretch import alike_since
 from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.observed.from_log import observed_from_log
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.observed.reference import reference_requests
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.replaying import Judged
 from driftwatch.recommend.settings_known import Known, configurations_of
@@ -166,8 +168,6 @@ def _prepared(question: Question, hardware: Hardware | None) -> _Prepared | Advi
 
 def _observed(question: Question) -> Observed:
     if question.log is not None:
-        from driftwatch.recommend.observed.from_log import observed_from_log
-
         return observed_from_log(
             question.log, question.minutes, question.server, seed=question.seed
         )
@@ -236,11 +236,7 @@ def _case(question: Question, prepared: _Prepared) -> Case:
     saturated = prepared.observed.saturated and prepared.observed.source == "metrics"
     today = candidate(ground, {}, offered=offered, saturated=saturated, judged_requests=judged)
     reference = None
-    as_pinned = None
-    if question.reference:
-        from driftwatch.recommend.observed.reference import reference_requests
-
-        as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
+    as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
     if as_pinned is not None:
         then = counted(as_pinned, ground.judged.since_seconds)
         reference = capacity_of(ground, {}, then, today.capacity_requests_per_second).mean

@@ -102,7 +102,7 @@ def stretch(requests: Requests, most: int = MOST_REQUESTS) -> Requests:
 
 def rate_of(requests: Requests) -> float:
     """Requests a second between the first and the last."""
-    span = requests.arrival_seconds[-1] - requests.arrival_seconds[0]
+    span = float(requests.arrival_seconds[-1] - requests.arrival_seconds[0])
     return (len(requests) - 1) / span if span > 0 else math.inf
 
 

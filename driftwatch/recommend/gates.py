@@ -8,6 +8,7 @@ from driftwatch.recommend.advice import Gate
 from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.server import Server
+from driftwatch.recommend.wording import digits
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
 
@@ -74,16 +75,16 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
     """
     hits = observed.prefix_hit_ratio
     if off is None:
-        said = "not on the page" if hits is None else f"{hits:.1%} of prompt tokens"
+        said = "not on the page" if hits is None else f"{100 * hits:.1f} % of prompt tokens"
         return Gate("prefix_hits", True, f"prefix hits {said}")
     worst = max(off, key=lambda name: abs(off[name]) / BOUNDS[name])
     gate, words = off[worst], _GATE[worst][1]
     return Gate(
         "prefix_hits",
         abs(gate) <= BOUNDS[worst],
-        f"{hits:.1%} of prompt tokens hit the prefix cache, by which requests is unknown (above "
-        f"{PREFIX_HITS:.0%}): {words} {gate:+.0%} if it were whole prompts (gate "
-        f"{BOUNDS[worst]:.0%})",
+        f"{100 * (hits or 0.0):.1f} % of prompt tokens hit the prefix cache, by which requests is unknown (above "
+        f"{100 * PREFIX_HITS:.0f} %): {words} {100 * gate:+.0f} % if it were whole prompts (gate "
+        f"{100 * BOUNDS[worst]:.0f} %)",
     )
 
 
@@ -114,9 +115,11 @@ def kv_gate(observed: Observed, worlds: Sequence[World]) -> Gate:
         return Gate(
             "kv_blocks",
             True,
-            f"KV block count unknown; use at most {use:.0%} (gate {KV_ROOM:.0%}), no preemption",
+            f"KV block count unknown; use at most {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %), no preemption",
         )
-    said = "KV use unknown" if use is None else f"KV use up to {use:.0%} (gate {KV_ROOM:.0%})"
+    said = "KV use unknown"
+    if use is not None:
+        said = f"KV use up to {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
     return Gate("kv_blocks", False, f"KV block count unknown and KV could bind: {said}")
 
 
@@ -132,6 +135,8 @@ def fit_gates(fit: Fit, *, saturated: bool, observed: Observed) -> list[Gate]:
                 found.append(Gate(gate, False, f"{words} was not observed"))
             continue
         bound = BOUNDS[name]
+        if name == "kv_cache_usage_ratio" and not _kv_matters(observed, off):
+            continue
         found.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
     return found
 
@@ -162,17 +167,26 @@ def failed_first(gates: Iterable[Gate]) -> tuple[Gate, ...]:
     return tuple(sorted(gates, key=lambda gate: gate.passed))
 
 
+def _kv_matters(observed: Observed, off: float) -> bool:
+    """Use is so high, as observed or as replayed, that the cache might bind; else it says nothing.
+
+    The peak of the chunks' means, with as much again for what a mean hides.
+    """
+    most = observed.chunks["kv_cache_usage_ratio"].max()
+    return isinstance(most, int | float) and most * max(1.0, 1.0 + off) > KV_ROOM
+
+
 def _fit_words(name: str, words: str, off: float, bound: float, observed: Observed) -> str:
-    seen = _mean_of(observed, name)
+    seen, sign = _mean_of(observed, name), f"{100 * off:+.0f} %, gate {100 * bound:.0f} %"
     if seen is None or seen <= 0:
-        return f"replayed {words} {off:+.0%} (gate {bound:.0%})"
-    unit, scale = ("s", 1.0) if name.endswith("seconds") else ("", 1.0)
+        return f"replayed {words} off by {sign}"
+    then = seen * (1 + off)
+    if name == "kv_cache_usage_ratio":
+        return f"replayed {words} {100 * then:.3g} %, observed {100 * seen:.3g} % ({sign})"
     if name == "itl_seconds":
-        unit, scale = "ms", 1e3
-    text = f"replayed {words} {seen * (1 + off) * scale:.3g} {unit}".rstrip()
-    return f"{text}, observed {seen * scale:.3g} {unit}".rstrip() + (
-        f" ({off:+.0%}, gate {bound:.0%})"
-    )
+        return f"replayed {words} {1e3 * then:.3g} ms, observed {1e3 * seen:.3g} ms ({sign})"
+    unit = " s" if name.endswith("seconds") else ""
+    return f"replayed {words} {digits(then)}{unit}, observed {digits(seen)}{unit} ({sign})"
 
 
 def _mean_of(observed: Observed, name: str) -> float | None:

@@ -110,10 +110,11 @@ def replayed(
 def in_target(outcome: Outcome, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
     """For each row of ``Outcome.requests`` whether it finished within every target."""
     rows = outcome.requests
-    met = (rows["status"] == "finished").to_numpy()
+    met: Mask = np.asarray(rows["status"] == "finished", dtype=np.bool_)
     if slo is None:
         wait = rows["queue_seconds"].to_numpy()
-        return met & (np.nan_to_num(wait, nan=np.inf) <= WAIT_SECONDS)
+        met &= np.nan_to_num(wait, nan=np.inf) <= WAIT_SECONDS
+        return met
     ttft = np.nan_to_num(rows["ttft_seconds"].to_numpy(), nan=np.inf)
     if slo.ttft_seconds is not None:
         met &= ttft + ttft_overhead_seconds <= slo.ttft_seconds
@@ -121,7 +122,7 @@ def in_target(outcome: Outcome, slo: Slo | None, ttft_overhead_seconds: float = 
         more = rows["generated_tokens"].to_numpy() - 1
         later = np.nan_to_num(rows["e2e_seconds"].to_numpy(), nan=np.inf) - ttft
         met &= (more < 1) | (later <= slo.tpot_seconds * np.maximum(more, 1))
-    return met.astype(np.bool_)
+    return met
 
 
 def _of_requests(outcome: Outcome, judged: Judged) -> Measured:
