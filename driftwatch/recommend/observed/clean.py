@@ -79,15 +79,21 @@ def clean(minutes: pl.DataFrame) -> Clean:
     first, why = _begin(seen, usable, last)
     kept = rows.slice(first, last - first + 1)
     edges = np.concatenate(([0.0], np.cumsum(kept["duration_seconds"].to_numpy())))
-    end: datetime = kept["end"][-1]
-    start = end - timedelta(seconds=float(edges[-1]))
+    start = _start(kept, edges)
     notes = []
-    if why is not None:
+    if why is not None and bool((rows["scrapes"].head(first) > 0).any()):
         notes.append(f"before {start:%H:%M} UTC not used: {why}")
     longest = float(seen["span"].slice(first, last - first + 1).max() or 0.0)  # type: ignore[arg-type]
     if longest > _MINUTE_SECONDS:
         notes.append(f"rows of {longest / _MINUTE_SECONDS:.0f} min: minutes are no longer kept")
     return Clean(kept, edges, start, tuple(notes))
+
+
+def _start(kept: pl.DataFrame, edges: Floats) -> datetime:
+    """When the stretch began, by most of its rows: one before a gap saw less than its time."""
+    first: datetime = kept["end"][0]
+    ends = (kept["end"] - first).dt.total_seconds(fractional=True).to_numpy()
+    return first + timedelta(seconds=float(np.median(ends - edges[1:])))
 
 
 def _row_seconds(rows: pl.DataFrame) -> pl.Series:
