@@ -16,6 +16,7 @@ import numpy.typing as npt
 from driftwatch.errors import NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import check_fit, kernel_for, only_itself_to_hit, with_scrapes
 from driftwatch.simulate.engine_tables import cache_mode, offer_tables
 from driftwatch.simulate.kernel_tables import ENDLESS, Tables, make_tables, pack, unpack
@@ -75,6 +76,7 @@ class Repeated:
         configuration: settings.
         scrape_seconds: sorted.
         until_seconds: where every replay ends.
+        disturbance: factors on the step times; None = none.
         compiled: as of ``Engine``.
 
     Raises:
@@ -88,6 +90,7 @@ class Repeated:
         *,
         scrape_seconds: Floats,
         until_seconds: float,
+        disturbance: Disturbance | None = None,
         compiled: bool | None = None,
     ) -> None:
         configuration.check()
@@ -96,6 +99,7 @@ class Repeated:
         self._configuration = configuration
         self._times = scrape_seconds
         self._until = float(until_seconds)
+        self._disturbance = disturbance
         self._compiled = compiled
         self._only_itself = only_itself_to_hit(requests, configuration) and (
             cache_mode(requests, configuration, True) == layout.IDENTIFY_BLOCKS
@@ -153,7 +157,7 @@ class Repeated:
         t = make_tables(
             self._configuration,
             law,
-            disturbance=None,
+            disturbance=self._disturbance,
             seed=0,
             timeout_seconds=None,
             per_step=False,

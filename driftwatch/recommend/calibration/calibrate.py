@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -22,15 +23,20 @@ from driftwatch.recommend.calibration.gauss_newton import (
 )
 from driftwatch.recommend.calibration.identify import what_is_unknown
 from driftwatch.recommend.calibration.playback import Playback
+from driftwatch.recommend.calibration.wander import wander_of, with_wander
 from driftwatch.recommend.calibration.weights import first_noise, noise_of, redrawn
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 3
-_ITERATIONS = 8
+_WANDERINGS = 2
+_LEAST_WANDER = 0.02  # sd of the log of the speed between chunks
+_ITERATIONS, _AFTER = 8, 3  # of the first descent; of those that begin near the end of one
 _DAMPING = 0.02
+_EXPLAINED = 0.6  # of the misfit that must be gone with the wander, else it is none
 _FINE = 0.02  # an iteration that lowers the cost by less was the last
 _DETERMINED = 0.5  # of the prior's variance that may be left
 
@@ -64,34 +70,60 @@ def calibrate(
             "requests and an observed latency, batch or throughput"
         )
     log_sd = np.array([prior.log_sd[name] for name in COEFFICIENTS])
-    found: list[tuple[Fit, Descent, Point, Floats]] = []
-    noise, x = first_noise(playback), np.zeros(5)
-    for number, (variant, law) in enumerate(prior.laws.items()):
-        descent = Descent(playback, law, log_sd, noise)
-        point = descent.at(x)
-        if number == 0:
-            point = descent.scaled(point)
-            point, _ = descent.improve(point, descent.derivatives(point), _DAMPING)
-            noise = _measured_noise(playback, point, seed)
-            descent = Descent(playback, law, log_sd, noise)
-            point = descent.judged(point.x, point.law, point.played)
-        point, information = _descend(descent, point)
-        x = point.x if number == 0 else x
-        found.append((_fit(variant, descent, point, information), descent, point, information))
-    found.sort(key=lambda one: one[0].loss)
-    best, descent, point, information = found[0]
-    why_not = what_is_unknown(best, descent, point, information, configuration)
+    first, *others = prior.laws.items()
+    descent, point, slopes = _first(playback, first[1], log_sd, seed)
+    found = [_fit(first[0], descent, point, slopes)]
+    judged = {first[0]: (descent, point, slopes)}
+    for variant, law in others:
+        own = replace(descent, prior=law)
+        last, own_slopes = _descend(own, own.scaled(own.at(point.x)), slopes, _AFTER)
+        found.append(_fit(variant, own, last, own_slopes))
+        judged[variant] = (own, last, own_slopes)
+    found.sort(key=lambda fit: fit.loss)
+    why_not = what_is_unknown(found[0], *judged[found[0].variant], configuration)
     return Calibration(
         at=at,
-        seconds=observed.seconds,
-        fits=tuple(one[0] for one in found),
+        seconds=playback.seconds,
+        fits=tuple(found),
         prior=prior.source,
         prior_known=prior.known,
         saturated=observed.saturated,
         identifiable=why_not is None,
         why_not=why_not,
         replays=playback.replays,
+        wander_log_sd=float(np.std(playback.wander)),
     )
+
+
+def _first(
+    playback: Playback, law: StepTime, log_sd: Floats, seed: int
+) -> tuple[Descent, Point, Floats]:
+    """The first variant, with derivatives: it finds the noise and the wander of the window."""
+    descent = Descent(playback, law, log_sd, first_noise(playback))
+    point = descent.scaled(descent.at(np.zeros(5)))
+    point, _ = descent.improve(point, descent.derivatives(point), _DAMPING)
+    noise = _measured_noise(playback, point, seed)
+    descent = replace(descent, noise=noise)
+    point = descent.judged(point.x, point.law, point.played)
+    point, slopes = _descend(descent, point, None, _ITERATIONS)
+    without = descent, point, slopes
+    for _ in range(_WANDERINGS):
+        logs, sd = wander_of(playback, point.played, noise)
+        if sd < _LEAST_WANDER:
+            break
+        playback.let_wander(logs)
+        wider = with_wander(noise, sd)
+        slopes = slopes * (descent.noise / wider).ravel()[:, None]  # they are in units of noise
+        descent = replace(descent, noise=wider)
+        point, slopes = _descend(descent, descent.at(point.x), slopes, _AFTER)
+    plain, before, _ = without
+    if descent is plain:
+        return without
+    after = plain.judged(point.x, point.law, point.played)
+    if after.cost < _EXPLAINED * before.cost:
+        return descent, point, slopes
+    playback.let_wander(np.zeros(len(playback.starts)))
+    return without
 
 
 def _measured_noise(playback: Playback, point: Point, seed: int) -> Floats:
@@ -106,23 +138,32 @@ def _measured_noise(playback: Playback, point: Point, seed: int) -> Floats:
     return noise_of(playback, drawn)
 
 
-def _descend(descent: Descent, point: Point) -> tuple[Point, Floats]:
-    """Iterate; the information at the end is that of the last derivatives."""
-    slopes = descent.derivatives(point)
+def _descend(
+    descent: Descent, point: Point, slopes: Floats | None, iterations: int
+) -> tuple[Point, Floats]:
+    """Iterate; also the last derivatives.
+
+    Args:
+        descent: the problem.
+        point: where to begin.
+        slopes: derivatives near there, for the first step; None = find them.
+        iterations: at most.
+    """
+    slopes = descent.derivatives(point) if slopes is None else slopes
     damping, idle = _DAMPING, 0
-    for iteration in range(_ITERATIONS):
+    for iteration in range(iterations):
         eased, point = descent.eased(point)
         following, damping = eased.improve(point, slopes, damping)
         idle = idle + 1 if point.cost - following.cost < _FINE * max(point.cost, 1.0) else 0
         moved, point = following is not point, following
-        if not moved or idle == 2 or iteration == _ITERATIONS - 1:
+        if (not moved and iteration) or idle == 2 or iteration == iterations - 1:
             break
         slopes = descent.derivatives(point)
-    point = descent.judged(point.x, point.law, point.played)
-    return point, descent.information(point, slopes)
+    return descent.judged(point.x, point.law, point.played), slopes
 
 
-def _fit(variant: str, descent: Descent, point: Point, information: Floats) -> Fit:
+def _fit(variant: str, descent: Descent, point: Point, slopes: Floats) -> Fit:
+    information = descent.information(point, slopes)
     count = int(np.count_nonzero(point.residuals))
     loss = float((np.minimum(point.residuals**2, 100.0)).sum() / max(count, 1))
     precision = np.append(1.0 / descent.log_sd**2, 1.0)

@@ -77,6 +77,8 @@ class Calibration:
         identifiable: changes of the batch can be forecast from these laws.
         why_not: why they cannot, in words; None where they can.
         replays: how many replays it took.
+        wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
+            residuals are those of a replay that has them.
     """
 
     at: datetime
@@ -88,6 +90,7 @@ class Calibration:
     identifiable: bool
     why_not: str | None = None
     replays: int = 0
+    wander_log_sd: float = 0.0
 
     @property
     def best(self) -> Fit:

@@ -26,7 +26,7 @@ def what_is_unknown(
     fit: Fit,
     descent: Descent,
     point: Point,
-    information: Floats,
+    slopes: Floats,
     configuration: SchedulerConfiguration,
 ) -> str | None:
     """Why other batches cannot be forecast from this fit; None where they can."""
@@ -38,7 +38,9 @@ def what_is_unknown(
                 f"{100 * off:+.0f} % (bound {100 * _CONTRADICTION:.0f} %)"
             )
     precision = np.append(1.0 / descent.log_sd**2, 1.0)
-    after = np.linalg.inv(information / max(1.0, fit.loss) + np.diag(precision))
+    after = np.linalg.inv(
+        descent.information(point, slopes) / max(1.0, fit.loss) + np.diag(precision)
+    )
     law, mean = point.law, point.played.mean_composition
     decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
     for said, prefill, times in _asked(mean, configuration):

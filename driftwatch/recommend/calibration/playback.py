@@ -16,6 +16,7 @@ import numpy.typing as npt
 from driftwatch.recommend.calibration.fitted import RESIDUALS
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.repeated import Repeated, Repetition
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -24,8 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 _SCRAPES = 1200  # of one replay, at most: gauges are means over them
 _SHORTEST_SECONDS = 0.25  # between two of them
-_FEWEST_REQUESTS = 20  # that a chunk must hold to be compared
-MOST_REQUESTS = 25_000  # of one replay; of a longer window its end
+_FEWEST_TOKENS = 200.0  # that a chunk must hold to be compared
+_FEWEST_FIRST = 5  # first tokens, for their mean
+# Of one replay; of a longer window its end is taken. A replay of so much takes 7 ms.
+_MOST_REQUESTS = 15_000
+_MOST_STEPS = 150_000
+_FEWEST_CHUNKS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +55,29 @@ class Playback:
     Args:
         observed: the traffic.
         configuration: today's settings.
+
+    Attributes:
+        replays: so far.
+        wander: log of a factor on the step times of each chunk.
+        requests: those that are replayed: the end of a window that has too many.
+        seconds: how much of the window that is.
+        starts: of each chunk.
+        ends: of each chunk.
+        seen: what was observed, as ``Played.values``.
+        tokens: generated in each chunk, as observed.
+        counts: requests that each chunk is about: those that arrived, or were served on.
     """
 
     observed: Observed
     configuration: SchedulerConfiguration
     replays: int = 0
+    wander: Floats = field(init=False)
+    seconds: float = field(init=False)
     requests: Requests = field(init=False)
     starts: Floats = field(init=False)
     ends: Floats = field(init=False)
     seen: Floats = field(init=False)
+    tokens: Floats = field(init=False)
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
@@ -74,9 +93,8 @@ class Playback:
         self.seen = np.array(seen, dtype=float).T.reshape(len(chunks), len(RESIDUALS)).copy()
         arrival = self.observed.requests.arrival_seconds
         self.requests = self.observed.requests
-        if len(arrival) > MOST_REQUESTS:
-            first = int(np.searchsorted(self.starts, arrival[-MOST_REQUESTS]))
-            kept = min(first, len(self.starts) - 1)
+        kept = self._first_kept()
+        if kept > 0:
             self.requests = self.requests.take(arrival >= self.starts[kept])
             # the engine starts empty there: what it makes of the first chunk is not compared
             self.seen[: kept + 1] = np.nan
@@ -84,9 +102,14 @@ class Playback:
             self.seen[:, RESIDUALS.index("ttft_seconds")] = np.nan
         self.seen[self.seen <= 0] = np.nan
         arrival = self.requests.arrival_seconds
-        self.counts = (
-            np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
-        ).astype(float)
+        self.seconds = float(self.ends[-1] - self.starts[kept]) if len(self.ends) else 0.0
+        came = np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
+        spans = self.ends - self.starts
+        rates = chunks["generation_tokens_per_second"].fill_null(np.nan).to_numpy()
+        mean = float(self.requests.generation_tokens.mean()) if len(arrival) else 1.0
+        self.tokens = np.where(np.isnan(rates), came * mean, rates * spans)
+        self.counts = np.maximum(came, self.tokens / mean)
+        self.seen[came < _FEWEST_FIRST, RESIDUALS.index("ttft_seconds")] = np.nan
         self._until = float(self.ends[-1]) if len(self.ends) else 0.0
         begin = float(self.starts[0]) if len(self.starts) else 0.0
         apart = max(_SHORTEST_SECONDS, (self._until - begin) / _SCRAPES)
@@ -94,7 +117,23 @@ class Playback:
         self._times = np.unique(np.concatenate([grid, self.starts, self.ends]))
         self._low = np.searchsorted(self._times, self.starts)
         self._high = np.searchsorted(self._times, self.ends)
+        self.wander = np.zeros(len(self.starts))
         self._repeated = self._ready(self.requests)
+
+    def _first_kept(self) -> int:
+        """First chunk of the end of the window that can be replayed often enough."""
+        chunks = self.observed.chunks
+        steps = (
+            chunks["steps_per_generation_token"].fill_null(1.0)
+            * chunks["generation_tokens_per_second"].fill_null(0.0)
+            * (chunks["end_seconds"] - chunks["start_seconds"])
+        ).to_numpy()
+        arrival = self.observed.requests.arrival_seconds
+        came = len(arrival) - np.searchsorted(arrival, self.starts)
+        passed = np.cumsum(steps[::-1])[::-1]
+        fits = (passed <= _MOST_STEPS) & (came <= _MOST_REQUESTS)
+        last = max(len(fits) - _FEWEST_CHUNKS, 0)  # whatever it costs
+        return min(int(np.argmax(fits)) if fits.any() else last, last)
 
     def play(self, law: StepTime) -> Played:
         """One replay of the observed requests.
@@ -113,9 +152,21 @@ class Playback:
         """
         return self._read(self._ready(requests).run(law), requests.arrival_seconds)
 
+    def let_wander(self, logs: Floats) -> None:
+        """Replay with the engine's wander of speed: log of a factor on the steps of each chunk."""
+        self.wander = logs
+        self._repeated = self._ready(self.requests)
+
     def _ready(self, requests: Requests) -> Repeated:
+        wander = None
+        if self.wander.any():
+            wander = Disturbance(factor_seconds=self.starts, factors=np.exp(self.wander))
         return Repeated(
-            requests, self.configuration, scrape_seconds=self._times, until_seconds=self._until
+            requests,
+            self.configuration,
+            scrape_seconds=self._times,
+            until_seconds=self._until,
+            disturbance=wander,
         )
 
     def _read(self, run: Repetition, arrival: Floats) -> Played:
@@ -162,8 +213,8 @@ class Playback:
 
     @property
     def comparable(self) -> npt.NDArray[np.bool_]:
-        """Chunks with enough requests."""
-        return self.counts >= min(_FEWEST_REQUESTS, max(1.0, float(np.median(self.counts))))
+        """Chunks in which enough was served for a mean."""
+        return self.tokens >= _FEWEST_TOKENS
 
 
 def _means(values: Floats, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Floats:
