@@ -157,7 +157,7 @@ def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
                 panel.annotate(
                     f"{'now' if point.now else 'advised'} {figure(value)}",
                     (x, value),
-                    xytext=(0, 8),
+                    xytext=(0, -18),  # above lies the line of what is offered
                     textcoords="offset points",
                     ha="center",
                     fontsize=8,
@@ -191,14 +191,17 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
         if target is not None:
             panel.axhline(target, color=colour, linestyle=(0, (1, 3)), linewidth=0.8)
             panel.annotate(
-                f"target {label.split()[0]} {figure(target)} s",
-                (0, target),
+                f"target {label.split()[0]} {_time(target)}",
+                (1, target),
                 xycoords=("axes fraction", "data"),
-                xytext=(4, 3),
+                xytext=(-4, 3),
                 textcoords="offset points",
+                ha="right",
                 fontsize=8,
             )
     panel.set_yscale("log")
+    panel.margins(y=0.1)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     panel.set_ylabel("seconds")
     _legend(panel)
 
@@ -257,6 +260,11 @@ def _numbers(panel: Any, advice: Advice) -> None:
     )
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(8)
+
+
+def _time(value: float) -> str:
+    """``1.0 s``, ``50 ms``."""
+    return milliseconds(value) if value < 0.1 else seconds(value)
 
 
 def _or(value: float | None, other: float) -> float:

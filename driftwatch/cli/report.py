@@ -1,0 +1,192 @@
+"""``driftwatch report``: what drifted in a week, at what cost, what was done, did it work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.database import config_here, database_of
+from driftwatch.cli.options import Progress, Time, plan_from, serving_options
+from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
+from driftwatch.clock import SystemClock
+from driftwatch.errors import NoVerdict, UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.report.material import Material, Price
+    from driftwatch.report.week import Week
+
+
+@click.command(name="report")
+@click.option(
+    "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one."
+)
+@click.option("--at", type=Time(), help="The last whole week before then, instead of before now.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write the whole report as one HTML file, - for standard output.",
+)
+@click.option(
+    "--md",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write it as Markdown, - for standard output.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--recording",
+    "recordings",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Of this recording instead of the database; default the week of its last scrape.",
+)
+@pins_option
+@click.option(
+    "--db",
+    metavar="FILE",
+    type=click.Path(),
+    help="SQLite file; default DRIFTWATCH_DATABASE, the configuration's, driftwatch.db.",
+)
+@serving_options
+def command(
+    week: str | None,
+    at: datetime | None,
+    html: Path | None,
+    md: Path | None,
+    as_json: bool,
+    recordings: tuple[Path, ...],
+    pins: Path | None,
+    db: str | None,
+    **serving: Any,
+) -> None:
+    """Drift, its cost, what was done and whether it worked: one week, open decisions first.
+
+    Prints the top screen. --html, --md and --json give the whole report, with what stands below
+    it. The same database gives the same bytes.
+    """
+    from driftwatch.report.document import week_document
+    from driftwatch.report.week import week_named
+
+    if week is not None and at is not None:
+        raise UsageError("give --week or --at, not both")
+    if [html, md].count(Path("-")) + as_json > 1:
+        raise UsageError("one form on standard output: --html -, --md - or --json")
+    if pins is not None and not recordings:
+        raise UsageError("--pins goes with --recording: the database has its own pins")
+    asked = None if week is None else week_named(week)
+    if recordings:
+        made = _from_recordings(recordings, asked, at, pins, serving)
+    else:
+        made = _from_store(asked, at, db, serving)
+    document = week_document(made)
+    _write(document, html, md, as_json)
+
+
+def _from_store(
+    asked: Week | None, at: datetime | None, db: str | None, serving: Mapping[str, Any]
+) -> Material:
+    from driftwatch.report.week import last_whole
+    from driftwatch.service.reporting import gather
+    from driftwatch.store import Store
+
+    config = serving["config"] or config_here()
+    plan = plan_from(**{**serving, "config": config})
+    now = SystemClock().now()
+    week = asked or last_whole(at or now)
+    if week.start >= now:
+        raise UsageError(f"--week: {week.name} has not begun")
+    path = database_of(db, None if config is None else str(config))
+    with Store.open(path, migrate=False) as store:
+        return gather(store, plan, week, until=min(now, week.end), price=_price(config))
+
+
+def _price(config: Path | None) -> Price | None:
+    """What a GPU costs for an hour, where the configuration says it."""
+    if config is None:
+        return None
+    from driftwatch.report.material import Price
+    from driftwatch.settings import load_settings
+
+    said = load_settings(config).gpu_hour_price
+    return None if said is None else Price(said.amount, said.currency)
+
+
+def _from_recordings(
+    recordings: tuple[Path, ...],
+    asked: Week | None,
+    at: datetime | None,
+    pins: Path | None,
+    serving: Mapping[str, Any],
+) -> Material:
+    from driftwatch.cli.replay import sources_from
+    from driftwatch.collect.recordings import Recording
+    from driftwatch.report.week import last_whole, week_of
+    from driftwatch.service.report_history import history_of
+
+    plan = with_proposals(plan_from(**serving))
+    progress = Progress("reading")
+    taken = Taken()
+    sources = sources_from(recordings, None, (), 15.0, progress)
+    try:
+        spans = [source.span() for source in sources if isinstance(source, Recording)]
+        first, last = min(s[0] for s in spans), max(s[1] for s in spans)
+        week = asked or (week_of(last) if at is None else last_whole(at))
+        if first >= week.end or last <= week.start:
+            raise NoVerdict(
+                f"no scrape of {week.name} ({week.title})",
+                help_text=f"scrapes reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC",
+            )
+        return history_of(
+            sources,
+            (first, min(last, week.end)),
+            plan,
+            week,
+            pins=pins_from(pins),
+            price=_price(serving["config"]),
+            note=taken.note,
+        )
+    finally:
+        progress.close()
+        taken.tell()
+        for source in sources:
+            source.close()
+
+
+def _write(document: Mapping[str, Any], html: Path | None, md: Path | None, as_json: bool) -> None:
+    """Every form that was asked for; the top screen where standard output is free."""
+    from driftwatch.notify.layout import spell
+    from driftwatch.notify.stdout import needs_ascii
+    from driftwatch.report.forms import as_html, as_json_text, as_markdown
+    from driftwatch.report.text import top_screen
+
+    for path, make in ((html, as_html), (md, as_markdown)):
+        if path is None:
+            continue
+        text = make(document)
+        if str(path) == "-":
+            click.echo(text, nl=False)
+        else:
+            _save(path, text)
+    if as_json:
+        click.echo(as_json_text(document), nl=False)
+    elif not any(str(path) == "-" for path in (html, md) if path is not None):
+        piped = not sys.stdout.isatty()
+        for line in top_screen(document, piped=piped):
+            click.echo(spell(line, needs_ascii(sys.stdout)))
+
+
+def _save(path: Path, text: str) -> None:
+    from driftwatch.service.report_files import write_whole
+
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    click.echo(f"{path} written", err=True)

@@ -1,0 +1,122 @@
+"""FOR YOU: what waits for a person at the week's end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from driftwatch.model import Incident, TargetKey
+from driftwatch.notify.advice import imperatives, setting_change
+from driftwatch.notify.numbers import clean, cut, knob, utc_text
+from driftwatch.report.drift import short_duration
+from driftwatch.report.incidents import DECISIONS, is_open, namer, of_week, targets_of
+from driftwatch.report.material import AdviceGiven, Material
+from driftwatch.report.names import short_names
+from driftwatch.report.outcomes import standing
+
+_KINDS = ("retune", "page", "ticket", "advice", "verification", "pin")
+_WHY_LIMIT = 120
+
+
+def decisions(material: Material) -> list[dict[str, Any]]:
+    """Open decisions as JSON values: kind, subject, text, since when; the oldest of a kind first.
+
+    Kinds: ``retune`` (a stale tune), ``page`` and ``ticket`` (still open), ``advice`` (a change
+    that was advised and not seen), ``verification`` (no verdict, or a change that failed), ``pin``
+    (proposed and not accepted).
+    """
+    found = [*_open(material), *_advice(material), *_verified(material), *_pins(material)]
+    return sorted(found, key=lambda d: (_KINDS.index(d["kind"]), d["since"], d["subject"]))
+
+
+def _decision(kind: str, subject: str, text: str, since: datetime) -> dict[str, Any]:
+    return {"kind": kind, "subject": subject, "text": text, "since": utc_text(since)}
+
+
+def _age(since: datetime, material: Material) -> str:
+    return f"open {short_duration((material.until - since).total_seconds())}"
+
+
+def _open(material: Material) -> Iterator[dict[str, Any]]:
+    name: Callable[[Incident], str] = namer(material)
+    for one in of_week(material):
+        if not is_open(one, material.until) or one.severity == "notice":
+            continue
+        since = one.firing_at or one.started_at
+        page = one.page
+        advised = (page or {}).get("recommendation") or {}
+        if one.alert in DECISIONS:
+            change = advised.get("action") == "change"
+            what = f"re-tune {setting_change(advised)}" if change else "tune is stale: tune, pin"
+            yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)
+            continue
+        todo = "" if page is None else (imperatives(page) or [""])[-1]
+        acked = f", acked by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
+        do = f": {todo[:1].lower()}{todo[1:]}" if todo else ""
+        text = f"{clean(one.alert)}{do}, {_age(since, material)}{acked}"
+        yield _decision(one.severity, name(one), text, since)
+
+
+def _advice(material: Material) -> Iterator[dict[str, Any]]:
+    """Changes that were advised in the week, whose knob nobody was seen to change since."""
+    told = {
+        (one.target.get("pool"), ((one.page or {}).get("recommendation") or {}).get("knob"))
+        for one in of_week(material)
+        if is_open(one, material.until) and one.severity != "notice"
+    }
+    newest: dict[tuple[str, str], AdviceGiven] = {}
+    for one in sorted(material.advice, key=lambda a: a.at):
+        said = one.recommendation
+        if said.get("action") == "change" and material.since <= one.at < material.until:
+            newest[(one.pool, str(said.get("knob")))] = one
+    names = short_names([*targets_of(material), *(one.target for one in newest.values())])
+    for (pool, what), one in sorted(newest.items()):
+        if (pool, what) in told or _changed(material, pool, what, one.at):
+            continue
+        said = one.recommendation
+        # the recommendation's own names, or a page's
+        before = said.get("from_value", said.get("from"))
+        after = said.get("to_value", said.get("to"))
+        step = (
+            f"{'?' if before is None else knob(before)} → {'?' if after is None else knob(after)}"
+        )
+        text = f"{clean(what)} {step} was advised, not seen changed, {_age(one.at, material)}"
+        yield _decision("advice", names[one.target], text, one.at)
+
+
+def _changed(material: Material, pool: str, what: str, at: datetime) -> bool:
+    return any(
+        one.pool == pool and what in one.change.what and at <= one.change.at < material.until
+        for one in material.verifications
+    )
+
+
+def _verified(material: Material) -> Iterator[dict[str, Any]]:
+    """Verifications that ended in the week and leave a person to decide."""
+    names = short_names(
+        [*targets_of(material), *(TargetKey(v.instance, v.engine) for v in material.verifications)]
+    )
+    for one in material.verifications:
+        closed = one.closed_at
+        if closed is None or not material.since <= closed < material.until:
+            continue
+        if standing(one, material.until) not in ("FAIL", "INCONCLUSIVE"):
+            continue
+        changed = ", ".join(
+            f"{clean(name)} {clean(before)} → {clean(after)}"
+            for name, (before, after) in sorted(one.change.what.items())
+        )
+        why = f": {cut(clean(one.reason), _WHY_LIMIT)}" if one.reason else ""
+        text = f"{changed}: {one.verdict}{why}"
+        name = names[TargetKey(one.instance, one.engine)]
+        yield _decision("verification", name, text, closed)
+
+
+def _pins(material: Material) -> Iterator[dict[str, Any]]:
+    for one in material.proposed:
+        text = (
+            f"baseline {utc_text(one.since)[:16]}Z to {utc_text(one.until)[:16]}Z proposed; "
+            f"accept: driftwatch baseline pin {clean(one.id)}"
+        )
+        yield _decision("pin", clean(one.name), text, one.until)

@@ -1,0 +1,85 @@
+"""The report of a week as one JSON document: what every form of it is drawn from. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftwatch.notify.numbers import utc_text
+from driftwatch.report.decisions import decisions
+from driftwatch.report.drift import cost, drift_rows
+from driftwatch.report.incidents import incident_rows, targets_of
+from driftwatch.report.material import Material
+from driftwatch.report.pools import by_day, month, pool_names, pool_rows
+from driftwatch.report.tallies import advice_record, blind, pages, suppressed
+from driftwatch.report.text import message_lines, summary
+
+SCHEMA_VERSION = 1
+
+
+def week_document(material: Material) -> dict[str, Any]:
+    """The whole report as JSON values; within a schema version fields are only added.
+
+    Units stand in the names; null is unknown and stands beside a ``reason``. ``event`` and
+    ``rule`` are there because a report goes the way of a page to its receivers.
+
+    Args:
+        material: of the week.
+    """
+    week = material.week
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "event": "report",
+        "rule": "weekly report",
+        "week": {
+            "name": week.name,
+            "title": week.title,
+            "from": utc_text(week.start),
+            "to": utc_text(week.end),
+            "until": utc_text(material.until),
+            "whole": material.until >= week.end,
+        },
+        "fleet": {"pools": len(pool_names(material)), "servers": len(targets_of(material))},
+        "for_you": decisions(material),
+        "drift": drift_rows(material),
+        "pages": pages(material),
+        "advice": advice_record(material),
+        "blind": blind(material),
+        "cost": _whole_cost(material),
+        "incidents": incident_rows(material),
+        "pools": pool_rows(material),
+        "month": month(material),
+        "days": by_day(material),
+        "suppressed": suppressed(material),
+        "rules": {
+            "sha256": material.rules.sha256,
+            "enabled": material.rules.rules,
+            "disabled": material.rules.disabled,
+        },
+    }
+    found["quiet"] = is_quiet(found)
+    found["summary"] = summary(found)
+    found["lines"] = message_lines(found)
+    return found
+
+
+def is_quiet(document: dict[str, Any]) -> bool:
+    """Whether the top screen says all: nobody was told, nothing drifted, nothing is to be done."""
+    told = document["pages"]
+    return not (
+        document["for_you"]
+        or document["drift"]
+        or document["incidents"]
+        or told["pages"]
+        or told["silenced"]
+    )
+
+
+def _whole_cost(material: Material) -> dict[str, Any]:
+    """Of the whole week and fleet, whether or not anybody was told of it."""
+    found = cost(material, "all", material.cells)
+    found.pop("kind")
+    price = material.price
+    found["gpu_hour_price"] = (
+        None if price is None else {"amount": price.amount, "currency": price.currency}
+    )
+    return found

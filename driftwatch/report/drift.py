@@ -1,0 +1,251 @@
+"""Drift, what it cost, what was done, whether it worked: a row each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from driftwatch.model import Incident
+from driftwatch.notify.numbers import clean, duration, figure, is_as_before, times
+from driftwatch.notify.page_values import value
+from driftwatch.notify.wording import complaints, moved
+from driftwatch.report.cells import HOUR_SECONDS
+from driftwatch.report.incidents import drifts, ground, is_open, key_of, namer, of_week
+from driftwatch.report.material import Material
+from driftwatch.report.outcomes import done_text, result_text, verifications_of
+
+_FAMILIES: Mapping[str, str] = {
+    "BatchDrift": "traffic",
+    "BatchLimitBinding": "traffic",
+    "DeferredAdmission": "traffic",
+    "SlowerAtEqualLoad": "speed",
+    "ReplicaSlow": "speed",
+    "LatencyCreep": "speed",
+    "EngineStuck": "stuck",
+    "GpuLost": "stuck",
+}
+_LIMITS: Mapping[str, str] = {
+    "max_num_seqs": "seqs full",
+    "max_num_batched_tokens": "budget full",
+    "kv_cache": "KV full",
+    "deferred": "deferred",
+}
+
+
+def drift_rows(material: Material) -> list[dict[str, Any]]:
+    """The drift table as JSON values, the costliest first."""
+    name = namer(material)
+    groups: dict[tuple[str, str], list[Incident]] = {}
+    for one in of_week(material):
+        if drifts(one):
+            family = _FAMILIES.get(one.alert, one.alert)
+            groups.setdefault((family, _subject(one, family)), []).append(one)
+    rows = [_row(material, family, found, name) for (family, _), found in groups.items()]
+    return sorted(rows, key=lambda r: (-_weight(r["cost"]), r["from"], r["subject"]))
+
+
+def _subject(incident: Incident, family: str) -> str:
+    """What one row is about: of traffic a pool, of an engine the engine."""
+    pool = incident.target.get("pool", "")
+    if family == "traffic" or not incident.target.get("instance"):
+        return f"pool {pool}"
+    return f"{incident.target['instance']} {incident.target.get('engine', '0')}"
+
+
+def _row(material: Material, family: str, found: Sequence[Incident], name: Any) -> dict[str, Any]:
+    cells = ground(material, found)
+    subjects = {name(one) for one in found}
+    pool = clean(found[0].target.get("pool") or found[0].key)
+    subject = subjects.pop() if len(subjects) == 1 else pool
+    changed = verifications_of(found, material.verifications, material.until)
+    still = [one for one in found if is_open(one, material.until)]
+    return {
+        "subject": subject,
+        "pool": found[0].target.get("pool"),
+        "family": family,
+        "figure": _figure(family, found, cells),
+        "alerts": sorted({one.alert for one in found}),
+        "incidents": [one.id for one in found],
+        "from": min(one.started_at for one in found).isoformat().replace("+00:00", "Z"),
+        "open": bool(still),
+        "cost": cost(material, family, cells),
+        "done": _done(found, changed),
+        "verifications": [one.id for one in changed],
+        "result": result_text(changed, material.until) or _result(material, family, found),
+    }
+
+
+def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
+    """How far it drifted, in a word: ``×2.3``, ``-19 %``, ``budget full``."""
+    pages = [one.page for one in found if one.page is not None]
+    if family == "traffic":
+        ratios = [moved(p, stem) for p in pages for stem in ("prompt", "generation")]
+        known = [r for r in ratios if r and not is_as_before(r)]
+        if known:
+            return times(max(known, key=lambda r: max(r, 1 / r)))
+        binds = (_LIMITS.get(str(value(p, "binding_limit"))) for p in pages)
+        return next((text for text in binds if text), "waits")
+    if family == "speed":
+        slow, lost = (float(cells[c].sum()) for c in ("slow_seconds", "lost_seconds"))
+        ratios = [value(p, "speed_at_equal_load_ratio") for p in pages]
+        loss = lost / slow if slow and lost else 1 - min((r for r in ratios if r), default=1.0)
+        return f"-{100 * loss:.0f} %" if loss > 0 else "slower"
+    if family == "stuck":
+        return "GPU lost" if found[0].alert == "GpuLost" else "no token"
+    texts = [complaints(p, True)[-1] for p in pages]
+    return clean(texts[0]) if texts else clean(found[0].alert)
+
+
+def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]:
+    """What cells cost: requests over target, GPU-hours lost, and money where a price is known."""
+    over, unknown = requests_over(material, cells)
+    lost, gpus_unknown = gpu_hours_lost(cells)
+    found: dict[str, Any] = {
+        "requests_over_target_low": over[0],
+        "requests_over_target_high": over[1],
+        "requests_over_target_reason": unknown,
+        "gpu_hours_lost": lost,
+        "gpu_hours_lost_reason": gpus_unknown,
+        "server_hours_lost": float(cells["lost_seconds"].sum()) / HOUR_SECONDS,
+        "waited_hours": _waited(cells),
+        "money": None,
+        "currency": None,
+    }
+    if material.price is not None and lost is not None:
+        found |= {"money": lost * material.price.amount, "currency": material.price.currency}
+    found["kind"] = "gpu_hours" if family in ("speed", "stuck") else "requests"
+    return found
+
+
+def requests_over(
+    material: Material, cells: pl.DataFrame
+) -> tuple[tuple[float | None, float | None], str | None]:
+    """Requests over one of their targets, bounds, and why they are not known.
+
+    A target inside a bucket leaves a range, and so do two targets: which requests missed both no
+    metric says.
+    """
+    pools = cells["pool"].unique().to_list()
+    if cells.is_empty():
+        return (None, None), "no minute of it is kept"
+    if not any(pool in material.slos for pool in pools):
+        return (None, None), "no slo"
+    with_target = cells.filter(pl.col("pool").is_in(sorted(material.slos)))
+    names = [n for n in ("ttft", "tpot") if with_target[f"{n}_over_low"].is_not_null().any()]
+    if not names:
+        return (None, None), "no histogram of it"
+    low = max(float(with_target[f"{n}_over_low"].sum()) for n in names)
+    high = sum(float(with_target[f"{n}_over_high"].sum()) for n in names)
+    most = float(with_target["ttft_seconds_count"].sum() or high)
+    return (low, max(low, min(high, max(most, low)))), None
+
+
+def gpu_hours_lost(cells: pl.DataFrame) -> tuple[float | None, str | None]:
+    """Σ (1 - r) · GPUs · h; None where no minute tells the speed, or nobody counted the GPUs."""
+    known = float(cells["verdict_seconds"].sum()) + float(cells["lost_seconds"].sum())
+    if not known:
+        return None, "no verdict on the speed"
+    unknown = (cells["lost_seconds"] > 0) & cells["lost_gpu_seconds"].is_null()
+    if unknown.any():
+        return None, "GPU count unknown"
+    return float(cells["lost_gpu_seconds"].sum()) / HOUR_SECONDS, None
+
+
+def _waited(cells: pl.DataFrame) -> float | None:
+    """How long requests waited for their first step, all of them together."""
+    waited = cells["queue_seconds_sum"]
+    return None if waited.is_null().all() else float(waited.sum()) / HOUR_SECONDS
+
+
+def _weight(found: Mapping[str, Any]) -> float:
+    """Which of two costs comes first; GPU-hours and requests are only roughly comparable."""
+    hours = found["server_hours_lost"]
+    return float(found["requests_over_target_high"] or 0.0) + 3600.0 * float(hours)
+
+
+def cost_text(found: Mapping[str, Any]) -> str:
+    """A cost in a cell of the table.
+
+    >>> cost_text({"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None})
+    '0.30 GPU-h lost (Σ (1-r)·GPU·h)'
+    """
+    if found["kind"] == "gpu_hours":
+        lost = found["gpu_hours_lost"]
+        if lost is None:
+            hours, why = found["server_hours_lost"], found["gpu_hours_lost_reason"]
+            return f"{hours_text(hours)} h lost, {why}" if hours else f"unknown: {why}"
+        if found["money"] is not None:
+            return f"{hours_text(lost)} GPU-h lost, {money_text(found)}"
+        return f"{hours_text(lost)} GPU-h lost (Σ (1-r)·GPU·h)"
+    if (why := found["requests_over_target_reason"]) is not None:
+        waited = found["waited_hours"]
+        said = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
+        return f"{said}; {why}"
+    low, high = (compact(found[f"requests_over_target_{b}"]) for b in ("low", "high"))
+    return f"{low if low == high else f'{low}–{high}'} requests over target"
+
+
+def hours_text(hours: float) -> str:
+    """Hours with two or three digits."""
+    return "0" if hours == 0 else f"{hours:.2f}" if hours < 1 else figure(hours)
+
+
+def money_text(found: Mapping[str, Any]) -> str:
+    """An amount with its currency."""
+    return f"{figure(found['money'])} {clean(str(found['currency']))}"
+
+
+def compact(value: float | None) -> str:
+    """A count for a narrow column.
+
+    >>> compact(414_200), compact(87), compact(1_250_000), compact(None)
+    ('414k', '87', '1.25M', '?')
+    """
+    if value is None:
+        return "?"
+    if value < 10_000:
+        return f"{round(value):,}"
+    return f"{figure(value / 1e6)}M" if value >= 999_500 else f"{figure(value / 1e3)}k"
+
+
+def _done(found: Sequence[Incident], changed: Sequence[Any]) -> str:
+    if changed:
+        return done_text(changed)
+    reasons = [(one.page or {}).get("resolved_reason") for one in found]
+    gone = [reason for reason in reasons if reason]
+    if gone:
+        return clean(str(gone[-1]).split(" (")[0])
+    acked = sorted({one.acknowledged_by for one in found if one.acknowledged_by})
+    return f"acked by {clean(acked[0])}" if acked else "no change seen"
+
+
+def _result(material: Material, family: str, found: Sequence[Incident]) -> str:
+    """Without a verification: how long it lasted, or how fast the engine is at the week's end."""
+    still = [one for one in found if is_open(one, material.until)]
+    if still:
+        since = min(one.started_at for one in still)
+        return f"open {short_duration((material.until - since).total_seconds())}"
+    if family == "speed" and found[-1].target.get("instance"):
+        key = key_of(found[-1])
+        mine = material.cells.filter(
+            (pl.col("instance") == key.instance)
+            & (pl.col("engine") == key.engine)
+            & pl.col("speed_at_equal_load_ratio").is_not_null()
+        )
+        if len(mine):
+            return f"r {mine['speed_at_equal_load_ratio'][-1]:.2f}"
+    lasted = sum(
+        ((one.resolved_at or material.until) - one.started_at).total_seconds() for one in found
+    )
+    return f"over after {duration(lasted)}"
+
+
+def short_duration(value: float) -> str:
+    """Whole days from two days on.
+
+    >>> short_duration(4.3 * 86_400), short_duration(5400)
+    ('4 d', '90 min')
+    """
+    return f"{int(value // 86_400)} d" if value >= 2 * 86_400 else duration(value)

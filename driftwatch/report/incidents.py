@@ -1,0 +1,137 @@
+"""The incidents of a week, as they stood at its end, and the ground that they cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from driftwatch.model import Incident, TargetKey
+from driftwatch.notify.numbers import clean, utc_text
+from driftwatch.report.material import Material
+from driftwatch.report.names import short_names
+
+# tickets that say that something drifted; the others ask for a decision, or are blind spots
+_DRIFTING_TICKETS = ("LatencyCreep", "DeferredAdmission")
+DECISIONS = ("RetuneAdvised",)
+
+
+def targets_of(material: Material) -> list[TargetKey]:
+    """Every target that has a cell in the week, in order."""
+    named = material.cells.select("instance", "engine").unique().sort("instance", "engine")
+    return [TargetKey(instance, engine) for instance, engine in named.iter_rows()]
+
+
+def namer(material: Material) -> Callable[[Incident], str]:
+    """What an incident's target or pool is called."""
+    keys = set(targets_of(material))
+    for incident in material.incidents:
+        if incident.target.get("instance"):
+            keys.add(key_of(incident))
+    names = short_names(keys)
+
+    def name(incident: Incident) -> str:
+        if incident.target.get("instance"):
+            return names[key_of(incident)]
+        return clean(incident.target.get("pool") or incident.key)
+
+    return name
+
+
+def key_of(incident: Incident) -> TargetKey:
+    """The target of a target's incident."""
+    return TargetKey(incident.target["instance"], incident.target.get("engine", "0"))
+
+
+def fired_in(material: Material, since: datetime, until: datetime) -> list[Incident]:
+    """Incidents that fired in a stretch, in order of time."""
+    found = [one for one in material.incidents if one.firing_at and since <= one.firing_at < until]
+    return sorted(found, key=lambda one: (one.firing_at or one.started_at, one.key))
+
+
+def of_week(material: Material) -> list[Incident]:
+    """Incidents that fired before the week's end and were open in some of it."""
+    found = [
+        one
+        for one in material.incidents
+        if one.firing_at is not None
+        and one.firing_at < material.until
+        and (one.resolved_at is None or one.resolved_at > material.since)
+    ]
+    return sorted(found, key=lambda one: (one.started_at, one.key))
+
+
+def is_open(incident: Incident, at: datetime) -> bool:
+    """Whether it fired then and was not over."""
+    return (
+        incident.firing_at is not None
+        and incident.firing_at < at
+        and (incident.resolved_at is None or incident.resolved_at >= at)
+    )
+
+
+def drifts(incident: Incident) -> bool:
+    """Whether it is a row of the drift table."""
+    return incident.severity == "page" or (
+        incident.severity == "ticket" and incident.alert in _DRIFTING_TICKETS
+    )
+
+
+def ground(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:
+    """The cells that incidents cover, each once: their targets, while they were true.
+
+    A pool's incident covers its whole pool: which of its targets came and went is not kept.
+    """
+    touched = [pl.lit(False)]
+    for one in incidents:
+        began = max(one.started_at, material.since)
+        ended = material.until
+        if one.resolved_at is not None and one.resolved_at < ended:
+            # what keeps an incident firing is not its cost
+            ended = min(one.last_true_at, one.resolved_at)
+        inside = (pl.col("end") > began) & (
+            pl.col("end").dt.offset_by("-10m") < max(ended, began.replace(microsecond=1))
+        )
+        if one.target.get("instance"):
+            key = key_of(one)
+            mine = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+        else:
+            mine = pl.col("pool") == one.target.get("pool", "")
+        touched.append(mine & inside)
+    return material.cells.filter(pl.any_horizontal(touched))
+
+
+def incident_rows(material: Material) -> list[dict[str, Any]]:
+    """The incidents of the week as JSON values, pages and tickets first."""
+    name = namer(material)
+    rank = {"page": 0, "ticket": 1, "notice": 2}
+    found = sorted(of_week(material), key=lambda i: (rank[i.severity], i.started_at, i.key))
+    rows = []
+    for one in found:
+        still = is_open(one, material.until)
+        page = one.page or {}
+        ended = None if still or one.resolved_at is None else one.resolved_at
+        advised = page.get("recommendation") or {}
+        rows.append(
+            {
+                "id": one.id,
+                "severity": one.severity,
+                "alert": one.alert,
+                "rule": one.rule,
+                "subject": name(one),
+                "pool": one.target.get("pool"),
+                "started_at": utc_text(one.started_at),
+                "firing_at": None if one.firing_at is None else utc_text(one.firing_at),
+                "resolved_at": None if ended is None else utc_text(ended),
+                "open": still,
+                "true_seconds": one.true_seconds,
+                "leaf": (page.get("diagnosis") or {}).get("leaf"),
+                "action": advised.get("action"),
+                "summary": page.get("summary"),
+                "acknowledged_by": one.acknowledged_by,
+                "silenced": one.silenced_by is not None,
+            }
+        )
+    return rows

@@ -1,0 +1,109 @@
+"""What was done about a drift, and what came of it: verifications in the words of a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from driftwatch.model import Incident
+from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent, seconds
+from driftwatch.report.incidents import key_of
+from driftwatch.report.names import SHORT_KNOBS
+from driftwatch.verify.verification import Effect, Verification
+
+# a change shortly before an incident fires is more often its cause than its cure
+_BEFORE = timedelta(0)
+
+
+def verifications_of(
+    incidents: Sequence[Incident], verifications: Iterable[Verification], until: datetime
+) -> list[Verification]:
+    """Verifications of changes that came after incidents began, on their targets or pools."""
+    keys = {key_of(one) for one in incidents if one.target.get("instance")}
+    pools = {one.target.get("pool") for one in incidents if not one.target.get("instance")}
+    ids = {one.id for one in incidents}
+    began = min(one.started_at for one in incidents) - _BEFORE
+    return [
+        one
+        for one in verifications
+        if one.change.kind != "A/B"
+        and one.change.at < until
+        and (
+            one.incident_id in ids
+            or (
+                ((one.instance, one.engine) in keys or one.pool in pools) and one.change.at >= began
+            )
+        )
+    ]
+
+
+def done_text(verifications: Sequence[Verification]) -> str:
+    """What was changed: ``budget 2048``, ``release 0.11.0``.
+
+    >>> done_text([])
+    'no change seen'
+    """
+    words: dict[str, None] = {}
+    for one in verifications:
+        for name, (_, after) in sorted(one.change.what.items()):
+            words[f"{SHORT_KNOBS.get(name, clean(name))} {cut(clean(after), 24)}"] = None
+    return ", ".join(words) or "no change seen"
+
+
+def standing(one: Verification, until: datetime) -> str:
+    """Its verdict as it stood at a time."""
+    return "open" if one.closed_at is None or one.closed_at >= until else one.verdict
+
+
+def result_text(verifications: Sequence[Verification], until: datetime) -> str | None:
+    """Did it work: ``PASS, 1 → 100 %``, or of several ``PASS 7, FAIL 1``; None without any."""
+    verdicts = Counter(standing(one, until) for one in verifications)
+    if not verdicts:
+        return None
+    if len(verdicts) > 1:
+        order = ("FAIL", "INCONCLUSIVE", "open", "PASS")
+        return ", ".join(f"{name} {verdicts[name]}" for name in order if verdicts[name])
+    (verdict,) = verdicts
+    if verdict == "open":
+        return "verification open"
+    last = verifications[-1]
+    told = effect_text(main_effect(last.effects))
+    return f"{verdict}, {told}" if told else verdict
+
+
+def main_effect(effects: Sequence[Effect]) -> Effect | None:
+    """The one that says most: requests in target, else what was forecast, else the first."""
+    for one in effects:
+        if one.name == "in_target_ratio":
+            return one
+    promised = [one for one in effects if one.forecast is not None]
+    return promised[0] if promised else effects[0] if effects else None
+
+
+def effect_text(effect: Effect | None) -> str:
+    """From → to with its unit: ``1 → 100 %``, ``TTFT 1.8 s → 0.06 s``."""
+    if effect is None:
+        return ""
+    before, after = (value_text(effect, value) for value in (effect.before, effect.after))
+    if effect.name == "in_target_ratio":
+        return f"{before.removesuffix(' %')} → {after}"
+    return f"{effect_name(effect.name)} {before} → {after}"
+
+
+def effect_name(column: str) -> str:
+    """``TTFT`` of ttft_seconds_mean; other columns by their own name."""
+    for stem in ("ttft", "itl", "tpot", "e2e"):
+        if column.startswith(f"{stem}_"):
+            return stem.upper()
+    return clean(column)
+
+
+def value_text(effect: Effect, value: float) -> str:
+    """A value of an effect with three digits and its unit."""
+    if effect.unit == "seconds":
+        short = effect.name.startswith(("itl", "tpot"))
+        return milliseconds(value) if short else seconds(value)
+    if effect.unit == "1" and effect.name.endswith("in_target_ratio"):
+        return percent(value)
+    return figure(value) if effect.unit == "1" else f"{figure(value)} {effect.unit}"

@@ -1,0 +1,200 @@
+"""The tables of pools: lengths, batch, the month, latency by batch, caps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from driftwatch.notify.numbers import (
+    clean,
+    count,
+    figure,
+    knob,
+    milliseconds,
+    percent,
+    seconds,
+    times,
+)
+from driftwatch.report.drift import compact, hours_text
+
+Pools = Sequence[Mapping[str, Any]]
+# header, rows, notes, columns that are numbers
+Table = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[str, ...], frozenset[int]]
+UNKNOWN = "unknown"
+
+
+def lengths(pools: Pools) -> Table:
+    """Lengths of the week against what each pool was tuned for; quantiles with their cell."""
+    rows = []
+    for pool in pools:
+        for stem, word in (("prompt_tokens", "prompt"), ("generation_tokens", "generation")):
+            found = pool[stem]
+            ratio, before = found["ratio"], found["reference_mean"]
+            rows.append(
+                (
+                    clean(pool["pool"]),
+                    word,
+                    compact(found["n"]) if found["n"] is not None else UNKNOWN,
+                    _tokens(found["mean"]) or found["reason"] or UNKNOWN,
+                    _cell(found, "p50"),
+                    _cell(found, "p95"),
+                    _tokens(before) or "no reference",
+                    "not compared" if ratio is None else times(ratio, 3),
+                    clean(pool["tuned_for"] or "no pin, no tuned_for"),
+                )
+            )
+    header = ("pool", "tokens", "n", "mean", "p50", "p95", "tuned for", "ratio", "by")
+    notes = (
+        "Quantiles lie in the cell of the histogram that is named, straight inside it; they are of "
+        "whole days.",
+    )
+    return header, tuple(rows), notes, frozenset({2, 3, 6, 7})
+
+
+def _tokens(mean: float | None) -> str | None:
+    return None if mean is None else count(mean) if mean >= 100 else figure(mean)
+
+
+def _cell(found: Mapping[str, Any], name: str) -> str:
+    """``1.2k in (1k, 2k]``."""
+    value = found[name]
+    if value is None:
+        return UNKNOWN
+    low, high = found[f"{name}_lower"], found[f"{name}_upper"]
+    upper = "∞" if high is None else _short(high)
+    return f"{_short(value)} in ({_short(low or 0.0)}, {upper}]"
+
+
+def _short(tokens: float) -> str:
+    return f"{tokens:.3g}" if tokens < 1000 else f"{tokens / 1000:.3g}k"
+
+
+def batch(pools: Pools) -> Table:
+    """Quantiles of requests per forward pass beside the pin's mean."""
+    rows = []
+    for pool in pools:
+        found = pool["requests_per_forward_pass"]
+        shown = [
+            figure(found[q]) if found[q] is not None else UNKNOWN for q in ("p05", "p50", "p95")
+        ]
+        before = found["reference_mean"]
+        rows.append(
+            (
+                clean(pool["pool"]),
+                *shown,
+                "no pin" if before is None else figure(before),
+                found["reason"] or "",
+            )
+        )
+    header = ("pool", "p05", "p50", "p95", "pin's mean", "")
+    notes = ("Means of ten minutes, each weighing its forward passes.",)
+    return header, tuple(rows), notes, frozenset({1, 2, 3, 4})
+
+
+def month(found: Pools) -> Table:
+    """A row a pool and week; means weigh requests or minutes, quantiles are of a usual day."""
+    rows = tuple(
+        (
+            clean(row["pool"]),
+            row["week"],
+            str(row["server_days"]),
+            compact(row["finished_requests"]),
+            _tokens(row["prompt_tokens_mean"]) or UNKNOWN,
+            _tokens(row["generation_tokens_mean"]) or UNKNOWN,
+            _figure(row["requests_per_forward_pass_p50"]),
+            _figure(row["tokens_per_second_per_gpu"]),
+            _figure(row["speed_at_equal_load_ratio"]),
+            UNKNOWN if row["ttft_seconds_p95"] is None else seconds(row["ttft_seconds_p95"]),
+            UNKNOWN if row["slo_missed_ratio"] is None else percent(row["slo_missed_ratio"]),
+        )
+        for row in found
+    )
+    header = (
+        "pool",
+        "week",
+        "server-days",
+        "requests",
+        "prompt tokens",
+        "generation tokens",
+        "requests a pass, p50",
+        "tokens/s/GPU",
+        "speed r",
+        "TTFT p95",
+        "minutes SLO missed",
+    )
+    notes = ("Days as they were; the first and the last week may be parts of a week.",)
+    return header, rows, notes, frozenset(range(2, 11))
+
+
+def _figure(value: float | None) -> str:
+    return UNKNOWN if value is None else figure(value)
+
+
+def latency(pools: Pools) -> Table:
+    """Latency by batch: how much slower a token is in a larger batch."""
+    rows = []
+    for pool in pools:
+        for band in pool["bands"]:
+            rows.append(
+                (
+                    clean(pool["pool"]),
+                    f"{knob(band['from_requests'])}–{knob(band['to_requests'])}",
+                    hours_text(band["hours"]),
+                    compact(band["requests"]),
+                    _or(band["itl_seconds_mean"], milliseconds),
+                    _or(band["ttft_seconds_mean"], seconds),
+                    _or(band["queue_seconds_mean"], seconds),
+                )
+            )
+    header = (
+        "pool",
+        "requests a pass",
+        "server-h",
+        "requests",
+        "ITL mean",
+        "TTFT mean",
+        "wait mean",
+    )
+    return header, tuple(rows), (), frozenset(range(2, 7))
+
+
+def _or(value: float | None, write: Any) -> str:
+    return UNKNOWN if value is None else str(write(value))
+
+
+def caps(pools: Pools) -> Table:
+    """How far the caps and the KV cache were used."""
+    rows = []
+    for pool in pools:
+        found = pool["caps"]
+        inferred = " (inferred)" if found["max_num_seqs_inferred"] else ""
+        seqs = ", ".join(knob(cap) for cap in found["max_num_seqs"])
+        running, kv = found["running_requests_peak"], found["kv_cache_usage_peak_ratio"]
+        never = found["never_reached"]
+        rows.append(
+            (
+                clean(pool["pool"]),
+                f"{seqs}{inferred}" if seqs else UNKNOWN,
+                UNKNOWN if running is None else count(running),
+                hours_text(found["queued_hours"]),
+                found["max_num_seqs_reason"] or ("never reached" if never else "reached"),
+                ", ".join(knob(b) for b in found["max_num_batched_tokens"]) or UNKNOWN,
+                UNKNOWN if kv is None else percent(kv),
+                _or(found["preemptions"], count),
+            )
+        )
+    header = (
+        "pool",
+        "max_num_seqs",
+        "most running",
+        "server-h queued",
+        "the cap was",
+        "max_num_batched_tokens",
+        "KV peak",
+        "preemptions",
+    )
+    notes = (
+        "Most running and KV peak are means of ten minutes: the true peaks are higher. A cap "
+        "counts as reached where 95 % of it ran or a request waited for a place.",
+    )
+    return header, tuple(rows), notes, frozenset({2, 3, 6, 7})

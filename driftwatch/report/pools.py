@@ -1,0 +1,287 @@
+"""Pools: lengths and batch against what they were tuned for, unused caps, the month. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.notify.numbers import utc_text
+from driftwatch.report.cells import HOUR_SECONDS
+from driftwatch.report.days import LENGTHS
+from driftwatch.report.material import Material, Reference
+from driftwatch.report.week import week_of
+from driftwatch.signals.histograms import quantile
+
+# a cap counts as reached where so much of it ran, as in the limits model
+REACHED = 0.95
+QUANTILES = (0.05, 0.5, 0.95)
+_PASSES = pl.col("forward_passes")
+_OUTPUTS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+
+
+def pool_names(material: Material) -> list[str]:
+    """Pools of the week, in order."""
+    return sorted(material.cells["pool"].drop_nulls().unique().to_list())
+
+
+def pool_rows(material: Material) -> list[dict[str, Any]]:
+    """A row a pool, as JSON values."""
+    return [_pool(material, name) for name in pool_names(material)]
+
+
+def _pool(material: Material, name: str) -> dict[str, Any]:
+    cells = material.cells.filter(pl.col("pool") == name)
+    days = _of_pool(material.days, name).filter(pl.col("day") >= material.since)
+    slo = material.slos.get(name)
+    reference = _reference(material.references, name)
+    return {
+        "pool": name,
+        "servers": cells.select("instance", "engine").unique().height,
+        "slo": None
+        if slo is None
+        else {
+            "ttft_seconds": slo.ttft_seconds,
+            "tpot_seconds": slo.tpot_seconds,
+            "share": slo.share,
+        },
+        "finished_requests": _total(cells, "finished_requests_total"),
+        "requests_over_target": _over(cells),
+        "tuned_for": None if reference is None else reference.said_by,
+        **{stem: _length(stem, cells, days, reference) for stem in LENGTHS},
+        "requests_per_forward_pass": _batch(cells, reference),
+        "caps": _caps(cells),
+        "bands": bands(cells),
+    }
+
+
+def _of_pool(days: pl.DataFrame, name: str) -> pl.DataFrame:
+    if not days.width:
+        from driftwatch.report.days import no_days
+
+        return no_days()
+    return days.filter(pl.col("pool") == name)
+
+
+def _reference(references: Sequence[Reference], pool: str) -> Reference | None:
+    """The pool's own, else the mean of its targets' pins."""
+    of_pool = [one for one in references if one.pool == pool]
+    whole = [one for one in of_pool if one.instance is None]
+    if whole:
+        return whole[-1]
+    if not of_pool:
+        return None
+    names = sorted({name for one in of_pool for name in one.values})
+    means = {}
+    for name in names:
+        known = [one.values[name] for one in of_pool if name in one.values]
+        means[name] = sum(known) / len(known)
+    many = f"{len(of_pool)} pins of its servers" if len(of_pool) > 1 else of_pool[0].said_by
+    return Reference(pool, None, many, means)
+
+
+def _total(cells: pl.DataFrame, name: str) -> float | None:
+    return None if cells[name].is_null().all() else float(cells[name].sum())
+
+
+def _over(cells: pl.DataFrame) -> dict[str, float | None]:
+    return {
+        f"{stem}_{bound}": _total(cells, f"{stem}_over_{bound}")
+        for stem in ("ttft", "tpot")
+        for bound in ("low", "high")
+    }
+
+
+def _length(
+    stem: str, cells: pl.DataFrame, days: pl.DataFrame, reference: Reference | None
+) -> dict[str, Any]:
+    """Mean and quantiles of the week, the reference's mean, and how far they are apart."""
+    n = _total(cells, f"{stem}_count")
+    mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
+    before = None if reference is None else reference.values.get(f"{stem}_mean")
+    counts, edges = _added(days, stem)
+    found: dict[str, Any] = {
+        "mean": mean,
+        "n": n,
+        "reference_mean": before,
+        "ratio": mean / before if mean and before else None,
+        "reason": None if mean else "no finished request",
+    }
+    for q in (0.5, 0.95):
+        told = quantile(counts, edges, q)
+        found[f"p{round(100 * q)}"] = told.value[0] if len(counts) else None
+        found[f"p{round(100 * q)}_lower"] = told.lower[0] if len(counts) else None
+        found[f"p{round(100 * q)}_upper"] = told.upper[0] if len(counts) else None
+    return found
+
+
+def _added(days: pl.DataFrame, stem: str) -> tuple[pl.Series, pl.Series]:
+    """Histograms of days added up; those of other edges than most of them are left out."""
+    empty = pl.Series([], dtype=pl.List(pl.Float64))
+    known = days.filter(pl.col(f"{stem}_buckets").list.len().fill_null(0) > 0).select(
+        buckets=f"{stem}_buckets", edges=f"{stem}_edges"
+    )
+    if known.is_empty():
+        return empty, empty
+    groups: dict[tuple[float, ...], list[float]] = {}
+    weight: dict[tuple[float, ...], float] = {}
+    for buckets, edges in known.iter_rows():
+        key = tuple(edges)
+        added = groups.setdefault(key, [0.0] * len(key))
+        for at, count in enumerate(buckets):
+            added[at] += count
+        weight[key] = added[-1]
+    most = max(sorted(groups), key=weight.__getitem__)
+    return (
+        pl.Series([groups[most]], dtype=pl.List(pl.Float64)),
+        pl.Series([list(most)], dtype=pl.List(pl.Float64)),
+    )
+
+
+def _batch(cells: pl.DataFrame, reference: Reference | None) -> dict[str, Any]:
+    """Requests per forward pass: quantiles of its ten-minute means, each weighing its passes."""
+    busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).select(
+        batch=_OUTPUTS / _PASSES, passes=_PASSES
+    )
+    before = None if reference is None else reference.values.get("requests_per_forward_pass")
+    found: dict[str, Any] = {"reference_mean": before, "cells": busy.height}
+    total = float(busy["passes"].sum()) if busy.height else 0.0
+    ordered = busy.sort("batch").with_columns(share=pl.col("passes").cum_sum() / (total or 1.0))
+    for q in QUANTILES:
+        above = ordered.filter(pl.col("share") >= q)["batch"]
+        found[f"p{round(100 * q):02d}"] = float(above[0]) if len(above) else None
+    found["reason"] = None if busy.height else "no forward pass was counted"
+    return found
+
+
+def _caps(cells: pl.DataFrame) -> dict[str, Any]:
+    """How far the caps and the KV cache were used; means of ten minutes, so peaks are higher."""
+
+    def most(name: str) -> float | None:
+        found = cells[name].max()
+        return float(found) if isinstance(found, int | float) else None
+
+    running, kv = most("running_requests"), most("kv_cache_usage_ratio")
+    caps = cells["max_num_seqs"].drop_nulls().unique().sort().to_list()
+    queued = float(cells["queued_seconds"].sum())
+    never = None
+    if caps and running is not None:
+        never = bool(running < REACHED * caps[0] and queued == 0)
+    return {
+        "max_num_seqs": caps,
+        "max_num_seqs_inferred": bool(cells["max_num_seqs_inferred"].fill_null(False).any()),
+        "max_num_seqs_reason": None if caps else "max_num_seqs unknown",
+        "running_requests_peak": running,
+        "queued_hours": queued / HOUR_SECONDS,
+        "never_reached": never,
+        "max_num_batched_tokens": cells["max_num_batched_tokens"]
+        .drop_nulls()
+        .unique()
+        .sort()
+        .to_list(),
+        "kv_cache_usage_peak_ratio": kv,
+        "preemptions": _total(cells, "preemptions_total"),
+    }
+
+
+def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
+    """Latency by batch: cells by requests per forward pass in powers of two, smallest first."""
+    busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).with_columns(
+        band=(_OUTPUTS / _PASSES).clip(1.0).log(2.0).floor()
+    )
+    if busy.is_empty():
+        return []
+    sums = busy.group_by("band").agg(
+        pl.len().alias("cells"),
+        *[
+            pl.col(c).sum()
+            for c in (
+                "itl_seconds_sum",
+                "itl_seconds_count",
+                "ttft_seconds_sum",
+                "ttft_seconds_count",
+                "queue_seconds_sum",
+                "queue_seconds_count",
+            )
+        ],
+    )
+
+    def over(row: Mapping[str, Any], stem: str) -> float | None:
+        n = row[f"{stem}_seconds_count"]
+        return row[f"{stem}_seconds_sum"] / n if n else None
+
+    return [
+        {
+            "from_requests": 2.0 ** row["band"],
+            "to_requests": 2.0 ** (row["band"] + 1),
+            "hours": row["cells"] / 6.0,
+            "tokens": row["itl_seconds_count"],
+            "requests": row["ttft_seconds_count"],
+            "itl_seconds_mean": over(row, "itl"),
+            "ttft_seconds_mean": over(row, "ttft"),
+            "queue_seconds_mean": over(row, "queue"),
+        }
+        for row in sums.sort("band").iter_rows(named=True)
+    ]
+
+
+_MONTH = (
+    "prompt_tokens_mean",
+    "generation_tokens_mean",
+    "requests_per_forward_pass_p50",
+    "tokens_per_second_per_gpu",
+    "speed_at_equal_load_ratio",
+    "ttft_seconds_p95",
+    "slo_missed_ratio",
+)
+
+
+def month(material: Material) -> list[dict[str, Any]]:
+    """The days before the week's end rolled up: a row a pool and week, oldest first.
+
+    Means weigh requests (lengths) or minutes; quantiles and ratios of days are averaged, so they
+    are of a usual day.
+    """
+    days = material.days
+    if not days.width or days.is_empty():
+        return []
+    found = []
+    for name in sorted(days["pool"].drop_nulls().unique().to_list()):
+        mine = days.filter(pl.col("pool") == name)
+        for week in sorted({week_of(day) for day in mine["day"]}, key=lambda w: w.start):
+            rows = mine.filter((pl.col("day") >= week.start) & (pl.col("day") < week.end))
+            found.append(
+                {
+                    "pool": name,
+                    "week": week.name,
+                    "server_days": rows.height,
+                    "finished_requests": _total(rows, "finished_requests"),
+                    **{c: _weighted(rows, c) for c in _MONTH},
+                }
+            )
+    return found
+
+
+def by_day(material: Material) -> list[dict[str, Any]]:
+    """The same a row a pool and day: what the plots show."""
+    days = material.days
+    if not days.width or days.is_empty():
+        return []
+    columns = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50")
+    found = []
+    for (name, day), rows in days.sort("pool", "day").group_by("pool", "day", maintain_order=True):
+        told = {c: _weighted(rows, c) for c in columns}
+        found.append({"pool": name, "day": utc_text(day)[:10], **told})
+    return found
+
+
+def _weighted(rows: pl.DataFrame, column: str) -> float | None:
+    by = "finished_requests" if column.endswith("_tokens_mean") else "minutes"
+    known = rows.filter(pl.col(column).is_not_null() & (pl.col(by) > 0))
+    total = float(known[by].sum()) if known.height else 0.0
+    return float((known[column] * known[by]).sum()) / total if total else None
+
+
+MONTH_LENGTH = timedelta(days=28)

@@ -1,0 +1,189 @@
+"""The top screen: open decisions, drift with its cost, pages, advice, blind spots. Pure.
+
+The layout is that of the design's mock-up, at 80 columns: labels in nine, the drift table in
+columns of 16, 32 and 12. A cell that is longer goes on below itself; nothing is cut.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any
+
+from driftwatch.notify.numbers import figure, percent
+from driftwatch.report.drift import cost_text
+from driftwatch.report.outcomes import effect_name
+
+WIDTH = 80
+LABEL = 9
+TABLE = (16, 32, 12, 20)
+HEADER = ("DRIFT", "COST", "DONE", "RESULT")
+# so many decisions and drifts stand on the top screen; the rest stands below it
+MOST_DECISIONS, MOST_DRIFTS = 5, 8
+_SHOWN_RATIO = 0.0005
+
+Document = Mapping[str, Any]
+
+
+def top_screen(document: Document, *, piped: bool = False) -> list[str]:
+    """The lines of the top screen.
+
+    Args:
+        document: from :func:`driftwatch.report.document.week_document`.
+        piped: whole rows with tabs between their cells, and nothing wrapped.
+    """
+    fleet, title = document["fleet"], document["week"]["title"]
+    pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")
+    lines = [f"{title}. {pools}, {servers}"]
+    if not document["week"]["whole"]:
+        until = datetime.fromisoformat(document["week"]["until"])
+        lines.append(f"not over yet: up to {until:%a} {until.day} {until:%b %H:%M} UTC")
+    for label, texts in sections(document):
+        if label == "DRIFT" and document["drift"]:
+            rows = [HEADER, *drift_cells(document)]
+            lines += ["\t".join(row) for row in rows] if piped else table(rows)
+            lines += texts
+        elif piped:
+            lines += [f"{label}\t{text}" for text in texts]
+        else:
+            for number, text in enumerate(texts):
+                lines += labelled(label if number == 0 else "", text)
+    return lines
+
+
+def many(count: int, word: str) -> str:
+    """``1 pool``, ``3 pools``."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def sections(document: Document) -> Iterator[tuple[str, list[str]]]:
+    """Label and its lines, in order; of the drift table only what does not stand in it."""
+    decided = [f"{one['subject']}: {one['text']}" for one in document["for_you"]]
+    more = len(decided) - MOST_DECISIONS
+    yield (
+        "FOR YOU",
+        [*decided[:MOST_DECISIONS], *([f"{more} more below"] if more > 0 else [])] or ["nothing"],
+    )
+    more = len(document["drift"]) - MOST_DRIFTS
+    rest = [f"{more} more below"] if more > 0 else []
+    yield "DRIFT", rest if document["drift"] else ["none"]
+    yield "PAGES", [pages_text(document["pages"])]
+    yield "ADVICE", [advice_text(document["advice"])]
+    yield "BLIND", [blind_text(document["blind"])]
+
+
+def drift_cells(document: Document, most: int = MOST_DRIFTS) -> list[tuple[str, str, str, str]]:
+    """The rows of the drift table."""
+    return [
+        (f"{row['subject']} {row['figure']}", cost_text(row["cost"]), row["done"], row["result"])
+        for row in document["drift"][:most]
+    ]
+
+
+def pages_text(told: Document) -> str:
+    """Pages against last week, and the noise budget."""
+    parts = [f"{told['pages']} (last week {told['pages_last_week']})"]
+    if told["marked_not_useful"] is not None:
+        parts.append(f"{told['marked_not_useful']} marked not useful")
+    if told["silenced"]:
+        parts.append(f"{told['silenced']} silenced")
+    budget = told["budget_false_episodes"]
+    said = f"budget {figure(budget, 2)} a week" if budget else "no budget without servers"
+    return f"{parts[0]}; {', '.join([*parts[1:], said])}"
+
+
+def advice_text(told: Document) -> str:
+    """The track record of advice, and how far its forecasts were off."""
+    verdicts = [f"{n} {name}" for name, n in told["verdicts"].items() if n]
+    weeks = f"{told['weeks']} weeks: "
+    text = weeks + (", ".join(verdicts) or "no advised change verified")
+    errors = told["forecast_errors"]
+    # what people ask about first, else what was forecast most often
+    first = sorted(errors, key=lambda n: (not n.startswith("ttft"), -errors[n]["n"], n))
+    if first:
+        found = errors[first[0]]
+        off = percent(found["median_ratio"])
+        unit = off.replace("%", "points") if first[0].endswith("in_target_ratio") else off
+        name = "in target" if first[0].endswith("in_target_ratio") else effect_name(first[0])
+        text += f"; {name} forecast off {unit} median"
+    if told["open"]:
+        text += f"; {told['open']} open"
+    return text
+
+
+def blind_text(told: Document) -> str:
+    """Where nothing could be seen, largest reason first."""
+    if told["without_verdict_ratio"] is None:
+        return f"no verdict: {told['without_verdict_reason']}"
+    reasons = sorted(
+        ((r, s) for r, s in told["by_reason"].items() if s >= _SHOWN_RATIO),
+        key=lambda pair: -pair[1],
+    )
+    inside = ", ".join(f"{name} {tenths(share)}" for name, share in reasons)
+    text = f"{tenths(told['without_verdict_ratio'])} % of server-minutes without verdict"
+    text += f": {inside}" if inside else ""
+    cannot = told["cannot_show_doubled_lengths"]["either"]
+    return f"{text}; {many(cannot, 'server')} cannot show length ×2" if cannot else text
+
+
+def tenths(ratio: float) -> str:
+    """A share in tenths of a percent, without its sign.
+
+    >>> tenths(0.0694), tenths(1.0), tenths(0.0003)
+    ('6.9', '100', '<0.1')
+    """
+    if 0 < ratio < _SHOWN_RATIO:
+        return "<0.1"
+    return "100" if ratio == 1 else f"{100 * ratio:.1f}"
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """A label in its column and the text beside it, wrapped under itself."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=label.ljust(LABEL),
+        subsequent_indent=" " * LABEL,
+        break_on_hyphens=False,
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows in columns; a cell that is too long goes on below itself."""
+    lines = []
+    for row in rows:
+        cells = [
+            textwrap.wrap(text, width - (at < len(TABLE) - 1), break_on_hyphens=False) or [""]
+            for at, (text, width) in enumerate(zip(row, TABLE, strict=True))
+        ]
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = "".join(part.ljust(width) for part, width in zip(parts, TABLE, strict=True))
+            lines.append(line.rstrip())
+    return lines
+
+
+def summary(document: Document) -> str:
+    """One line for a phone's preview.
+
+    >>> summary({"week": {"name": "2026-W47"}, "for_you": [1], "drift": [],
+    ...     "pages": {"pages": 4, "pages_last_week": 6}})
+    'Report 2026-W47: 1 for you, no drift, 4 pages (last week 6)'
+    """
+    told, drifts = document["pages"], len(document["drift"])
+    return (
+        f"Report {document['week']['name']}: {len(document['for_you']) or 'nothing'} for you, "
+        f"{many(drifts, 'drift') if drifts else 'no drift'}, "
+        f"{many(told['pages'], 'page')} (last week {told['pages_last_week']})"
+    )
+
+
+def message_lines(document: Document) -> list[dict[str, str]]:
+    """The top screen as labelled lines, for receivers that know no columns."""
+    found = []
+    for label, texts in sections(document):
+        if label == "DRIFT" and document["drift"]:
+            texts = [f"{a}: {b}; {c}; {d}" for a, b, c, d in drift_cells(document)] + texts
+        found += [{"label": label if at == 0 else "", "text": t} for at, t in enumerate(texts)]
+    return found

@@ -1,0 +1,301 @@
+"""What a weekly report is made of, gathered from the store or folded from a replay."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import polars as pl
+
+from driftwatch.detect.pins import Pin
+from driftwatch.errors import NoVerdict
+from driftwatch.model import Incident, Slo, TargetKey
+from driftwatch.report.cells import cells_of, no_cells
+from driftwatch.report.days import days_of, kept_days, no_days
+from driftwatch.report.material import (
+    AdviceGiven,
+    Held,
+    Material,
+    Price,
+    Proposed,
+    Reference,
+    RuleSet,
+)
+from driftwatch.report.tallies import TRACK_WEEKS
+from driftwatch.report.week import Week
+from driftwatch.service.pins import pin_of_row
+from driftwatch.service.plan import Plan
+from driftwatch.store.store import Store
+from driftwatch.verify.documents import from_document
+from driftwatch.verify.verification import Verification
+
+MONTH = timedelta(days=28)
+_DAY = timedelta(days=1)
+# A report reads so many incidents of its two weeks; a fleet that pages more has another problem.
+MOST_INCIDENTS = 10_000
+# Of a day of more targets the rows do not fit into memory at a time.
+_TARGETS_A_DAY = 200
+_PARTS = 8
+
+
+class Folded:
+    """Rows folded into cells and days, a part of a day at a time.
+
+    Args:
+        slos: pool → latency targets.
+    """
+
+    def __init__(self, slos: Mapping[str, Slo]) -> None:
+        self._slos = slos
+        self._cells: list[pl.DataFrame] = []
+        self._days: list[pl.DataFrame] = []
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Rows of whole cells."""
+        if len(rows):
+            self._cells.append(cells_of(rows, self._slos))
+
+    def add_day(self, rows: pl.DataFrame) -> None:
+        """Rows of a whole day of which nobody keeps a row."""
+        if len(rows):
+            self._days.append(days_of(rows))
+
+    @property
+    def cells(self) -> pl.DataFrame:
+        """All of them, by instance, engine and end."""
+        found = pl.concat([no_cells(), *self._cells])
+        return found.sort("instance", "engine", "end")
+
+    @property
+    def days(self) -> pl.DataFrame:
+        """All of them, by day, instance and engine."""
+        return pl.concat([no_days(), *self._days]).sort("day", "instance", "engine")
+
+
+def slos_of(plan: Plan) -> dict[str, Slo]:
+    """Pool → its latency targets; those without any are not among them."""
+    return {
+        pool.name: pool.slo
+        for pool in plan.pools
+        if pool.slo.ttft_seconds is not None or pool.slo.tpot_seconds is not None
+    }
+
+
+def gather(
+    store: Store, plan: Plan, week: Week, *, until: datetime | None = None, price: Price | None
+) -> Material:
+    """Everything of one week in the store.
+
+    Args:
+        store: of the service.
+        plan: rules and pools as they are configured now.
+        week: which.
+        until: up to when it is told; None = its end.
+        price: of a GPU for an hour.
+
+    Raises:
+        NoVerdict: not a minute of the week is stored.
+        StoreError: the store does not serve, or one of its documents cannot be read.
+    """
+    end = week.end if until is None else min(until, week.end)
+    folded = Folded(slos_of(plan))
+    since = end - MONTH
+    there = set(store.day_starts())
+    for day in _days_between(week.start, end):
+        _fold_day(store, folded, day, min(day + _DAY, end), keep=day not in there)
+    cells = folded.cells
+    if cells.is_empty():
+        raise NoVerdict(
+            f"not a minute of {week.name} ({week.title}) is stored",
+            help_text="minutes are kept 35 days; driftwatch report --week names another week",
+        )
+    kept = kept_days(store.days(since, end))
+    incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
+    first = end - timedelta(weeks=TRACK_WEEKS)
+    return Material(
+        week=week,
+        until=end,
+        cells=cells,
+        days=pl.concat([kept, folded.days]).sort("day", "instance", "engine"),
+        incidents=_told(incidents, end),
+        verifications=[from_document(v.document) for v in store.verifications(first, end)],
+        advice=[
+            AdviceGiven(
+                TargetKey(one.instance, one.engine),
+                one.pool,
+                one.at,
+                one.document.get("recommendation") or {},
+                one.incident_id,
+            )
+            for one in store.advices(first, end)
+        ],
+        references=[*_of_pins(store, end), *_declared(plan)],
+        proposed=list(_proposed(store, end)),
+        silences=list(_held(store, week.start, end)),
+        slos=slos_of(plan),
+        rules=rules_of(plan),
+        false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
+        price=price,
+    )
+
+
+def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:
+    while start < end:
+        yield start
+        start += _DAY
+
+
+def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime, *, keep: bool) -> None:
+    """One day into cells; where nobody keeps a row of the day, into such a row as well."""
+    first = store.past(day, day + timedelta(minutes=10))
+    many = first.select("instance", "engine").unique().height > _TARGETS_A_DAY
+    step = _DAY / _PARTS if many and not keep else _DAY
+    at = day
+    while at < end:
+        rows = store.past(at, min(at + step, end))
+        folded.add(rows)
+        if keep:
+            folded.add_day(rows)
+        at += step
+
+
+def _told(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
+    """Incidents that had begun, as they stood then."""
+    return [_as_of(one, until) for one in incidents if one.started_at < until]
+
+
+def _as_of(incident: Incident, at: datetime) -> Incident:
+    """The incident without what came later."""
+    if incident.acknowledged_at is not None and incident.acknowledged_at >= at:
+        incident = replace(incident, acknowledged_at=None, acknowledged_by=None)
+    return incident
+
+
+def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:
+    """Pins that were in force at a time."""
+    for row in store.pins(retired=True):
+        if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
+            continue
+        yield reference_of_pin(pin_of_row(row))
+
+
+def reference_of_pin(pin: Pin) -> Reference:
+    """What a pin says was good."""
+    hours = (pin.until - pin.since).total_seconds() / 3600
+    said = f"pin {pin.since:%Y-%m-%d} {hours:.0f} h"
+    return Reference(pin.pool, pin.instance, said, _reference_values(pin.reference))
+
+
+def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
+    if reference.is_empty():
+        return {}
+    row = reference.row(0, named=True)
+    return {
+        name.removeprefix("reference_"): float(value)
+        for name, value in row.items()
+        if isinstance(value, int | float)
+    }
+
+
+def _declared(plan: Plan) -> Iterator[Reference]:
+    """Lengths that pools declare; of a pool with a pin the pin comes first."""
+    for pool in plan.pools:
+        tuned = pool.tuned_for
+        values = {
+            f"{name}_mean": value
+            for name, value in (
+                ("prompt_tokens", tuned.prompt_tokens),
+                ("generation_tokens", tuned.generation_tokens),
+            )
+            if value is not None
+        }
+        if values:
+            yield Reference(pool.name, "", "tuned_for", values)
+
+
+def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
+    """Baselines that were proposed and that no pin was made of."""
+    said = store.proposals()
+    if said is None:
+        return
+    taken = {
+        (pin.since, pin.until) for row in store.pins(retired=True) for pin in [pin_of_row(row)]
+    }
+    for one in orjson.loads(said):
+        since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
+        if end <= until and (since, end) not in taken:
+            yield Proposed(str(one["id"]), str(one["name"]), since, end)
+
+
+def _held(store: Store, since: datetime, until: datetime) -> Iterator[Held]:
+    for one in store.silences():
+        ended = min(one.until, one.expired_at or one.until)
+        if one.created_at < until and ended > since:
+            matchers = ", ".join(m.text for m in one.matchers)
+            yield Held(one.id, matchers, one.created_by, one.comment)
+
+
+def rules_of(plan: Plan) -> RuleSet:
+    """What was watched for, as a hash of every rule and tree: texts, never files' names."""
+    rules = [
+        {
+            "id": rule.id,
+            "enabled": rule.enabled,
+            "severity": rule.severity,
+            "conditions": [c and c.text for c in (rule.when, rule.given, rule.until)],
+            "for": rule.for_seconds,
+            "keep_firing_for": rule.keep_firing_for_seconds,
+            "per": rule.per,
+            "together": rule.together
+            and [rule.together.share, rule.together.at_least, rule.together.within_seconds],
+            "inhibited_by": list(rule.inhibited_by),
+            "tree": rule.tree,
+            "receivers": list(rule.receivers),
+        }
+        for rule in plan.rules
+    ]
+    trees = {
+        name: {
+            "nodes": [[n.name, n.when.text, n.lenient.text, n.yes, n.no] for n in t.nodes.values()],
+            "leaves": [[x.name, x.kind, x.knob, x.advice] for x in t.leaves.values()],
+        }
+        for name, t in plan.trees.items()
+    }
+    said: dict[str, Any] = {"rules": rules, "trees": trees}
+    digest = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    enabled = len(plan.enabled)
+    return RuleSet(digest, enabled, len(plan.rules) - enabled)
+
+
+def of_history(
+    plan: Plan,
+    week: Week,
+    folded: Folded,
+    incidents: Sequence[Incident],
+    *,
+    until: datetime,
+    references: Sequence[Reference] = (),
+    verifications: Sequence[Verification] = (),
+    advice: Sequence[AdviceGiven] = (),
+    price: Price | None = None,
+) -> Material:
+    """Everything of one week of a replay, which has no database: no silences, nobody's word."""
+    end = min(until, week.end)
+    return Material(
+        week=week,
+        until=end,
+        cells=folded.cells,
+        days=folded.days,
+        incidents=_told(incidents, end),
+        verifications=verifications,
+        advice=advice,
+        references=[*references, *_declared(plan)],
+        slos=slos_of(plan),
+        rules=rules_of(plan),
+        false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
+        price=price,
+    )
