@@ -156,9 +156,7 @@ class Descent:
 
     def _interval_off(self, point: Point) -> float | None:
         """Median log of replayed over observed interval; None where none is observed."""
-        column = RESIDUALS.index("itl_seconds")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            off = np.log(point.played.values[:, column]) - np.log(self.playback.seen[:, column])
+        off = np.log(_intervals(point.played.values)) - np.log(_intervals(self.playback.seen))
         off = off[np.isfinite(off) & self.playback.comparable]
         return float(np.median(off)) if len(off) else None
 
@@ -217,6 +215,16 @@ class Descent:
                 return found, damping / 5.0
             damping *= 6.0
         return point, damping
+
+
+def _intervals(values: Floats) -> Floats:
+    """Mean time between tokens; where it is not observed, by Little's law: running over rate."""
+    rate = values[:, RESIDUALS.index("generation_tokens_per_second")]
+    running = values[:, RESIDUALS.index("running_requests")]
+    itl = values[:, RESIDUALS.index("itl_seconds")]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(np.isfinite(itl), itl, running / rate)
+    return np.where(found > 0, found, np.nan)
 
 
 def coefficients_of(law: StepTime) -> dict[str, float]:
