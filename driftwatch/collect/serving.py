@@ -173,7 +173,7 @@ def from_arguments(args: Sequence[str]) -> Serving:
     Raises:
         UsageError: one of the flags we read has no value, or one that is no number.
     """
-    words = _words(args)
+    words = words_of(args)
     found: dict[str, Setting] = {}
     for position, word in enumerate(words):
         flag, equals, value = word.partition("=")
@@ -199,7 +199,8 @@ def from_arguments(args: Sequence[str]) -> Serving:
     return Serving(**found)
 
 
-def _words(args: Sequence[str]) -> list[str]:
+def words_of(args: Sequence[str]) -> list[str]:
+    """The words of a command line; a script behind ``sh -c`` is split as the shell would."""
     words: list[str] = []
     for position, word in enumerate(args):
         script = position > 0 and re.fullmatch(r"-[a-z]*c", args[position - 1])

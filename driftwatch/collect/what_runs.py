@@ -42,6 +42,16 @@ _IN_LINE = {
     "pipeline_parallel_size": re.compile(r"\bpipeline_parallel_size=(\d+)"),
 }
 NOT_QUANTIZED = "none"
+# Knob → what of a log says it (vLLM 0.32: the non-default arguments, the engine's line, and
+# config/vllm.py on asynchronous scheduling), and its value then.
+_SAID_BY_LOG = {
+    "enable_lora": (re.compile(r"non-default args: .*'enable_lora': True"), "True"),
+    "speculative_config": (
+        re.compile(r"with config: .*\bspeculative_config=(?!None\b)\S"),
+        "given",
+    ),
+    "async_scheduling": (re.compile(r"Asynchronous scheduling is enabled"), "True"),
+}
 
 
 def from_version(version: str | None) -> Fingerprint:
@@ -65,6 +75,10 @@ def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
         if isinstance(config.get("model_config"), Mapping):
             identity.setdefault("quantization", NOT_QUANTIZED)
         knobs = _picked(config, _KNOBS)
+        if isinstance(config.get("speculative_config"), Mapping):
+            knobs["speculative_config"] = "given"
+        if isinstance(config.get("lora_config"), Mapping):
+            knobs["enable_lora"] = "True"
     release: dict[str, str] = {}
     if isinstance(system, Mapping):
         driver, gpus = system.get("nvidia_driver_version"), system.get("nvidia_gpu_models")
@@ -82,6 +96,7 @@ def fingerprint_from_startup_log(text: str) -> Fingerprint:
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if _START.search(line)]
     identity: dict[str, str] = {}
+    knobs: dict[str, str] = {}
     release: dict[str, str] = {}
     # the banner's version stands lines above its arguments, both belong to the last start
     versions = [m[1] for line in lines if (m := _BANNER.search(line))]
@@ -91,7 +106,10 @@ def fingerprint_from_startup_log(text: str) -> Fingerprint:
         if match := _ENGINE_LINE.search(line):
             release["vllm"] = match[1]
             identity = _of_line(match[2])
-    return Fingerprint(identity, {}, release)
+        for name, (pattern, value) in _SAID_BY_LOG.items():
+            if pattern.search(line):
+                knobs[name] = value
+    return Fingerprint(identity, knobs, release)
 
 
 def _of_line(text: str) -> dict[str, str]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.clock import Clock
 from driftwatch.collect.schema import Source
 from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
+from driftwatch.collect.what_arguments import fingerprint_from_arguments
 from driftwatch.collect.what_runs import fingerprint_from_startup_log
+from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Slo
@@ -102,12 +104,19 @@ def _pool(pool: PoolSettings) -> Pool:
 
 
 def _told(said: ServingSettings) -> Fingerprint:
-    """What runs, as the start-up log says."""
-    log = said.startup_log
-    if log is None:
-        return Fingerprint()
-    # that it can be read is known: its settings were
-    return fingerprint_from_startup_log(log.read_text(encoding="utf-8", errors="replace"))
+    """What runs, as the arguments say, then the start-up log."""
+    found = []
+    if said.arguments is not None:
+        found.append(fingerprint_from_arguments(_words(said.arguments)))
+    if said.startup_log is not None:
+        # that it can be read is known: its settings were
+        text = said.startup_log.read_text(encoding="utf-8", errors="replace")
+        found.append(fingerprint_from_startup_log(text))
+    return merged(*found)
+
+
+def _words(arguments: str | tuple[str, ...]) -> list[str]:
+    return arguments.split() if isinstance(arguments, str) else list(arguments)
 
 
 def serving_said(said: ServingSettings) -> list[Serving]:
@@ -126,8 +135,7 @@ def serving_said(said: ServingSettings) -> list[Serving]:
         )
     ]
     if said.arguments is not None:
-        words = said.arguments.split() if isinstance(said.arguments, str) else said.arguments
-        found.append(from_arguments(list(words)))
+        found.append(from_arguments(_words(said.arguments)))
     if said.startup_log is not None:
         try:
             text = said.startup_log.read_text(encoding="utf-8", errors="replace")
