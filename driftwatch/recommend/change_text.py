@@ -76,7 +76,7 @@ def vllm_arguments(moves: Sequence[Move], *, undo: bool = False) -> tuple[str, .
 
 
 def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...]:
-    """Lines of a unified diff of the production stack's values; context without a mark.
+    """Lines of a unified diff of the production stack's values; context begins with a blank.
 
     Args:
         moves: what changes; empty gives no line.
@@ -89,17 +89,17 @@ def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...
     out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}"]
     for move in moves:
         if move.knob == _REPLICAS:
-            out += _lines(move, "     ", f"replicaCount: {_number(move.after)}", "replicaCount: ")
+            out += _lines(move, "    ", f"replicaCount: {_number(move.after)}", "replicaCount: ")
     own = [move for move in moves if move.knob in _CHART_KEYS]
     extra = [move for move in moves if move.knob not in _CHART_KEYS and move.knob != _REPLICAS]
     if own or extra:
         out.append("     vllmConfig:")
     for move in own:
         key = f"{_CHART_KEYS[move.knob]}: "
-        out += _lines(move, "       ", f"{key}{_number(move.after)}", key)
+        out += _lines(move, "      ", f"{key}{_number(move.after)}", key)
     if extra:
         out.append("       extraArgs:")
-        out += _arguments(extra, "       ")
+        out += _arguments(extra, "      ")
     return tuple(out)
 
 
@@ -109,9 +109,9 @@ def pod_args_diff(moves: Sequence[Move]) -> tuple[str, ...]:
     out: list[str] = []
     for move in moves:
         if move.knob == _REPLICAS:
-            out += _lines(move, " ", f"replicas: {_number(move.after)}", "replicas: ")
+            out += _lines(move, "", f"replicas: {_number(move.after)}", "replicas: ")
     if of_pod:
-        out += [" containers:", " - name: vllm", "   args:", *_arguments(of_pod, "   ")]
+        out += [" containers:", " - name: vllm", "   args:", *_arguments(of_pod, "  ")]
     return tuple(out)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLUE, _VERMILLION, _BLACK = "#0072B2", "#D55E00", "#000000"
+_CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}  # behind text
 _MOST = 16  # rows of the table: as many values as a sweep has
 
 _Drawn = tuple[int, Point, float]  # place on the axis, point, value
@@ -161,6 +162,7 @@ def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
                     textcoords="offset points",
                     ha="center",
                     fontsize=8,
+                    bbox=_CLEAR,
                 )
     if (offered := advice.offered_requests_per_second) is not None:
         panel.axhline(
@@ -198,6 +200,7 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
                 textcoords="offset points",
                 ha="right",
                 fontsize=8,
+                bbox=_CLEAR,
             )
     panel.set_yscale("log")
     panel.margins(y=0.1)

@@ -5,153 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
+from advice_stories import STORIES, refused, story
 
 from driftwatch.cli.recommend_text import Asked, rendered, settles
-from driftwatch.model import Recommendation, Slo
-from driftwatch.recommend.advice import Advice, Candidate, Gate
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
-from driftwatch.simulate.step_time import StepTime
 
 GOLDEN = Path(__file__).parent / "recommend_golden"
-AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 ASKED = Asked("rag-8b-3", "rag-8b", date(2026, 11, 18))
-_RESIDUALS = {"generation_tokens_per_second": -0.02, "itl_seconds": 0.001, "ttft_seconds": 0.01}
-
-
-def calibration(residuals: Mapping[str, float], *, saturated: bool = False) -> Calibration:
-    law = StepTime(0.006, 3.2e-5, 1e-5, 4e-8)
-    return Calibration(
-        AT,
-        660.0,
-        (Fit("linear", law, residuals, 0.4),),
-        "roofline of llama-3.1-8b on h100-sxm",
-        True,
-        saturated,
-        True,
-    )
-
-
-def budget(value: float | None, share: float, ttft: float, itl: float, rate: float) -> Candidate:
-    """A row; the band is 2 % of it to both sides."""
-    return Candidate(
-        {} if value is None else {"max_num_batched_tokens": value},
-        in_target_ratio=share,
-        capacity_requests_per_second=rate,
-        capacity_low_requests_per_second=0.98 * rate,
-        capacity_high_requests_per_second=1.02 * rate,
-        ttft_p95_seconds=ttft,
-        itl_p99_seconds=itl,
-        tpot_p95_seconds=itl / 2,
-        kv_cache_peak_ratio=0.28 if value is None else 0.33,
-        kv_blocks=27_000 if value is None else 26_930,
-        generation_tokens_per_second=2990.0,
-    )
-
-
-def story() -> Advice:
-    """rag-8b: the token budget binds; 512 → 2048."""
-    today, advised = budget(None, 0.013, 2.45, 0.024, 15.0), budget(2048, 1, 0.19, 0.054, 19.0)
-    advised = replace(
-        advised, capacity_low_requests_per_second=17.9, capacity_high_requests_per_second=19.6
-    )
-    return Advice(
-        AT,
-        Recommendation(
-            "change",
-            "every step is full at 512 tokens while 28 requests wait",
-            knob="max_num_batched_tokens",
-            from_value=512.0,
-            from_provenance="config",
-            to_value=2048.0,
-            price=("ITL p99 24 → 54 ms", "KV blocks 27,000 → 26,930", "restart"),
-            undo="--max-num-batched-tokens 512",
-            wrong_if="then over 5 % still miss TTFT at ≤ 16.5 req/s each",
-            effect=("in target 1 % → ≥ 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
-            not_cured=("tokens/s/GPU 5,280 → 2,990: longer prompts are more work",),
-            basis="replay",
-        ),
-        gates=(Gate("fit_itl", True, "ITL 0 % (gate 10 %)"),),
-        slo=Slo(1.0, 0.05, 0.95),
-        slo_source="configuration",
-        calibration=calibration(_RESIDUALS),
-        today=today,
-        candidates=(
-            today,
-            budget(1024, 1, 0.29, 0.034, 18.3),
-            advised,
-            budget(4096, 1, 0.17, 0.093, 19.0),
-            Candidate({"max_num_seqs": 128}, capacity_requests_per_second=15.0),
-            Candidate({"max_num_seqs": 512}, capacity_requests_per_second=15.1),
-        ),
-        what_ifs=(Candidate({"prefix_hit_ratio": 0.5}, capacity_requests_per_second=27.0),),
-        advised=advised,
-        capacity_reference_requests_per_second=29.5,
-        offered_requests_per_second=16.5,
-        settings={"max_num_seqs": 256.0, "max_num_batched_tokens": 512.0},
-        window_seconds=660.0,
-        source="request log",
-        requests=10_900,
-    )
-
-
-def refused() -> Advice:
-    """The same without the log: TTFT cannot be replayed."""
-    reason = "replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
-    return Advice(
-        AT,
-        Recommendation("insufficient", reason),
-        gates=(Gate("fit_ttft", False, reason), Gate("fit_itl", True, "ITL 0 % (gate 10 %)")),
-        slo=Slo(1.0, None, 0.95),
-        slo_source="command line",
-        calibration=calibration({**_RESIDUALS, "ttft_seconds": 0.69}),
-        offered_requests_per_second=16.5,
-        window_seconds=660.0,
-        requests=10_900,
-        notes=("max_num_batched_tokens unknown: an answer must hold for each of 512 to 16,384",),
-    )
-
-
-def no_knob() -> Advice:
-    """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
-    near = {"ttft_p95_seconds": "within 10 % of capacity a TTFT is not to be forecast"}
-    today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
-    wider = replace(today, knobs={"max_num_seqs": 512.0})
-    return replace(
-        story(),
-        recommendation=Recommendation(
-            "none",
-            "the KV cache binds and no knob makes room",
-            instead=("+2 replicas", "fp8 KV: 17.2 req/s"),
-            basis="replay",
-        ),
-        calibration=calibration(
-            {"generation_tokens_per_second": 0.01, "itl_seconds": -0.03, "running_requests": 0.02},
-            saturated=True,
-        ),
-        today=today,
-        candidates=(
-            today,
-            wider,
-            Candidate({"max_num_seqs": 16.0}, refused="max_num_batched_tokens (8) is below it"),
-        ),
-        what_ifs=(
-            Candidate({"kv_cache_dtype_fp8": 1.0}, 0.98, capacity_requests_per_second=17.2),
-            Candidate({"replicas": 3.0}, 0.99, capacity_requests_per_second=10.0),
-        ),
-        advised=None,
-        capacity_reference_requests_per_second=None,
-        slo_source="derived from the pin",
-        source="metrics",
-    )
-
-
-STORIES = {"change": story, "no_verdict": refused, "no_knob": no_knob}
 
 
 def _written(name: str) -> dict[str, str]:

@@ -1,0 +1,90 @@
+"""A change as people type it: arguments, Helm values and a pod's args, read back."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+from advice_stories import no_knob, refused, story
+
+from driftwatch.collect.serving import from_arguments
+from driftwatch.model import Provenance
+from driftwatch.recommend.change_text import (
+    Move,
+    helm_values_diff,
+    moves_of,
+    pod_args_diff,
+    vllm_arguments,
+)
+
+SEQS = Move("max_num_seqs", 64.0, 128.0, "config")
+BUDGET = Move("max_num_batched_tokens", 512.0, 2048.0, "config")
+
+
+def _side(diff: tuple[str, ...], sign: str) -> Any:
+    """The file before (-) or after (+) as YAML."""
+    return yaml.safe_load("\n".join(line[1:] for line in diff if line[0] in (" ", sign)))
+
+
+def test_driftwatch_reads_its_own_arguments_back() -> None:
+    said = vllm_arguments([SEQS, BUDGET])
+    read = from_arguments(["vllm", "serve", "m", *said])
+    assert read.max_num_seqs is not None
+    assert read.max_num_seqs.value == 128
+    assert read.max_num_batched_tokens is not None
+    assert read.max_num_batched_tokens.value == 2048
+    back = from_arguments(shlex.split(" ".join(vllm_arguments([SEQS, BUDGET], undo=True))))
+    assert back.max_num_seqs is not None
+    assert back.max_num_seqs.value == 64
+
+
+def test_helm_values_before_and_after() -> None:
+    diff = helm_values_diff([SEQS, BUDGET], "meta-llama/Llama-3.1-8B")
+    before, after = _side(diff, "-"), _side(diff, "+")
+    assert before["servingEngineSpec"]["modelSpec"] == [
+        {
+            "modelURL": "meta-llama/Llama-3.1-8B",
+            "vllmConfig": {"maxNumSeqs": 64, "extraArgs": ["--max-num-batched-tokens=512"]},
+        }
+    ]
+    assert after["servingEngineSpec"]["modelSpec"][0]["vllmConfig"] == {
+        "maxNumSeqs": 128,
+        "extraArgs": ["--max-num-batched-tokens=2048"],
+    }
+    only_budget = _side(helm_values_diff([BUDGET], None), "+")
+    assert list(only_budget["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]) == ["extraArgs"]
+    replicas = _side(helm_values_diff([Move("replicas", 2.0, 4.0)], "m"), "+")
+    assert replicas["servingEngineSpec"]["modelSpec"] == [{"modelURL": "m", "replicaCount": 4}]
+
+
+def test_pod_args_before_and_after() -> None:
+    diff = pod_args_diff([SEQS, BUDGET])
+    assert _side(diff, "-")["containers"] == [
+        {"name": "vllm", "args": ["--max-num-seqs=64", "--max-num-batched-tokens=512"]}
+    ]
+    assert _side(diff, "+")["containers"][0]["args"] == [*vllm_arguments([SEQS, BUDGET])]
+
+
+@pytest.mark.parametrize(
+    ("before", "provenance", "said"),
+    [(8.0, "inferred", "inferred"), (None, None, "unknown today"), (8.0, "config", None)],
+)
+def test_what_is_not_sure_is_said_where_it_stands(
+    before: float | None, provenance: Provenance | None, said: str | None
+) -> None:
+    for diff in (
+        helm_values_diff([Move("max_num_seqs", before, 40.0, provenance)], "m"),
+        pod_args_diff([Move("max_num_seqs", before, 40.0, provenance)]),
+    ):
+        marked = [line for line in diff if line[0] in "+-" and "#" in line]
+        assert bool(marked) == (said is not None)
+        assert all(said is not None and said in line for line in marked)
+        assert any(line.startswith("-") for line in diff) == (before is not None)
+
+
+def test_only_a_change_changes_something() -> None:
+    assert moves_of(story()) == (BUDGET,)
+    assert moves_of(no_knob()) == moves_of(refused()) == ()
+    assert helm_values_diff((), "m") == pod_args_diff(()) == vllm_arguments(()) == ()
