@@ -104,6 +104,7 @@ class Outcome:
         reborn: targets behind whose name another server stands now.
         forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
         replayed: what was replayed for its pages.
+        targets: those known after it, with their pools.
     """
 
     rows: pl.DataFrame
@@ -117,3 +118,4 @@ class Outcome:
     reborn: frozenset[TargetKey] = frozenset()
     forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
     replayed: tuple[Replayed, ...] = ()
+    targets: Mapping[TargetKey, Target] = field(default_factory=dict)

@@ -172,6 +172,7 @@ def evaluate(
         gpus=read,
         forgotten=pl.concat([left_out, *(forgotten(p.retired, p.until) for p in pieces)]),
         replayed=tuple(answer for p in pieces for answer in p.replayed),
+        targets=state.targets,
     )
 
 
