@@ -34,6 +34,7 @@ from driftwatch.service.served import asked, told_memory
 from driftwatch.service.state import HISTORY, Outcome, State
 from driftwatch.service.stored import memory_of, state_from
 from driftwatch.service.tick import evaluate, sources_told
+from driftwatch.service.verifying_live import Verifier
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
@@ -104,6 +105,7 @@ class Service:
         self._collecting = Collecting(sources)
         self._restarted: set[str] = set()
         self._ask_servers()
+        self._verifier = Verifier(store)
         # of the settings that the servers told, pins know whether they still hold
         self._state, self._keeping = resumed(store, self._state, self._plan)
         self._attempted = time.monotonic()
@@ -135,7 +137,8 @@ class Service:
             open_incidents=state.incidents,
             notified=self._store.notified(),
         )
-        state = replace(state, incidents=planned.open_incidents)
+        changes = self._verifier.after(outcome, state, self._plan)
+        state = replace(state, incidents=changes.noted(planned.open_incidents))
         keeping, checkpoint = kept(self._keeping, state, outcome.forgotten)
         self._store.commit_tick(
             incidents=state.incidents.values(),
@@ -144,13 +147,20 @@ class Service:
             scrapes=outcome.scrapes if len(outcome.scrapes) else None,
             since=min(before.collected_until.values(), default=now),
             until=now,
-            memory={**memory_of(state), **keeping.memory(), **told_memory(self._plan)},
+            memory={
+                **memory_of(state),
+                **keeping.memory(),
+                **told_memory(self._plan),
+                **changes.memory,
+            },
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,
             calibrations=kept_calibrations(outcome.replayed),
             advices=kept_advices(outcome.replayed),
+            verifications=changes.kept,
         )
+        self._verifier.committed(changes)
         self._state, self._keeping = state, keeping
         self._completed = time.monotonic()
         self._last_error = None

@@ -125,7 +125,7 @@ def surroundings(
 class StoredAdvice:
     """What the store knows of advice, and pages that advised without a replay."""
 
-    def __init__(self, store: Store, incidents: Callable[[], Iterable[Incident]]) -> None:
+    def __init__(self, store: Store, incidents: Callable[[datetime], Iterable[Incident]]) -> None:
         self._store = store
         self._incidents = incidents
 
@@ -135,7 +135,7 @@ class StoredAdvice:
         """What was advised for a target or its pool in [since, until)."""
         kept = self._store.advices(since, until)
         found = advised_in(kept, key, pool)
-        return found or paged(self._incidents(), key, pool, since, until)
+        return found or paged(self._incidents(since), key, pool, since, until)
 
 
 def advised_in(kept: Iterable[KeptAdvice], key: TargetKey, pool: str) -> list[Advised]:
