@@ -51,7 +51,7 @@ def command(
             raise UsageError("--from, --to, --target and --baseline belong to --recording")
         click.get_current_context().exit(_list_columns(term, as_json))
 
-    from driftwatch.cli.explain import from_recording
+    from driftwatch.cli.recorded import from_recording
     from driftwatch.notify.explained import explained_json
     from driftwatch.service.explain import Window as Asked
     from driftwatch.service.explain import explain, measured_reference, target_named

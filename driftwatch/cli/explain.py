@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,10 @@ from driftwatch.cli.options import (
     Span,
     Time,
     plan_from,
-    print_problems,
     serving_options,
 )
 from driftwatch.cli.proposed import pins_from, pins_option
+from driftwatch.cli.recorded import from_recording, labelled_at
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from driftwatch.service.plan import Plan
 
 _EXIT_NO_VERDICT = 4
+_REPLAYED = timedelta(hours=1)  # of traffic, at most, for the advice
 _LISTED = 8  # targets that are named on a terminal; piped all are
 
 
@@ -101,6 +103,7 @@ def command(
     if recording is not None:
         scrapes, gpus, targets, whole = from_recording(recording, plan)
         end = whole.end
+        targets = labelled_at(recording, plan, at or end, targets)
         incidents: list[Incident] = []
         origins: Mapping[TargetKey, str] = {}
     else:
@@ -116,7 +119,7 @@ def command(
     pinned = pins_from(pins)
     past = None
     if recording is None:
-        past, measured, detected = _stored(
+        past, measured, detected, minutes = _stored(
             db,
             serving["config"],
             scrapes,
@@ -130,8 +133,17 @@ def command(
             tree=SYMPTOMS[symptom],
         )
     else:
-        measured, detected = _detected(
-            scrapes, gpus, chosen, targets, plan, window, baseline, pinned
+        then = None if baseline is None else baseline.end
+        measured, detected, minutes = _detected(
+            scrapes,
+            gpus,
+            chosen,
+            targets,
+            plan,
+            window,
+            baseline,
+            pinned,
+            pinned_of=targets if then is None else labelled_at(recording, plan, then, targets),
         )
     if past is not None:
         found, window = past
@@ -149,6 +161,7 @@ def command(
             detected=detected,
             tree=SYMPTOMS[symptom],
         )
+    found = _advised(found, minutes, plan, window.end, targets)
     if as_json:
         from driftwatch.notify.explained import explained_json
 
@@ -187,9 +200,9 @@ def _stored(
     today: date,
     *,
     tree: str,
-) -> tuple[tuple[Finding, Window] | None, pl.DataFrame, pl.DataFrame]:
+) -> tuple[tuple[Finding, Window] | None, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """The answer from stored minutes where the window's scrapes are gone, else None; reference
-    rows; what the detectors said of the window's last minute.
+    rows; what the detectors said of the window's last minute; the last hour's minutes.
     """
     from driftwatch.cli.database import open_store
     from driftwatch.service.past_windows import (
@@ -205,7 +218,8 @@ def _stored(
         past = None
         if is_past(store, scrapes, chosen.key, window):
             past = explain_past(store, chosen, window, plan, measured, today=today, tree=tree)
-        return past, measured, detected
+        minutes = store.past(window.end - _REPLAYED, window.end, [chosen.key])
+        return past, measured, detected, minutes
 
 
 def _database(db: Path | None, config: Path | None) -> tuple[str | None, str | None]:
@@ -225,9 +239,15 @@ def _detected(
     window: Window,
     baseline: Window | None,
     pins: Pins | None,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Reference rows, and what the detectors say of the window's last minute."""
+    *,
+    pinned_of: Mapping[TargetKey, Target],
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Reference rows, what the detectors say of the window's last minute, the last hour's minutes.
+
+    ``pinned_of`` are the targets as they were labelled in the baseline window.
+    """
     from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.service.folded import detected_until
@@ -237,46 +257,44 @@ def _detected(
 
     held, measured = pins or Pins(), no_reference()
     if baseline is not None:
-        measured, more = of_baseline(scrapes, gpus, baseline, targets, plan)
+        measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
         held = with_more(more, held)
     progress, taken = Progress("replaying"), Taken()
+    recent = Recent(window.end - _REPLAYED, taken.note)
     try:
         detected = detected_until(
             scrapes,
             gpus,
             chosen,
             targets,
-            with_proposals(plan),
+            replace(with_proposals(plan), replays=0),
             window.end,
             pins=held,
             reference=measured,
             progress=progress,
-            seen=taken.note,
+            seen=recent.note,
         )
     finally:
         progress.close()
     taken.tell()
-    return combined(measured, pinned(held, targets, plan, gpus).reference), detected
+    reference = combined(measured, pinned(held, targets, plan, gpus).reference)
+    return reference, detected, recent.minutes()
 
 
-def from_recording(
-    path: Path, plan: Plan
-) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], Window]:
-    """Scrapes and GPU readings of a recording, its targets, from the first scrape to the last."""
-    from driftwatch.collect.recordings import open_recording
-    from driftwatch.service.explain import Window
+def _advised(
+    found: Finding,
+    minutes: pl.DataFrame,
+    plan: Plan,
+    end: datetime,
+    targets: Mapping[TargetKey, Target],
+) -> Finding:
+    """The finding with what a replay of its traffic says, where its leaf asks for one."""
+    from driftwatch.service.page_advice import explained
 
-    progress = Progress("reading")
-    source = open_recording(path, progress=progress)
-    try:
-        since, until = source.span()
-        collected = source.collect(since, until)
-    finally:
-        progress.close()
-        source.close()
-    print_problems(collected.problems)
-    whole = Window(since, until - timedelta(microseconds=1))
-    return collected.scrapes, collected.gpus, plan.assign(collected.targets), whole
+    pool = found.target.pool
+    replicas = None if pool is None else sum(one.pool == pool for one in targets.values())
+    row = {**found.evidence, **found.histograms}
+    return explained(found, row, minutes, plan, end, replicas)
 
 
 def _from_store(

@@ -122,10 +122,9 @@ def of_recording(
         NoVerdict: it holds nothing of the target before ``at``.
         UsageError: no target, or more than one, answers to the name.
     """
-    import polars as pl
-
-    from driftwatch.cli.explain import from_recording
     from driftwatch.cli.proposed import Taken, pins_from, with_proposals
+    from driftwatch.cli.recent import Recent
+    from driftwatch.cli.recorded import from_recording, labelled_at
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.service.explain import target_named, window_ending
@@ -133,26 +132,18 @@ def of_recording(
     from driftwatch.service.pin_making import with_more
     from driftwatch.service.pinned import pinned
     from driftwatch.service.replay import of_baseline
-    from driftwatch.signals.minutes import minutes as as_minutes
-    from driftwatch.signals.minutes import no_minutes
 
     scrapes, gpus, targets, whole = from_recording(recording, plan)
-    chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
     end = min(at or whole.end, whole.end)
+    before = targets if baseline is None else labelled_at(recording, plan, baseline.end, targets)
+    targets = labelled_at(recording, plan, end, targets)
+    chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
     held, measured = pins_from(pins_file) or Pins(), no_reference()
     if baseline is not None:
-        measured, more = of_baseline(scrapes, gpus, baseline, targets, plan)
+        measured, more = of_baseline(scrapes, gpus, baseline, before, plan)
         held = with_more(more, held)
     progress, taken = Progress("replaying"), Taken()
-    seen: list[pl.DataFrame] = []
-
-    def note(rows: pl.DataFrame) -> None:
-        taken.note(rows)
-        recent = rows.filter(pl.col("end") > end - length)
-        if len(recent):
-            beside = recent.select("cache_config", "model_name")
-            seen.append(as_minutes(recent).hstack(beside))
-
+    recent = Recent(end - length, taken.note)
     try:
         detected = detected_until(
             scrapes,
@@ -164,7 +155,7 @@ def of_recording(
             pins=held,
             reference=measured,
             progress=progress,
-            seen=note,
+            seen=recent.note,
         )
     finally:
         progress.close()
@@ -176,8 +167,7 @@ def of_recording(
         found = _explained(scrapes, gpus, chosen, targets, plan, window, reference, detected)
     except NoVerdict:
         found = None
-    minutes = pl.concat(seen) if seen else no_minutes()
-    return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets))
+    return Looked(chosen, end, recent.minutes(), found, gpus, _of_pool(chosen, targets))
 
 
 def _explained(
