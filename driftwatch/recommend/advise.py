@@ -22,7 +22,6 @@ from driftwatch.recommend.gates import (
     server_gates,
     traffic_gates,
 )
-from driftwatch.recommend.judged_stretch import alike_since
 from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.observed.from_log import observed_from_log
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
@@ -30,6 +29,7 @@ from driftwatch.recommend.observed.reference import reference_requests
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.replaying import Judged
 from driftwatch.recommend.settings_known import Known, configurations_of
+from driftwatch.recommend.steady import WARM_SHARE, steady
 from driftwatch.recommend.sweep import Gain, Ground, sweep
 from driftwatch.recommend.sweep_table import table_rows
 from driftwatch.recommend.targets import targets_of
@@ -110,7 +110,7 @@ class _Prepared:
         advice: what is known so far.
         observed: the traffic.
         ground: of the sweep.
-        judged: requests that count, on the window's clock.
+        judged: the traffic going on, on a clock of its own.
     """
 
     advice: Advice
@@ -145,10 +145,11 @@ def _prepared(question: Question, hardware: Hardware | None) -> _Prepared | Advi
     if not kept or not all(gate.passed for gate in gates):
         return _refused(advice, gates)
     blocks = BlockCount.of(question.server, hardware)
+    going_on, lasting = steady(observed, question.seed)
     ground = Ground(
         kept,
-        observed.requests,
-        Judged(slo, alike_since(observed), observed.seconds),
+        going_on,
+        Judged(slo, WARM_SHARE * lasting, lasting),
         blocks,
         budget_known=question.server.serving.max_num_batched_tokens is not None,
         objective=question.objective,
@@ -162,7 +163,7 @@ def _prepared(question: Question, hardware: Hardware | None) -> _Prepared | Advi
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),
         observed,
         ground,
-        counted(observed.requests, ground.judged.since_seconds),
+        going_on,
     )
 
 
@@ -223,22 +224,16 @@ def _of(
     return next(made for _, made in calibrated if world.fit in made.fits)
 
 
-def counted(requests: Requests, since_seconds: float) -> Requests:
-    """Those that arrived from then on; what was there at the start is not among them."""
-    at = requests.arrival_seconds
-    return requests.take((at >= since_seconds) & (at > 0.0))
-
-
 def _case(question: Question, prepared: _Prepared) -> Case:
     ground, judged = prepared.ground, prepared.judged
-    span = ground.judged.until_seconds - ground.judged.since_seconds
-    offered = len(judged) / span if span > 0 else prepared.observed.offered_requests_per_second
+    lasting = ground.judged.until_seconds
+    offered = len(judged) / lasting if lasting else 0.0
     saturated = prepared.observed.saturated and prepared.observed.source == "metrics"
     today = candidate(ground, {}, offered=offered, saturated=saturated, judged_requests=judged)
     reference = None
     as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
     if as_pinned is not None:
-        then = counted(as_pinned, ground.judged.since_seconds)
+        then, _ = steady(replace(prepared.observed, requests=as_pinned), question.seed)
         reference = capacity_of(ground, {}, then, today.capacity_requests_per_second).mean
     tokens = question.reference.get("reference_generation_tokens_per_second")
     return Case(

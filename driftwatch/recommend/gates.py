@@ -82,9 +82,9 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
     return Gate(
         "prefix_hits",
         abs(gate) <= BOUNDS[worst],
-        f"{100 * (hits or 0.0):.1f} % of prompt tokens hit the prefix cache, by which requests is unknown (above "
-        f"{100 * PREFIX_HITS:.0f} %): {words} {100 * gate:+.0f} % if it were whole prompts (gate "
-        f"{100 * BOUNDS[worst]:.0f} %)",
+        f"{100 * (hits or 0.0):.1f} % of prompt tokens hit the prefix cache (above "
+        f"{100 * PREFIX_HITS:.0f} %), of which requests is unknown: {words} {100 * gate:+.0f} % "
+        f"if it were whole prompts (gate {100 * BOUNDS[worst]:.0f} %)",
     )
 
 
@@ -115,7 +115,8 @@ def kv_gate(observed: Observed, worlds: Sequence[World]) -> Gate:
         return Gate(
             "kv_blocks",
             True,
-            f"KV block count unknown; use at most {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %), no preemption",
+            f"KV block count unknown; use at most {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %), "
+            "no preemption",
         )
     said = "KV use unknown"
     if use is not None:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.replaying import Judged, Measured, replayed
@@ -82,18 +80,19 @@ class Ground:
         return self.requests
 
     def screened(self, knobs: Knobs) -> Measured | None:
-        """A replay of the requests that count, not all where they are many, in the first world."""
+        """A replay of the first requests where they are many, in the first world alone."""
         requests, judged = self.screening()
         return self._replayed(self.worlds[0], knobs, requests, judged, False)
 
     def screening(self) -> tuple[Requests, Judged]:
-        """The last requests of those that count, on the window's clock."""
-        since = self.judged.since_seconds
-        first = int(np.searchsorted(self.requests.arrival_seconds, since))
-        first = max(first, len(self.requests) - SCREENED_REQUESTS)
-        some = self.requests.take(slice(first, None))
-        start = some.arrival_seconds[0] if len(some) else since
-        return some, replace(self.judged, since_seconds=max(since, float(start)))
+        """The first requests, and the same share of them to warm up."""
+        if len(self.requests) <= SCREENED_REQUESTS:
+            return self.requests, self.judged
+        until = float(self.requests.arrival_seconds[SCREENED_REQUESTS])
+        part = until / self.judged.until_seconds
+        return self.requests.take(slice(SCREENED_REQUESTS)), replace(
+            self.judged, since_seconds=part * self.judged.since_seconds, until_seconds=until
+        )
 
     def _replayed(
         self, world: World, knobs: Knobs, requests: Requests, judged: Judged, scraped: bool

@@ -32,7 +32,7 @@ def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Gr
         return ground, hits_gate(observed, None)
     block = ground.worlds[0].configuration.block_size
     rng = np.random.default_rng(seed)
-    drawn = as_whole_prompts(observed.requests, observed.carried_requests, block, rng)
+    drawn = as_whole_prompts(ground.requests, block, rng)
     other = replace(ground.worlds[0], whole_hits=True)
     both = replace(ground, worlds=[*ground.worlds, other], whole_hits=drawn)
     even = both.measured(ground.worlds[0], {}, scraped=True)
@@ -51,23 +51,18 @@ def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Gr
     return both, hits_gate(observed, off)
 
 
-def as_whole_prompts(
-    requests: Requests, carried: int, block_size: int, rng: np.random.Generator
-) -> Requests:
+def as_whole_prompts(requests: Requests, block_size: int, rng: np.random.Generator) -> Requests:
     """As many cached tokens in all, but as whole prompts of requests drawn at random.
 
     Args:
-        requests: with cached tokens, those that ran at the start first.
-        carried: so many of them were there at the start and keep what they have.
+        requests: with cached tokens.
         block_size: a hit is whole blocks, and never a prompt's last token.
         rng: the randomness.
     """
-    cached = requests.cached_tokens.copy()
-    mine = np.arange(carried, len(requests))
-    total = int(np.maximum(cached[mine], 0).sum())
-    whole = (requests.prompt_tokens[mine] - 1) // block_size * block_size
-    order = rng.permutation(len(mine))
+    total = int(np.maximum(requests.cached_tokens, 0).sum())
+    whole = (requests.prompt_tokens - 1) // block_size * block_size
+    order = rng.permutation(len(requests))
     before = np.cumsum(whole[order]) - whole[order]
-    given = np.clip(total - before, 0, whole[order]) // block_size * block_size
-    cached[mine[order]] = given
+    cached = np.zeros(len(requests), dtype=np.int64)
+    cached[order] = np.clip(total - before, 0, whole[order]) // block_size * block_size
     return replace(requests, cached_tokens=cached)

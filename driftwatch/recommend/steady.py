@@ -1,0 +1,44 @@
+"""The observed traffic going on: what a change is judged by.
+
+A change restarts the server, and the queue of the moment is gone with it. What counts is how the
+server would do if the traffic of the window went on: its requests again and again, in another order
+each time, at their own times, from an empty server. Overload that a window of ten minutes only
+begins to show builds up; a backlog that was there before does not hide what a change brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from driftwatch.recommend.judged_stretch import alike_since
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.simulate.requests import Requests
+
+HORIZON_SECONDS = 3600.0
+MOST_REQUESTS = 15_000
+WARM_SHARE = 0.1  # of the horizon: the server starts empty
+
+
+def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
+    """Requests from second 0 on, and how long they last.
+
+    Args:
+        observed: the window; of it the stretch that is alike up to its end.
+        seed: of the order in which lengths come again.
+    """
+    since = alike_since(observed)
+    own = observed.requests.take(slice(observed.carried_requests, None))
+    own = own.take(own.arrival_seconds >= since)
+    span = observed.seconds - since
+    if not len(own) or span <= 0:
+        return own, max(span, 0.0)
+    rounds = max(1, min(round(HORIZON_SECONDS / span), MOST_REQUESTS // len(own)))
+    rng = np.random.default_rng(seed)
+    at = own.arrival_seconds - since
+    orders = [np.arange(len(own)), *(rng.permutation(len(own)) for _ in range(rounds - 1))]
+    again = own.take(np.concatenate(orders))
+    arrival = np.concatenate([at + number * span for number in range(rounds)])
+    patience = again.cancel_seconds - again.arrival_seconds
+    return replace(again, arrival_seconds=arrival, cancel_seconds=arrival + patience), rounds * span
