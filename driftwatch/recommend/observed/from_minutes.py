@@ -25,10 +25,9 @@ Source = Literal["metrics", "request log"]
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
-_CANNOT_KNOW = (
-    "when in its minute a request came: drawn evenly; which prompt came with which generation: "
-    "drawn"
-)
+_CANNOT_KNOW = "when in its minute a request came: drawn evenly"
+_DRAWN = "which prompt came with which generation: drawn"
+_PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
 
 
 def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
@@ -52,10 +51,10 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     counts = flows(stretch)
     rng = np.random.default_rng(seed)
     longest, bound = longest_request(server)
-    told = lengths(stretch, counts, rng, longest=longest)
+    told = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
     requests, carried = _requests(stretch, counts, told, hits, server, rng)
-    notes = [*stretch.notes, *counts.notes, _CANNOT_KNOW]
+    notes = [*stretch.notes, *counts.notes, _CANNOT_KNOW, _PAIRED if told.paired else _DRAWN]
     if bound is not None and int(told.prompt_tokens.max()) > 0:
         notes.append(bound)
     if told.clipped:

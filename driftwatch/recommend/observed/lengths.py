@@ -16,6 +16,8 @@ import numpy.typing as npt
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.observed.clean import Clean
 from driftwatch.recommend.observed.flows import Flows
+from driftwatch.recommend.observed.pairing import held_per_request, paired
+from driftwatch.recommend.server import Server
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
 
 Integers = npt.NDArray[np.int64]
@@ -33,11 +35,13 @@ class Lengths:
         prompt_tokens: whole prompts.
         generation_tokens: whole generations.
         clipped: rows whose ``_sum`` is outside what their buckets allow.
+        paired: prompts and generations are paired so that the KV cache holds what was observed.
     """
 
     prompt_tokens: Integers
     generation_tokens: Integers
     clipped: int
+    paired: bool
 
 
 def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
@@ -87,7 +91,12 @@ def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram 
 
 
 def lengths(
-    stretch: Clean, counts: Flows, rng: np.random.Generator, *, longest: int | None
+    stretch: Clean,
+    counts: Flows,
+    rng: np.random.Generator,
+    *,
+    server: Server,
+    longest: int | None,
 ) -> Lengths:
     """Lengths of every request of a stretch.
 
@@ -95,6 +104,7 @@ def lengths(
         stretch: its rows.
         counts: its requests.
         rng: the randomness.
+        server: how much its KV cache holds.
         longest: most tokens of one request; None = unknown.
 
     Raises:
@@ -127,10 +137,16 @@ def lengths(
         )
         told[name] = np.concatenate((whole, rest))
     prompt, generation = told["prompt_tokens"], told["generation_tokens"]
+    held = held_per_request(stretch, server)
+    if held is not None and server.block_size is not None:
+        number = np.arange(len(counts.finished))
+        row = np.repeat(number, counts.finished)[: len(prompt)]
+        row = np.concatenate((row, np.full(len(prompt) - len(row), len(number))))
+        prompt = paired(prompt, generation, row, held, server.block_size, rng)
     if longest is not None:
         generation = fitted(prompt, generation, counts, longest)
     order = _running_first(generation, counts, rng)
-    return Lengths(prompt[order], generation[order], clipped)
+    return Lengths(prompt[order], generation[order], clipped, held is not None)
 
 
 def fitted(prompt: Integers, generation: Integers, counts: Flows, longest: int) -> Integers:
