@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Relabelled:
+    """Labels of one target from a moment on, as after a rollout of another image.
+
+    Attributes:
+        key: the target.
+        since: unix seconds.
+        labels: those that are new or have another value; the others stay.
+    """
+
+    key: TargetKey
+    since: float
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What ``recording.json`` says.
 
@@ -70,11 +85,22 @@ class Manifest:
         parts: the Parquet files.
         targets: the servers' engines with their labels.
         problems: what could not be read when it was made.
+        relabelled: whose labels changed later, in order of time.
     """
 
     parts: tuple[Part, ...]
     targets: Mapping[TargetKey, Target]
     problems: tuple[SourceProblem, ...] = field(default=())
+    relabelled: tuple[Relabelled, ...] = field(default=())
+
+    def targets_until(self, until: datetime) -> Mapping[TargetKey, Target]:
+        """Targets with the labels that they had just before a moment."""
+        found = dict(self.targets)
+        for one in self.relabelled:
+            if one.since < until.timestamp() and one.key in found:
+                target = found[one.key]
+                found[one.key] = replace(target, labels={**target.labels, **one.labels})
+        return found if self.relabelled else self.targets
 
     def to_json(self) -> bytes:
         """The file's bytes; the same manifest gives the same bytes."""
@@ -104,6 +130,16 @@ class Manifest:
                 for p in self.problems
             ],
         }
+        if self.relabelled:
+            found["relabelled"] = [
+                {
+                    "instance": one.key.instance,
+                    "engine": one.key.engine,
+                    "since": one.since,
+                    "labels": dict(one.labels),
+                }
+                for one in self.relabelled
+            ]
         return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"
 
 
@@ -162,7 +198,15 @@ class CompactRecordingSource:
         # in one piece: polars panics where a text is put together from columns in unlike pieces
         gpus = pl.concat([empty_gpus(), *rows["gpus"]]).rechunk()
         problems = tuple(p for p in said.problems if p.time is None or since <= p.time < until)
-        return Collected(scrapes, said.targets, problems, gpus=gpus)
+        return Collected(scrapes, said.targets_until(until), problems, gpus=gpus)
+
+    def targets_until(self, until: datetime) -> Mapping[TargetKey, Target]:
+        """Targets with the labels that they had just before a moment.
+
+        Raises:
+            RecordingError: the manifest is not there, broken, or of a later version.
+        """
+        return self._said().targets_until(until)
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
@@ -236,11 +280,12 @@ def read_manifest(path: Path, labels: Mapping[str, str] | None = None) -> Manife
         parts = tuple(_part(one) for one in said["parts"])
         targets = _targets(said["targets"], labels or {})
         problems = tuple(_problem(one) for one in said.get("problems", ()))
+        later = sorted(map(_relabelled, said.get("relabelled", ())), key=lambda one: one.since)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise RecordingError(f"{path}: not a manifest: {error!r:.200}", help_text=_HELP) from error
     if not parts:
         raise RecordingError(f"{path}: names no part", help_text=_HELP)
-    return Manifest(parts, targets, problems)
+    return Manifest(parts, targets, problems, tuple(later))
 
 
 def _part(said: Mapping[str, Any]) -> Part:
@@ -269,6 +314,15 @@ def _targets(said: Sequence[Mapping[str, Any]], more: Mapping[str, str]) -> dict
         fixed = {"instance": key.instance, "engine": key.engine}
         found[key] = Target(key, {**more, **own, **fixed})
     return found
+
+
+def _relabelled(said: Mapping[str, Any]) -> Relabelled:
+    key = TargetKey(str(said["instance"]), str(said["engine"]))
+    labels = {str(name): str(value) for name, value in said["labels"].items()}
+    since = float(said["since"])
+    if not math.isfinite(since) or {"instance", "engine"} & labels.keys():
+        raise ValueError(f"labels of {key.text} since {since!r:.40}")
+    return Relabelled(key, since, labels)
 
 
 def _problem(said: Mapping[str, Any]) -> SourceProblem:

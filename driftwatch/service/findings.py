@@ -76,7 +76,7 @@ def findings_at(
         gpu_targets=plan.gpu_targets(state.targets.values()),
     ).rows
     rows = with_releases(rows, state.pinned.frame, state.releases)
-    rows = as_detected(rows, minute_rows)
+    rows = _with_idle_twins(as_detected(rows, minute_rows), minute_rows)
     diagnosed = {
         name: walk(plan.trees[name], rows)
         for name in {rules[t.incident.rule].tree for t in ordered} - {None}
@@ -132,6 +132,17 @@ def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
     names = rows.columns
     return (
         rows.drop(DETECTED)
+        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
+        .select(names)
+    )
+
+
+def _with_idle_twins(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
+    """Twins that idle as the last minute's grid tells it: only there is the whole pool."""
+    told = minute_rows.select(*_KEY, "end", "pool_idle_ratio")
+    names = rows.columns
+    return (
+        rows.drop("pool_idle_ratio")
         .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
         .select(names)
     )

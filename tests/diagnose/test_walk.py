@@ -55,6 +55,7 @@ KNOWN: dict[str, Any] = {
     "pool_idle_ratio": 0.0,
     "waiting_requests": 0.0,
     "running_requests": 8.0,
+    "finished_requests": 500.0,
     "max_num_seqs": 8.0,
     "max_num_seqs_inferred": False,
     "max_num_batched_tokens": 512.0,
@@ -129,6 +130,28 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
         {**MISSED, "preemptions_per_second": 0.5, "kv_cache_usage_ratio": 0.8},
     ),
     ("demand_above_targets", None, MISSED),
+    ("prefix_cache_collapse", None, {"prefix_cache_hit_ratio": 0.1}),
+    ("replica_imbalance", None, {**CAP, **MISSED, "pool_idle_ratio": 0.1}),
+    (
+        "concurrency_cap_binding",
+        "demand",
+        {
+            **CAP,
+            **MISSED,
+            "limit_binding_share_10m_ratio": 0.25,
+            "queue_share_of_ttft_10m_ratio": 0.5,
+        },
+    ),
+    (
+        "demand_above_targets",
+        None,
+        {
+            **CAP,
+            **MISSED,
+            "limit_binding_share_10m_ratio": 0.24,
+            "queue_share_of_ttft_10m_ratio": 0.9,
+        },
+    ),
     ("prefix_cache_collapse", None, {**BUDGET, **MISSED, "prefix_cache_hit_ratio": 0.1}),
     ("replica_imbalance", None, {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
 ]
@@ -283,7 +306,7 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
         "pool_speed_at_equal_load_ratio": [0.5, 1.0],
         "seconds_since_last_token": [0.0, 0.0, 119.9, 120.0, 900.0],
         "waiting_deferred_share_10m_ratio": [0.0, 0.5, 1.0],
-        "limit_binding_share_10m_ratio": [0.0, 0.49, 0.5, 1.0],
+        "limit_binding_share_10m_ratio": [0.0, 0.24, 0.25, 0.49, 0.5, 1.0],
         "slo_missed": [True, True, False],
         "batch_assembly_wait_10m_seconds": [0.0, 1.0, 2.0],
         "queue_share_of_ttft_10m_ratio": [0.0, 0.5, 1.0],
@@ -308,7 +331,8 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
         "preemptions_per_second": [0.0, 1.0],
         "kv_cache_usage_ratio": [0.1, 0.74, 1.0],
         "pool_idle_ratio": [0.0, 0.5],
-        "waiting_requests": [0.0, 9.0],
+        "waiting_requests": [0.0, 0.5, 9.0],
+        "finished_requests": [20.0, 500.0],
     }.items()
 }
 
@@ -360,12 +384,11 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
             assert row["binding_limit"] == advice.knob
         if advice.knob == "max_num_seqs":
             assert row["binding_limit"] == "max_num_seqs"
-            assert (
-                max(
-                    row["limit_binding_share_10m_ratio"] or 0,
-                    row["waiting_deferred_share_10m_ratio"] or 0,
-                )
-                >= 0.5
+            held_back = (
+                bool(row["slo_missed"]) and (row["queue_share_of_ttft_10m_ratio"] or 0) >= 0.5
+            )
+            assert (row["waiting_deferred_share_10m_ratio"] or 0) >= 0.5 or (
+                (row["limit_binding_share_10m_ratio"] or 0) >= (0.25 if held_back else 0.5)
             )
         if found.leaf in ("kv_pressure", "deferred_admission"):
             assert advice.action == "none"

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.compact import Part
-from driftwatch.testing.fleet.naming import targets_of
+from driftwatch.testing.fleet.naming import relabelled_of, targets_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import CHUNK_SECONDS, Chunk, ServerRun
 from driftwatch.testing.fleet.traffic import PoolTraffic
@@ -82,7 +82,7 @@ def generate_compact(
                 if progress is not None:
                     progress(len(parts), count)
     ordered = [part for number in range(count) for part in parts[number]]
-    write_manifest(folder, ordered, targets_of(scenario))
+    write_manifest(folder, ordered, targets_of(scenario), relabelled=relabelled_of(scenario))
 
 
 def server_parts(scenario: Scenario, seed: int, number: int, folder: Path) -> list[Part]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from itertools import pairwise
 
+from driftwatch.collect.compact import Relabelled
 from driftwatch.model import Target, TargetKey
 from driftwatch.simulate.hardware import model
 from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.timeline import servers_of
 
 JOB, DCGM_JOB = "vllm", "dcgm"  # of the servers and of their GPUs' exporters, to a Prometheus
 _PORT, _EXPORTER_PORT = 8000, 9400
@@ -44,8 +47,26 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
             "engine": key.engine,
             "model_name": model_name(scenario),
         }
+        if scenario.pool.vllm_version is not None:
+            labels["vllm_version"] = scenario.pool.vllm_version
         found[key] = Target(key, labels)
     return found
+
+
+def relabelled_of(scenario: Scenario) -> list[Relabelled]:
+    """Servers that come back with another release, from when on, in order of time."""
+    start, _ = seconds_of(scenario)
+    found = [
+        Relabelled(
+            TargetKey(instance_of(scenario, server.number), "0"),
+            start + life.start_seconds,
+            {"vllm_version": life.vllm_version},
+        )
+        for server in servers_of(scenario)
+        for before, life in pairwise(server.lives)
+        if life.vllm_version is not None and life.vllm_version != before.vllm_version
+    ]
+    return sorted(found, key=lambda one: (one.since, one.key))
 
 
 def uuids_of(scenario: Scenario, number: int) -> list[str]:

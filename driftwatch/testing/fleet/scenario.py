@@ -116,6 +116,12 @@ class Pool(Part):
     gpu: str = Field("H100-80GB", description="of the simulator's table of GPUs")
     gpus_per_replica: Count = Field(1, description="tensor parallelism")
     release: Style = Field("0.32", description="vLLM whose pages it shows: 0.32, or 0.8")
+    vllm_version: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        description="label that discovery puts on the servers (compact recordings); none: no label",
+    )
     dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
     serving: Serving = Field(
         default_factory=lambda: Serving.model_validate({}), description="the scheduler's settings"
@@ -191,7 +197,7 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
     "rollout": FaultFields(
         "replicas restart one after the other, from the lowest number on, `every` so long",
         (),
-        ("down", "every", "factor", "serving", "release"),
+        ("down", "every", "factor", "serving", "release", "vllm_version"),
     ),
     "scale": FaultFields(
         "from then on there are `to` replicas; new ones answer after 40 s", ("to",)
@@ -222,6 +228,9 @@ class Fault(Part):
         None, description="settings after it; what is not named stays"
     )
     release: Style | None = Field(None, description="rollout: pages after it")
+    vllm_version: str | None = Field(
+        None, min_length=1, max_length=40, description="rollout: its label after it"
+    )
     to: Count | None = Field(None, description="scale: how many replicas then")
     ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
 

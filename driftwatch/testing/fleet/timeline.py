@@ -27,6 +27,7 @@ class Life:
         release: whose pages it shows.
         other_buckets: with another layout of histograms.
         stats: with vllm: series on its page.
+        vllm_version: what discovery labels it with, None = with nothing.
     """
 
     start_seconds: float
@@ -36,6 +37,7 @@ class Life:
     release: Style = "0.32"
     other_buckets: bool = False
     stats: bool = True
+    vllm_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,13 @@ def _server(scenario: Scenario, number: int) -> Server:
     for start, end in present:
         boot = DOWN_SECONDS if start > 0 else 0.0
         pool = scenario.pool
-        life = Life(min(start + boot, end), end, pool.serving, release=pool.release)
+        life = Life(
+            min(start + boot, end),
+            end,
+            pool.serving,
+            release=pool.release,
+            vllm_version=pool.vllm_version,
+        )
         for at, fault in sorted(_restarts(scenario, own, number), key=lambda one: one[0]):
             if not start <= at < end:
                 continue
@@ -145,6 +153,7 @@ def _after(life: Life, fault: Fault, start: float) -> Life:
         release=fault.release or life.release,
         other_buckets=life.other_buckets or fault.kind == "bucket_layout",
         stats=life.stats and fault.kind != "stats_disabled",
+        vllm_version=fault.vllm_version or life.vllm_version,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.compact import MANIFEST, Manifest, Part
+from driftwatch.collect.compact import MANIFEST, Manifest, Part, Relabelled
 from driftwatch.collect.gpu_schema import GPU_SCHEMA
 from driftwatch.collect.recordings import Recording
 from driftwatch.collect.schema import SCRAPE_SCHEMA, SourceProblem
@@ -55,9 +55,10 @@ def write_manifest(
     parts: Iterable[Part],
     targets: Mapping[TargetKey, Target],
     problems: Sequence[SourceProblem] = (),
+    relabelled: Sequence[Relabelled] = (),
 ) -> None:
     """The manifest, last of all: a folder without one is no recording."""
-    manifest = Manifest(tuple(parts), targets, tuple(problems))
+    manifest = Manifest(tuple(parts), targets, tuple(problems), tuple(relabelled))
     beside = folder / f"{MANIFEST}.new"
     beside.write_bytes(manifest.to_json())
     beside.replace(folder / MANIFEST)

@@ -1,0 +1,129 @@
+"""The other shipped trees: a person may begin with any symptom and ends in the same cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_walk import ASKED, KNOWN, SCHEMA, frame
+
+from driftwatch.cli.recorded import from_recording
+from driftwatch.diagnose.tree import Tree
+from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
+from driftwatch.service.plan import Plan
+
+DEMO = Path(__file__).parents[2] / "driftwatch" / "_demo"
+# run_cap (shared/data): end of its heavy phase at max_num_seqs 8
+BOUND_UNTIL = datetime(2026, 11, 21, 8, 30, 17, tzinfo=UTC)
+# beside what the first tree reads
+MORE: dict[str, st.SearchStrategy[Any]] = {
+    name: st.sampled_from([None, *values])
+    for name, values in {
+        "prefill_share_of_e2e_ratio": [0.1, 0.5],
+        "decode_share_of_e2e_ratio": [0.1, 0.9],
+        "rejected_requests_per_second": [0.0, 0.2],
+        "aborted_requests_per_second": [0.0, 5.0],
+        "requests_per_second": [0.0, 10.0],
+        "effective_batch_size": [0.2, 20.0],
+        "gpu_utilization_ratio": [0.3, 0.99],
+    }.items()
+}
+TREES = load_rulebook().trees
+OTHERS = sorted(SYMPTOMS[name] for name in SYMPTOMS if SYMPTOMS[name] != DEFAULT_TREE)
+
+
+def own_leaves(tree: Tree) -> set[str]:
+    return set(tree.leaves) - set(TREES[DEFAULT_TREE].leaves)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_random_rows_cover_every_column_a_tree_reads(name: str) -> None:
+    read = {column for node in TREES[name].nodes.values() for column in node.when.columns}
+    assert read <= {*ASKED, *MORE}
+
+
+@settings(max_examples=15, deadline=None)
+@given(changes=st.lists(st.fixed_dictionaries({**ASKED, **MORE}), min_size=20, max_size=60))
+def test_whatever_the_evidence_the_cause_is_the_same(changes: list[dict[str, Any]]) -> None:
+    """Where the first tree says healthy another may say what the time is spent on, no more."""
+    rows = frame(*[KNOWN | change for change in changes])
+    base = walk(TREES[DEFAULT_TREE], rows)
+    for name in OTHERS:
+        for one, other in zip(base, walk(TREES[name], rows), strict=True):
+            if one.leaf == "healthy":
+                assert other.leaf in {"healthy", *own_leaves(TREES[name])}
+                assert TREES[name].leaves[other.leaf].kind in ("healthy", "notice")
+            else:
+                assert (other.leaf, other.cause, other.missing) == (
+                    one.leaf,
+                    one.cause,
+                    one.missing,
+                )
+
+
+WALKS: list[tuple[str, str, Mapping[str, Any]]] = [
+    (
+        "latency-high",
+        "waits_in_bursts",
+        {"queue_share_of_ttft_10m_ratio": 0.6, "batch_assembly_wait_10m_seconds": 0.3},
+    ),
+    ("latency-high", "prompts_take_the_time", {"prefill_share_of_e2e_ratio": 0.6}),
+    ("latency-high", "answers_take_the_time", {"decode_share_of_e2e_ratio": 0.9}),
+    ("throughput-low", "requests_rejected", {"rejected_requests_per_second": 0.1}),
+    (
+        "throughput-low",
+        "clients_give_up",
+        {"aborted_requests_per_second": 2.0, "requests_per_second": 10.0},
+    ),
+    ("throughput-low", "demand_is_served", {"waiting_requests": 0.2}),
+    ("gpu-idle", "deferred_at_times", {"waiting_deferred_share_10m_ratio": 0.3}),
+    ("gpu-idle", "no_demand", {"effective_batch_size": 0.4}),
+    ("gpu-idle", "host_overhead", {"effective_batch_size": 9.0, "gpu_utilization_ratio": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("tree", "leaf", "changes"), WALKS)
+def test_where_the_time_goes(tree: str, leaf: str, changes: Mapping[str, Any]) -> None:
+    (found,) = walk(TREES[tree], frame(KNOWN | dict(changes)))
+    assert found.leaf == leaf, [(s.node, s.answer) for s in found.path]
+    assert TREES[tree].leaves[leaf].advice is not None  # it says what to do, or that there is none
+
+
+def test_every_leaf_of_their_own_is_walked_to() -> None:
+    for name in OTHERS:
+        assert own_leaves(TREES[name]) == {leaf for tree, leaf, _ in WALKS if tree == name}
+
+
+def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
+    """run_cap: max_num_seqs 8 binds; whatever was seen first, it ends there."""
+    plan = Plan(rules=(), trees={})
+    scrapes, gpus, targets, whole = from_recording(DEMO / "run_cap.jsonl.gz", plan)
+    (target,) = targets.values()
+    first = Window(whole.start, whole.start + timedelta(minutes=3))
+    measured = measured_reference(scrapes, first, targets, plan, gpus)
+    bound = Window(BOUND_UNTIL - timedelta(minutes=5), BOUND_UNTIL)
+    said = {
+        name: explain(scrapes, target, bound, targets, plan, measured, gpus, tree=tree).diagnosis
+        for name, tree in SYMPTOMS.items()
+    }
+    leaves = {name: None if found is None else found.leaf for name, found in said.items()}
+    assert set(leaves.values()) == {"concurrency_cap_binding"}, leaves
+    for name, found in said.items():
+        assert found is not None
+        assert found.tree == SYMPTOMS[name]
+        assert found.path[0].question == TREES[SYMPTOMS[name]].nodes["throughput_down"].question
+
+
+def test_an_unknown_input_is_named_in_every_tree() -> None:
+    row = KNOWN | {"seconds_since_last_token": None, "slo_missed": True}
+    for name in SYMPTOMS.values():
+        (found,) = walk(TREES[name], pl.DataFrame([row], schema=SCHEMA, orient="row"))
+        assert (found.leaf, found.missing) == (UNDETERMINED, ("seconds_since_last_token",))
