@@ -31,6 +31,8 @@ class Flows:
         finished: in each row.
         running_first: when the stretch began.
         waiting_first: when it began.
+        running_last: when it ended, by the gauge.
+        waiting_last: when it ended, by the gauge.
         notes: what was not observed, or does not fit.
     """
 
@@ -38,6 +40,8 @@ class Flows:
     finished: Integers
     running_first: int
     waiting_first: int
+    running_last: int
+    waiting_last: int
     notes: tuple[str, ...]
 
     @property
@@ -81,7 +85,15 @@ def flows(stretch: Clean) -> Flows:
     done = np.rint(finished).astype(np.int64)
     # who finished was there: gauges are means and can tell too few
     short = int(done.sum()) - (whole_waiting + whole_running + int(counts.sum()))
-    return Flows(counts, done, whole_running + max(short, 0), whole_waiting, tuple(notes))
+    return Flows(
+        arrived=counts,
+        finished=done,
+        running_first=whole_running + max(short, 0),
+        waiting_first=whole_waiting,
+        running_last=round(at_running[-1]),
+        waiting_last=round(at_waiting[-1]),
+        notes=tuple(notes),
+    )
 
 
 def _checked(

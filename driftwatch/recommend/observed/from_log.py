@@ -11,7 +11,7 @@ from driftwatch.recommend.observed.clean import Clean, Floats, clean
 from driftwatch.recommend.observed.flows import Flows, flows
 from driftwatch.recommend.observed.from_minutes import observed_of
 from driftwatch.recommend.observed.hits import cached_tokens, hit_ratios
-from driftwatch.recommend.observed.starting import running_start
+from driftwatch.recommend.observed.starting import any_share, running_start
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests, make_requests
@@ -144,7 +144,8 @@ def _requests(
     waiting = before[len(before) - min(counts.waiting_first, len(before)) :]
     earlier = before[: len(before) - len(waiting)]
     running = earlier[len(earlier) - min(counts.running_first, len(earlier)) :]
-    start = running_start(log.prompt_tokens[running], log.generation_tokens[running], rng)
+    generation = log.generation_tokens[running]
+    start = running_start(log.prompt_tokens[running], generation, any_share(generation, rng))
     later = log.take(np.concatenate((waiting, np.flatnonzero(inside))))
     came = np.concatenate((np.zeros(len(waiting)), at[inside]))
     looked_up = bool((later.cached_tokens == LOOK_UP).all())

@@ -150,9 +150,11 @@ def _requests(
     count = min(len(arrival), len(told.prompt_tokens))
     if count == 0:
         raise NoVerdict("no request came in the window")
-    running = min(counts.running_first, count)
-    start = running_start(told.prompt_tokens[:running], told.generation_tokens[:running], rng)
-    ratio = np.concatenate((np.full(counts.waiting_first, hits[0]), hits[row]))
+    running = len(told.done_tokens)
+    start = running_start(
+        told.prompt_tokens[:running], told.generation_tokens[:running], told.done_tokens
+    )
+    ratio = np.concatenate((np.full(carried - running, hits[0]), hits[row]))
     prompt = told.prompt_tokens[running:count]
     cached = cached_tokens(prompt, ratio[: len(prompt)], block, rng)
     return make_requests(

@@ -17,6 +17,8 @@ from driftwatch.errors import NoVerdict
 from driftwatch.recommend.observed.clean import Clean
 from driftwatch.recommend.observed.flows import Flows
 from driftwatch.recommend.observed.pairing import held_per_request, paired
+from driftwatch.recommend.observed.starting import any_share
+from driftwatch.recommend.observed.unfinished import unfinished
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
 
@@ -34,12 +36,14 @@ class Lengths:
     Attributes:
         prompt_tokens: whole prompts.
         generation_tokens: whole generations.
+        done_tokens: of those that were running at the start, what they had generated.
         clipped: rows whose ``_sum`` is outside what their buckets allow.
         paired: prompts and generations are paired so that the KV cache holds what was observed.
     """
 
     prompt_tokens: Integers
     generation_tokens: Integers
+    done_tokens: Integers
     clipped: int
     paired: bool
 
@@ -76,16 +80,14 @@ def check_open_cell(histograms: list[LengthHistogram], name: str, longest: int |
         )
 
 
-def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram | None:
-    """The last rows together, as many as hold so many requests; None where there is none."""
+def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram:
+    """The last rows together, as many as hold so many requests; one at least must hold any."""
     taken: list[LengthHistogram] = []
     for one in reversed(histograms):
         if one.counts.sum():
             taken.append(one)
         if sum(int(t.counts.sum()) for t in taken) >= at_least:
             break
-    if not taken:
-        return None
     counts = np.sum([one.counts for one in taken], axis=0).astype(np.int64)
     return LengthHistogram(taken[0].edges, counts, sum(one.total_tokens for one in taken))
 
@@ -110,46 +112,76 @@ def lengths(
     Raises:
         NoVerdict: a histogram is missing, nothing finished, or its last cell has no bound.
     """
-    told: dict[str, Integers] = {}
-    clipped = 0
     every = {name: histograms_of(stretch, name) for name in NAMES}
     finished = int(counts.finished.sum())
     if not finished:
         raise NoVerdict("no request finished in the window: their lengths are unknown")
+    whole: dict[str, Integers] = {}
+    clipped = 0
     for name in NAMES:
         check_open_cell(every[name], name, longest)
-        parts = [
-            sample_lengths(one, int(one.counts.sum()), rng, longest=longest) for one in every[name]
-        ]
-        clipped += sum(
-            abs(int(part.sum()) - one.total_tokens) >= 1.0
-            for part, one in zip(parts, every[name], strict=True)
-        )
-        # those that finished by the end; then those that had not, like the last that had
-        whole = np.concatenate(parts)[:finished]
-        if len(whole) < finished:
+        whole[name], contradicting = _of_finished(every[name], rng, longest)
+        clipped += contradicting
+        if len(whole[name]) < finished:
             raise NoVerdict(f"request_{name}: counts fewer requests than generations were counted")
-        shape = pooled(every[name], _LAST_LENGTHS)
-        rest = (
-            np.zeros(0, dtype=np.int64)
-            if shape is None
-            else sample_lengths(shape, max(counts.left, 0), rng, longest=longest)
-        )
-        told[name] = np.concatenate((whole, rest))
-    prompt, generation = told["prompt_tokens"], told["generation_tokens"]
+    prompt, generation = (whole[name][:finished] for name in NAMES)
+    order = _running_first(generation, counts, rng)
+    running = min(counts.running_first, finished)
+    done = any_share(generation[order[:running]], rng)
+    left = unfinished(
+        stretch,
+        counts,
+        pooled(every["generation_tokens"], _LAST_LENGTHS),
+        int(generation.sum()),
+        int(done.sum()),
+        rng,
+        longest=longest,
+    )
+    rest = sample_lengths(
+        pooled(every["prompt_tokens"], _LAST_LENGTHS),
+        len(left.places),
+        rng,
+        longest=longest,
+    )
+    prompt = np.concatenate((prompt, rest))
+    generation = np.concatenate((generation, left.generation_tokens))
     held = held_per_request(stretch, server)
     if held is not None and server.block_size is not None:
         number = np.arange(len(counts.finished))
-        row = np.repeat(number, counts.finished)[: len(prompt)]
-        row = np.concatenate((row, np.full(len(prompt) - len(row), len(number))))
+        row = np.concatenate((np.repeat(number, counts.finished), np.full(len(rest), len(number))))
         prompt = paired(prompt, generation, row, held, server.block_size, rng)
     if longest is not None:
-        generation = fitted(prompt, generation, counts, longest)
-    order = _running_first(generation, counts, rng)
-    return Lengths(prompt[order], generation[order], clipped, held is not None)
+        generation = fitted(prompt, generation, longest)
+    came = _in_order(order, left.places)
+    return Lengths(prompt[came], generation[came], done, clipped, held is not None)
 
 
-def fitted(prompt: Integers, generation: Integers, counts: Flows, longest: int) -> Integers:
+def _of_finished(
+    histograms: list[LengthHistogram], rng: np.random.Generator, longest: int | None
+) -> tuple[Integers, int]:
+    """Lengths row by row, to the token; and how many rows contradict themselves."""
+    parts = [sample_lengths(one, int(one.counts.sum()), rng, longest=longest) for one in histograms]
+    contradicting = sum(
+        abs(int(part.sum()) - one.total_tokens) >= 1.0
+        for part, one in zip(parts, histograms, strict=True)
+    )
+    return np.concatenate(parts), contradicting
+
+
+def _in_order(finished: Integers, left: Integers) -> Integers:
+    """Numbers of the requests in the order in which they came.
+
+    Args:
+        finished: numbers of those that finished, in their order.
+        left: the places of the others, whose numbers follow.
+    """
+    came = np.full(len(finished) + len(left), -1, dtype=np.int64)
+    came[left] = len(finished) + np.arange(len(left))
+    came[came < 0] = finished
+    return came
+
+
+def fitted(prompt: Integers, generation: Integers, longest: int) -> Integers:
     """Generations exchanged until no request is longer than the model allows, where that can be.
 
     The totals stay; pairs that fit stay together.

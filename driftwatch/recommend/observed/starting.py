@@ -25,14 +25,19 @@ class Start:
     cached_tokens: Integers
 
 
-def running_start(prompt: Integers, generation: Integers, rng: np.random.Generator) -> Start:
-    """Seen at a random moment of its life, a request has any share of its generation done.
+def running_start(prompt: Integers, generation: Integers, done: Integers) -> Start:
+    """What ran, as requests of which all but the rest is a cached prompt.
 
     Args:
         prompt: whole prompts of those that ran, tokens.
         generation: whole generations.
-        rng: the randomness.
+        done: what had been generated of each, below the generation.
     """
-    done = np.floor(rng.random(len(prompt)) * generation).astype(np.int64)
     done = np.minimum(done, generation - 1)
     return Start(prompt + done, generation - done, np.maximum(prompt + done - 1, 0))
+
+
+def any_share(generation: Integers, rng: np.random.Generator) -> Integers:
+    """Seen at a random moment of its life, a request has any share of its generation done."""
+    shares: Integers = np.floor(rng.random(len(generation)) * generation).astype(np.int64)
+    return shares
