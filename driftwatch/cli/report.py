@@ -150,7 +150,7 @@ def _from_recordings(
             week,
             pins=pins_from(pins),
             price=_price(serving["config"]),
-            note=taken.note,
+            note=lambda outcome: taken.note(outcome.rows),
         )
     finally:
         progress.close()

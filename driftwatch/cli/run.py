@@ -42,6 +42,7 @@ def command(config: Path, once: bool) -> None:
     from driftwatch.notify.senders import build_senders
     from driftwatch.service.configured import plan_of_settings, sources_of
     from driftwatch.service.endpoint import Endpoint
+    from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.run import Receiver, Service
     from driftwatch.settings import RecordingSource, load_settings
     from driftwatch.store.store import Store
@@ -68,6 +69,7 @@ def command(config: Path, once: bool) -> None:
             clock,
             interval_seconds=settings.interval,
             retention=timedelta(seconds=settings.retention),
+            reports=schedule_of(settings),
         )
         if once:
             try:

@@ -21,6 +21,7 @@ from driftwatch.notify.guard import AddressRefused, GuardedHTTPConnection, Guard
 from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.page_values import Page, evaluated
+from driftwatch.notify.report_message import is_report, report_blocks
 from driftwatch.notify.webhook import failed
 from driftwatch.notify.wording import lead, marked
 
@@ -146,12 +147,13 @@ class SlackSender:
     allow_link_local: bool = False
 
     def send(self, page: Mapping[str, Any]) -> None:
-        """Post the page once; retries are the outbox's business.
+        """Post the page, or a weekly report, once; retries are the outbox's business.
 
         Raises:
             DeliveryError: Slack did not take it.
         """
-        failure = self._post(blocks(page))
+        message = report_blocks(page, harmless) if is_report(page) else blocks(page)
+        failure = self._post(message)
         if failure is not None:
             # raised here, outside every handler: a library's error text holds the URL
             raise failure

@@ -16,6 +16,7 @@ from driftwatch import __version__
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, session
+from driftwatch.notify.report_message import is_report
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
@@ -126,7 +127,9 @@ def body_of(page: Mapping[str, Any]) -> bytes:
 
 
 def idempotency_key(page: Mapping[str, Any]) -> str:
-    """The same for every delivery of one event of one incident."""
+    """The same for every delivery of one event of one incident, or of one week's report."""
+    if is_report(page):
+        return f"report-{page['week']['name']}"
     return f"{page['incident']['id']}-{page['event']}"
 
 

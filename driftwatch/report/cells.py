@@ -66,6 +66,7 @@ _LAST = (
     "speed_at_equal_load_ratio",
 )
 _FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load")
+_LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
 
 CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -83,7 +84,8 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "stuck_seconds": pl.Float64,  # requests present, no token for two minutes
     "running_requests": pl.Float64,
     "kv_cache_usage_ratio": pl.Float64,
-    "queued_seconds": pl.Float64,  # in rows in which a limit bound or somebody waited for capacity
+    "queued_seconds": pl.Float64,  # in rows in which somebody waited for capacity
+    "cap_seconds": pl.Float64,  # in rows in which max_num_seqs was what they waited for
     **dict.fromkeys(_LAST, pl.Float64),
     **dict.fromkeys(_FLAGS, pl.Boolean),
 }
@@ -124,10 +126,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             _seconds_of(None).alias("verdict_seconds"),
             *[_seconds_of(r).alias(f"{r.replace(' ', '_')}_seconds") for r in REASONS],
             *[_known_sum(name) for name in (*SUMMED, *_OVER)],
-            *[
-                pl.col(name).sum()
-                for name in ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds")
-            ],
+            *[pl.col(name).sum() for name in _LOST],
             _known_sum("lost_gpu_seconds"),
             *[_mean(name, weight) for name in ("running_requests", "kv_cache_usage_ratio")],
             *[pl.col(name).drop_nulls().last() for name in _LAST],
@@ -199,7 +198,8 @@ def _losses() -> dict[str, pl.Expr]:
         .fill_null(0.0)
     )
     seconds = pl.col("seconds")
-    waits = (pl.col("waiting_capacity_requests") > 0) | (pl.col("binding_limit") == "max_num_seqs")
+    waits = (pl.col("waiting_capacity_requests") > 0).fill_null(False)
+    capped = (pl.col("binding_limit") == "max_num_seqs").fill_null(False)
     return {
         "slow_seconds": pl.when(slower).then(seconds).otherwise(0.0),
         "lost_seconds": loss * seconds,
@@ -207,7 +207,8 @@ def _losses() -> dict[str, pl.Expr]:
         .then(0.0)
         .otherwise(loss * seconds * pl.col("gpu_count")),
         "stuck_seconds": pl.when(stuck).then(seconds).otherwise(0.0),
-        "queued_seconds": pl.when(waits.fill_null(False)).then(seconds).otherwise(0.0),
+        "queued_seconds": pl.when(waits).then(seconds).otherwise(0.0),
+        "cap_seconds": pl.when(capped).then(seconds).otherwise(0.0),
     }
 
 

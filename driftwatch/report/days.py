@@ -7,11 +7,11 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.signals.histograms import quantile
 from driftwatch.store.minute_columns import rolled_up
 
 DAY_SECONDS = 86_400
 LENGTHS = ("prompt_tokens", "generation_tokens")
+HISTOGRAMS = (*LENGTHS, "ttft_seconds")
 
 # what reports read of DAY_SCHEMA (driftwatch.detect.trend.daily), under its names
 REPORT_DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -26,9 +26,8 @@ REPORT_DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "tokens_per_second_per_gpu": pl.Float64,
     "requests_per_forward_pass_p50": pl.Float64,
     "speed_at_equal_load_ratio": pl.Float64,
-    "ttft_seconds_p95": pl.Float64,
     "slo_missed_ratio": pl.Float64,
-    **{f"{s}_{part}": pl.List(pl.Float64) for s in LENGTHS for part in ("buckets", "edges")},
+    **{f"{s}_{part}": pl.List(pl.Float64) for s in HISTOGRAMS for part in ("buckets", "edges")},
 }
 
 
@@ -87,9 +86,6 @@ def days_of(rows: pl.DataFrame) -> pl.DataFrame:
         ).then(
             pl.col("generation_tokens_total") / pl.col("duration_seconds") / pl.col("gpu_count")
         ),
-        ttft_seconds_p95=quantile(
-            whole["ttft_seconds_buckets"], whole["ttft_seconds_edges"], 0.95
-        ).value.cast(pl.Float64),
     ).drop("speed_at_equal_load_ratio")
     joined = named.join(
         beside.with_columns(pl.col("day").cast(TIME)), on=[*KEY_COLUMNS, "day"], how="left"

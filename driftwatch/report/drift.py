@@ -37,20 +37,27 @@ _LIMITS: Mapping[str, str] = {
 def drift_rows(material: Material) -> list[dict[str, Any]]:
     """The drift table as JSON values, the costliest first."""
     name = namer(material)
+    found = [one for one in of_week(material) if drifts(one)]
+    # what a pool's own page tells it tells of its targets, who were told of before or after it
+    pooled = {_family(one) + _pool(one) for one in found if not one.target.get("instance")}
     groups: dict[tuple[str, str], list[Incident]] = {}
-    for one in of_week(material):
-        if drifts(one):
-            family = _FAMILIES.get(one.alert, one.alert)
-            groups.setdefault((family, _subject(one, family)), []).append(one)
-    rows = [_row(material, family, found, name) for (family, _), found in groups.items()]
+    for one in found:
+        family = _family(one)
+        whole = family == "traffic" or family + _pool(one) in pooled
+        groups.setdefault((family, _pool(one) if whole else _target(one)), []).append(one)
+    rows = [_row(material, family, of, name) for (family, _), of in groups.items()]
     return sorted(rows, key=lambda r: (-_weight(r["cost"]), r["from"], r["subject"]))
 
 
-def _subject(incident: Incident, family: str) -> str:
-    """What one row is about: of traffic a pool, of an engine the engine."""
-    pool = incident.target.get("pool", "")
-    if family == "traffic" or not incident.target.get("instance"):
-        return f"pool {pool}"
+def _family(incident: Incident) -> str:
+    return _FAMILIES.get(incident.alert, incident.alert)
+
+
+def _pool(incident: Incident) -> str:
+    return f" pool {incident.target.get('pool', '')}"
+
+
+def _target(incident: Incident) -> str:
     return f"{incident.target['instance']} {incident.target.get('engine', '0')}"
 
 
@@ -236,10 +243,18 @@ def _result(material: Material, family: str, found: Sequence[Incident]) -> str:
         )
         if len(mine):
             return f"r {mine['speed_at_equal_load_ratio'][-1]:.2f}"
-    lasted = sum(
-        ((one.resolved_at or material.until) - one.started_at).total_seconds() for one in found
-    )
-    return f"over after {duration(lasted)}"
+    return f"over after {duration(_covered(material, found))}"
+
+
+def _covered(material: Material, found: Sequence[Incident]) -> float:
+    """Seconds in which any of them was open; what overlaps counts once."""
+    covered, last = 0.0, None
+    for one in sorted(found, key=lambda i: i.started_at):
+        end = one.resolved_at or material.until
+        began = one.started_at if last is None else max(one.started_at, last)
+        covered += max(0.0, (end - began).total_seconds())
+        last = end if last is None else max(last, end)
+    return covered
 
 
 def short_duration(value: float) -> str:

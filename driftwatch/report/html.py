@@ -18,6 +18,8 @@ MOST_PLOTTED = 8
 MOST_BYTES = 1_000_000
 # cells of the tables below; a fleet of thousands keeps its JSON
 _MOST_ROWS = 400
+# one day is a number, and no line
+_LEAST_DAYS = 2
 
 
 def html(document: Document) -> str:
@@ -80,7 +82,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _table(section: Section) -> Iterator[str]:
     """A table; on a narrow page each row is a card, its cells named."""
-    yield "<table>"
+    yield '<div class="t"><table>'
     heads = "".join(
         f'<th scope="col"{_number(section, at)}>{escape(name)}</th>'
         for at, name in enumerate(section.header)
@@ -94,7 +96,7 @@ def _table(section: Section) -> Iterator[str]:
         )
         yield f"<tr>{cells}</tr>"
     yield "</tbody>"
-    yield "</table>"
+    yield "</table></div>"
     if (more := len(section.rows) - _MOST_ROWS) > 0:
         yield f'<p class="note">{more:,} more rows: driftwatch report --json has them.</p>'
 
@@ -126,7 +128,7 @@ def _plots(document: Document, drawn: Any) -> Iterator[str]:
 
 def _length_plots(document: Document, pool: Mapping[str, Any]) -> Iterator[str]:
     days = [row for row in document["days"] if row["pool"] == pool["pool"]]
-    if not any(row["prompt_tokens_mean"] for row in days):
+    if sum(1 for row in days if row["prompt_tokens_mean"]) < _LEAST_DAYS:
         return
     from driftwatch.report.plots import lengths_by_day
 

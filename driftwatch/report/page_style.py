@@ -16,7 +16,9 @@ dl{display:grid;grid-template-columns:6rem 1fr;gap:.3rem .75rem;margin:.75rem 0}
 dt{font-weight:700;grid-column:1}
 dd{margin:0;grid-column:2;overflow-wrap:anywhere}
 table{border-collapse:collapse;width:100%;margin:.5rem 0;font-size:.9rem}
-th,td{text-align:left;vertical-align:top;padding:.3rem .6rem .3rem 0;overflow-wrap:anywhere}
+th,td{text-align:left;vertical-align:top;padding:.3rem 1rem .3rem 0;overflow-wrap:break-word}
+td:first-child{overflow-wrap:anywhere;min-width:6rem}
+.t{overflow-x:auto}
 th{border-bottom:2px solid #1a1a1a;font-weight:600;overflow-wrap:normal}
 td{border-bottom:1px solid #d0d0d0}
 .n{text-align:right;font-variant-numeric:tabular-nums}
@@ -40,6 +42,7 @@ td::before{content:attr(data-label);color:#595959}
 body{font-size:10pt}
 main{max-width:none;padding:0}
 summary{display:none}
+details::details-content{content-visibility:visible;block-size:auto}
 a{color:inherit}
 }
 """.strip()

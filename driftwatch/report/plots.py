@@ -55,7 +55,7 @@ def lengths_by_day(days: Sequence[Mapping[str, Any]], reference: Mapping[str, fl
                 axes.axhline(before, color=colour, linestyle=":", linewidth=1)
         _days_below(axes, at)
         axes.set_ylabel("tokens, mean")
-        axes.set_ylim(bottom=0)
+        _from_zero(axes)
         _legend(axes, dotted=any(value is not None for value in reference.values()))
 
     return _svg(draw)
@@ -66,20 +66,27 @@ def latency_by_batch(bands: Sequence[Mapping[str, Any]]) -> str:
 
     def draw(axes: Any) -> None:
         known = [b for b in bands if b["itl_seconds_mean"] is not None]
-        names = [f"{b['from_requests']:.0f}" for b in known]
+        at = [b["from_requests"] for b in known]
         axes.plot(
-            range(len(known)),
+            at,
             [1000 * b["itl_seconds_mean"] for b in known],
             color=BLUE,
             marker="o",
             markersize=4,
         )
-        axes.set_xticks(range(len(known)), names)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(at, [f"{n:.0f}" for n in at])
+        axes.minorticks_off()
         axes.set_xlabel("requests a forward pass, from")
         axes.set_ylabel("ITL mean, ms")
-        axes.set_ylim(bottom=0)
+        _from_zero(axes)
 
     return _svg(draw)
+
+
+def _from_zero(axes: Any) -> None:
+    """From zero to a little above what is drawn."""
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
 def _days_below(axes: Any, at: Sequence[date]) -> None:

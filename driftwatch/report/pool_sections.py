@@ -195,6 +195,7 @@ def caps(pools: Pools) -> Table:
     )
     notes = (
         "Most running and KV peak are means of ten minutes: the true peaks are higher. A cap "
-        "counts as reached where 95 % of it ran or a request waited for a place.",
+        "counts as reached where 95 % of it ran, or requests waited for it in most scrapes of a "
+        "minute.",
     )
     return header, tuple(rows), notes, frozenset({2, 3, 6, 7})

@@ -101,7 +101,6 @@ def _length(
     n = _total(cells, f"{stem}_count")
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
     before = None if reference is None else reference.values.get(f"{stem}_mean")
-    counts, edges = _added(days, stem)
     found: dict[str, Any] = {
         "mean": mean,
         "n": n,
@@ -110,11 +109,18 @@ def _length(
         "reason": None if mean else "no finished request",
     }
     for q in (0.5, 0.95):
-        told = quantile(counts, edges, q)
-        found[f"p{round(100 * q)}"] = told.value[0] if len(counts) else None
-        found[f"p{round(100 * q)}_lower"] = told.lower[0] if len(counts) else None
-        found[f"p{round(100 * q)}_upper"] = told.upper[0] if len(counts) else None
+        told = _quantile_of(days, stem, q)
+        found |= {name.removeprefix(f"{stem}_"): value for name, value in told.items()}
     return found
+
+
+def _quantile_of(days: pl.DataFrame, stem: str, q: float) -> dict[str, float | None]:
+    """A quantile of the days' histograms added up, with the cell that it lies in."""
+    counts, edges = _added(days, stem)
+    told = quantile(counts, edges, q)
+    name = f"{stem}_p{round(100 * q)}"
+    found = {name: told.value, f"{name}_lower": told.lower, f"{name}_upper": told.upper}
+    return {key: values[0] if len(counts) else None for key, values in found.items()}
 
 
 def _added(days: pl.DataFrame, stem: str) -> tuple[pl.Series, pl.Series]:
@@ -168,7 +174,7 @@ def _caps(cells: pl.DataFrame) -> dict[str, Any]:
     queued = float(cells["queued_seconds"].sum())
     never = None
     if caps and running is not None:
-        never = bool(running < REACHED * caps[0] and queued == 0)
+        never = bool(running < REACHED * caps[0] and not float(cells["cap_seconds"].sum()))
     return {
         "max_num_seqs": caps,
         "max_num_seqs_inferred": bool(cells["max_num_seqs_inferred"].fill_null(False).any()),
@@ -233,7 +239,6 @@ _MONTH = (
     "requests_per_forward_pass_p50",
     "tokens_per_second_per_gpu",
     "speed_at_equal_load_ratio",
-    "ttft_seconds_p95",
     "slo_missed_ratio",
 )
 
@@ -241,8 +246,8 @@ _MONTH = (
 def month(material: Material) -> list[dict[str, Any]]:
     """The days before the week's end rolled up: a row a pool and week, oldest first.
 
-    Means weigh requests (lengths) or minutes; quantiles and ratios of days are averaged, so they
-    are of a usual day.
+    Means weigh requests (lengths) or minutes; the median batch and the ratios are means over days,
+    so they are of a usual day.
     """
     days = material.days
     if not days.width or days.is_empty():
@@ -259,6 +264,7 @@ def month(material: Material) -> list[dict[str, Any]]:
                     "server_days": rows.height,
                     "finished_requests": _total(rows, "finished_requests"),
                     **{c: _weighted(rows, c) for c in _MONTH},
+                    **_quantile_of(rows, "ttft_seconds", 0.95),
                 }
             )
     return found

@@ -222,7 +222,10 @@ def _held_back(document: Document) -> Iterator[Section]:
         for one in told["silences"]
     ]
     rows += [("inhibited", one["alert"], f"by {one['by']}") for one in told["inhibited_now"]]
-    rows += [("no answer", one["reason"], f"{one['times']} times") for one in told["abstained"]]
+    rows += [
+        ("no answer", one["reason"], "once" if one["times"] == 1 else f"{one['times']} times")
+        for one in told["abstained"]
+    ]
     cleaned = tuple(tuple(clean(str(cell)) for cell in row) for row in rows)
     if rows:
         yield Section("held", "Held back, and no answer", ("what", "which", "why"), cleaned)

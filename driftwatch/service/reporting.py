@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +31,6 @@ from driftwatch.service.pins import pin_of_row
 from driftwatch.service.plan import Plan
 from driftwatch.store.store import Store
 from driftwatch.verify.documents import from_document
-from driftwatch.verify.verification import Verification
 
 MONTH = timedelta(days=28)
 _DAY = timedelta(days=1)
@@ -103,10 +102,14 @@ def gather(
     """
     end = week.end if until is None else min(until, week.end)
     folded = Folded(slos_of(plan))
-    since = end - MONTH
+    since = _midnight(end) - MONTH
     there = set(store.day_starts())
     for day in _days_between(week.start, end):
         _fold_day(store, folded, day, min(day + _DAY, end), keep=day not in there)
+    # of days that nobody finished (a young database, a replay) the minutes may still be there
+    for day in _days_between(since, week.start):
+        if day not in there:
+            folded.add_day(store.past(day, day + _DAY))
     cells = folded.cells
     if cells.is_empty():
         raise NoVerdict(
@@ -141,6 +144,12 @@ def gather(
         false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
         price=price,
     )
+
+
+def _midnight(at: datetime) -> datetime:
+    """The first midnight that is not before a time."""
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    return day if day == at else day + _DAY
 
 
 def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:
@@ -269,33 +278,3 @@ def rules_of(plan: Plan) -> RuleSet:
     digest = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
     enabled = len(plan.enabled)
     return RuleSet(digest, enabled, len(plan.rules) - enabled)
-
-
-def of_history(
-    plan: Plan,
-    week: Week,
-    folded: Folded,
-    incidents: Sequence[Incident],
-    *,
-    until: datetime,
-    references: Sequence[Reference] = (),
-    verifications: Sequence[Verification] = (),
-    advice: Sequence[AdviceGiven] = (),
-    price: Price | None = None,
-) -> Material:
-    """Everything of one week of a replay, which has no database: no silences, nobody's word."""
-    end = min(until, week.end)
-    return Material(
-        week=week,
-        until=end,
-        cells=folded.cells,
-        days=folded.days,
-        incidents=_told(incidents, end),
-        verifications=verifications,
-        advice=advice,
-        references=[*references, *_declared(plan)],
-        slos=slos_of(plan),
-        rules=rules_of(plan),
-        false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
-        price=price,
-    )

@@ -29,6 +29,13 @@ from driftwatch.service.past_minutes import StoredMinutes
 from driftwatch.service.pins import pins_from_store
 from driftwatch.service.plan import Plan
 from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
+from driftwatch.service.report_schedule import (
+    SETTLED_MINUTE,
+    Made,
+    ReportOutbox,
+    Schedule,
+    make_due,
+)
 from driftwatch.service.resuming import kept, resumed
 from driftwatch.service.served import asked, told_memory
 from driftwatch.service.state import HISTORY, Outcome, State
@@ -73,6 +80,7 @@ class Service:
         interval_seconds: between two ticks.
         retention: how long scrapes are kept.
         on_outcome: told of every tick's outcome (``watch`` prints it).
+        reports: when weekly reports are made, and for whom; None = none are.
     """
 
     def __init__(
@@ -86,6 +94,7 @@ class Service:
         interval_seconds: float = 15.0,
         retention: timedelta = timedelta(hours=1),
         on_outcome: Callable[[Outcome], None] | None = None,
+        reports: Schedule | None = None,
     ) -> None:
         self.metrics = OwnMetrics(clock.now)
         self._sources = sources
@@ -98,6 +107,7 @@ class Service:
         self._interval_seconds = interval_seconds
         self._retention = retention
         self._on_outcome = on_outcome
+        self._reports = reports
         self._log = structlog.get_logger()
         self._failing = Failing()
         self._state = state_from(store, clock.now())
@@ -173,20 +183,35 @@ class Service:
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
-        attempts = deliver_due(self._store, self._senders, self._clock.now(), self._stopping.is_set)
+        now, stopping = self._clock.now(), self._stopping.is_set
+        attempts = deliver_due(self._store, self._senders, now, stopping)
+        attempts += deliver_due(ReportOutbox(self._store), self._senders, now, stopping)
         for attempt in attempts:
             self.metrics.deliveries.labels(attempt.receiver, attempt.result).inc()
             log = self._log.info if attempt.result == "sent" else self._log.warning
+            what = "report" if attempt.event == "report" else "page"
             log(
-                f"page {attempt.result}",
+                f"{what} {attempt.result}",
                 receiver=attempt.receiver,
                 id=attempt.incident_id,
                 rule=attempt.rule,
                 about=attempt.event,
                 **({"reason": attempt.reason} if attempt.reason else {}),
             )
-        self.metrics.undelivered.set(self._store.undelivered_count())
+        undelivered = self._store.undelivered_count() + self._store.undelivered_reports()
+        self.metrics.undelivered.set(undelivered)
         return attempts
+
+    def report_once(self) -> list[Made]:
+        """Make the weekly reports that are due; those that were made."""
+        if self._reports is None:
+            return []
+        found = make_due(self._store, self._plan, self._reports, self._clock.now())
+        for made in found:
+            self._log.info("report made", week=made.week.name, file=str(made.file or ""))
+            if made.problem is not None:
+                self._log.error("report not written", reason=made.problem)
+        return found
 
     def prune(self) -> None:
         """Forget what is past its retention, pack the hours that are over, keep finished days."""
@@ -227,6 +252,9 @@ class Service:
             executor="deliver",
         )
         add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
+        if self._reports is not None:  # each hour it is seen whether one is due, or was missed
+            after = first + timedelta(minutes=1)
+            add(self.report_once, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
         self._scheduler.start()
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()

@@ -75,7 +75,7 @@ class KeptReports(Transactions):
             .order_by(table.c.id)
         )
         with self._reading() as connection:
-            return [_delivery(row) for row in connection.execute(query).mappings()]
+            return [_delivery(dict(row)) for row in connection.execute(query).mappings()]
 
     def mark_report_sent(self, delivery_id: int, at: datetime) -> bool:
         """Note that a receiver took it; False where it was not pending any more."""

@@ -1,0 +1,179 @@
+"""The weekly report in ``driftwatch run``: made once a week, even over restarts, and delivered.
+
+A week's report and who is to be sent it are written in one transaction, so that a crash leaves
+both or neither; deliveries are tried as those of pages are. What was missed while nobody watched
+is made at the next start, as long as the week's minutes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from driftwatch.errors import NoVerdict
+from driftwatch.notify.plan import Delivery
+from driftwatch.report.document import week_document
+from driftwatch.report.forms import as_html
+from driftwatch.report.material import Price
+from driftwatch.report.week import Week, last_whole, week_named
+from driftwatch.service.plan import Plan
+from driftwatch.service.report_files import write_whole
+from driftwatch.service.reporting import gather
+from driftwatch.settings import Settings
+from driftwatch.store.store import Store
+
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+# minutes are kept 35 days: of an older week little is left to tell
+MOST_MISSED = 4
+# The last minutes of a week come late, and its last day is written down by the next prune.
+SETTLED_MINUTE = 10
+SETTLED = timedelta(minutes=SETTLED_MINUTE)
+# Without any report yet, only one that is due now: nobody asked for those before the first start.
+FIRST_WITHIN = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When reports are made and who gets them.
+
+    Attributes:
+        weekday: of :data:`WEEKDAYS`.
+        hour: 0 to 23, UTC.
+        receivers: names.
+        directory: where HTML files go; None = none is written.
+        price: of a GPU for an hour.
+        external_url: where people reach this driftwatch; None where they cannot.
+    """
+
+    weekday: str = "monday"
+    hour: int = 7
+    receivers: tuple[str, ...] = ()
+    directory: Path | None = None
+    price: Price | None = None
+    external_url: str | None = None
+
+    def due_at(self, week: Week) -> datetime:
+        """When the report of a week is due: the first such day and hour after it, and settled."""
+        return week.end + timedelta(days=WEEKDAYS.index(self.weekday), hours=self.hour) + SETTLED
+
+
+def schedule_of(settings: Settings) -> Schedule | None:
+    """What a configuration says of reports; None where it wants none."""
+    said, price = settings.report, settings.gpu_hour_price
+    if said is None:
+        return None
+    return Schedule(
+        weekday=said.weekday,
+        hour=said.hour,
+        receivers=said.receivers or tuple(one.name for one in settings.receivers),
+        directory=said.directory,
+        price=None if price is None else Price(price.amount, price.currency),
+        external_url=settings.external_url,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A report that was made.
+
+    Attributes:
+        week: of it.
+        file: where its HTML lies; None = nowhere.
+        problem: why no file could be written; None where it was, or none was wanted.
+    """
+
+    week: Week
+    file: Path | None = None
+    problem: str | None = None
+
+
+def due_weeks(schedule: Schedule, known: Sequence[str], now: datetime) -> list[Week]:
+    """Weeks whose report is due and was not made, oldest first.
+
+    Args:
+        schedule: when.
+        known: weeks that have a report, by name.
+        now: what time it is.
+    """
+    newest = last_whole(now)
+    if schedule.due_at(newest) > now:
+        newest = newest.before
+    made = [week_named(name).start for name in known]
+    if not made:
+        recent = now - schedule.due_at(newest) < FIRST_WITHIN
+        return [newest] if recent else []
+    found: list[Week] = []
+    while newest.start > max(made) and len(found) < MOST_MISSED:
+        found.append(newest)
+        newest = newest.before
+    return found[::-1]
+
+
+def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[Made]:
+    """Make every report that is due; a week without a minute has none.
+
+    Raises:
+        StoreError: the store does not serve; what was made before is kept.
+    """
+    found = []
+    for week in due_weeks(schedule, store.report_weeks(), now):
+        try:
+            material = gather(store, plan, week, price=schedule.price)
+        except NoVerdict:
+            continue
+        document = week_document(material)
+        file, problem = _written(schedule.directory, document)
+        said = {**document, "links": _links(schedule, week, file)}
+        # the file first: it can be written again, a report that was sent cannot be sent again
+        if store.write_report(week.name, said, schedule.receivers, now):
+            found.append(Made(week, file, problem))
+    return found
+
+
+def _written(directory: Path | None, document: dict[str, Any]) -> tuple[Path | None, str | None]:
+    """The HTML file; that it cannot be written must not keep the report from its receivers."""
+    if directory is None:
+        return None, None
+    file = directory / f"driftwatch-{document['week']['name']}.html"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(file, as_html(document))
+    except OSError as error:
+        return None, f"{file}: {error.strerror or error}"
+    return file, None
+
+
+def _links(schedule: Schedule, week: Week, file: Path | None) -> dict[str, str | None]:
+    return {
+        "report": None if file is None else str(file),
+        "driftwatch": schedule.external_url,
+        "command": f"driftwatch report --week {week.name}",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOutbox:
+    """The deliveries of reports, as the outbox loop takes them.
+
+    Attributes:
+        store: where they lie.
+    """
+
+    store: Store
+
+    def due_deliveries(self, now: datetime) -> list[Delivery]:
+        """Pending ones whose time has come."""
+        return self.store.due_reports(now)
+
+    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
+        """A receiver took it."""
+        return self.store.mark_report_sent(delivery_id, at)
+
+    def mark_failed(
+        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
+    ) -> bool:
+        """It did not; None = given up."""
+        return self.store.mark_report_failed(delivery_id, at, error, next_attempt_at)
