@@ -36,6 +36,7 @@ VERBS: dict[str, str] = {
     "baseline": "Pin what is good: what speed and lengths are compared with.",
     "plan": "What fits a server, how fast it is then, and what waits.",
     "report": "A week: what drifted, at what cost, did the change work.",
+    "verify": "Did a change work? Matched traffic before and after it.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",
     "silence": "Quieten pages that match, until a time.",

@@ -42,6 +42,7 @@ _READ = (
     "max_num_seqs_inferred",
     "max_num_batched_tokens",
     "running_requests",
+    "running_requests_max",
     "cache_config",
 )
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
@@ -79,7 +80,7 @@ class Started:
     Attributes:
         at: end of the minute that showed it.
         before: what ran before.
-        running_max: most requests running in a minute since then, mean of its scrapes.
+        running_max: most requests seen running since then: in a scrape, else a minute's mean.
     """
 
     at: datetime
@@ -165,13 +166,33 @@ def step(
         if key not in fingerprints:
             fingerprints[key] = around.told(target)
         busy = key in book.started or key in book.opened or any(row.get(f) for f in _FLAGS)
-        read = tuple(row.get(name) for name in _READ if name != "running_requests")
+        read = tuple(row.get(name) for name in _READ if not name.startswith("running"))
         if not busy and last_read.get(key) == read:
             continue
         last_read[key] = read
         for found in book.minute(target, row, fingerprints[key], around):
             told[found.id] = found
     return Verifying(book.running, book.started, book.opened), tuple(told.values())
+
+
+def with_peaks(rows: pl.DataFrame, scrapes: pl.DataFrame) -> pl.DataFrame:
+    """Minutes with the most requests that any scrape of them saw running.
+
+    Args:
+        rows: of the minute grid.
+        scrapes: of the same time; NULL where there is none of a minute.
+    """
+    if rows.is_empty() or scrapes.is_empty():
+        return rows
+    # a minute's own scrapes are those after its start, up to its end
+    ends = pl.col("time").dt.offset_by("-1us").dt.truncate("1m").dt.offset_by("1m")
+    peaks = (
+        scrapes.filter("ok")
+        .with_columns(end=ends.cast(rows.schema["end"]))
+        .group_by("instance", "engine", "end")
+        .agg(running_requests_max=pl.col("running_requests").max())
+    )
+    return rows.join(peaks, on=["instance", "engine", "end"], how="left", maintain_order="left")
 
 
 @dataclass(slots=True)
@@ -202,7 +223,8 @@ class _Book:
         self.running[key] = now
         begun = self.started.get(key)
         if begun is not None:
-            most = max(begun.running_max, row.get("running_requests") or 0.0)
+            seen = (row.get("running_requests"), row.get("running_requests_max"))
+            most = max(begun.running_max, *(value or 0.0 for value in seen))
             self.started[key] = begun = replace(begun, running_max=most)
             change = changed(begun.before, now, begun.at, most)
             if change is not None:

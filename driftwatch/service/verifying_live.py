@@ -11,7 +11,7 @@ from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
 from driftwatch.service.plan import Plan
 from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.state import Outcome, State
-from driftwatch.service.verifying import Advised, Verifying, step
+from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
 from driftwatch.service.verifying_store import (
     StoredAdvice,
     advised_in,
@@ -83,7 +83,9 @@ class Verifier:
             return [*stored(key, pool, since, until), *of_tick]
 
         following, found = step(
-            self._state, outcome.rows, surroundings(plan, state.targets, past, advised)
+            self._state,
+            with_peaks(outcome.rows, state.scrapes),
+            surroundings(plan, outcome.targets or state.targets, past, advised),
         )
         memory = verifying_memory(self._written, following)
         return Changes(following, found, kept_verifications(found), memory)

@@ -146,12 +146,20 @@ def advised_in(kept: Iterable[KeptAdvice], key: TargetKey, pool: str) -> list[Ad
             one.engine,
             one.pool,
             one.at,
-            dict(one.document.get("recommendation") or {}),
+            _with_targets(one.document),
             one.incident_id,
         )
         for one in kept
         if (one.instance, one.engine) == key or one.pool == pool
     ]
+
+
+def _with_targets(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The recommendation, its forecast with the latency targets that it was made for."""
+    said = dict(document.get("recommendation") or {})
+    if said.get("forecast"):
+        said["forecast"] = {**said["forecast"], "slo": document.get("slo")}
+    return said
 
 
 def paged(

@@ -101,10 +101,11 @@ def verified(
         before: comparable minutes.
         after: the same.
         at: when it is asked.
-        slo: latency targets; None = none are known.
+        slo: latency targets; None = those that the forecast was made for.
         confidence: of the intervals.
         seed: of the resampling.
     """
+    slo = slo or targets_of(opened)
     found = compare(
         before,
         after,
@@ -123,6 +124,14 @@ def verified(
         matched_minutes=found.matched.minutes,
         notes=_notes(opened, found, before, after, slo, confidence),
     )
+
+
+def targets_of(opened: Verification) -> Slo | None:
+    """The latency targets that a forecast was made for; None where it names none."""
+    said = (opened.forecast or {}).get("slo")
+    if not said:
+        return None
+    return Slo(said.get("ttft_seconds"), said.get("tpot_seconds"), said.get("share") or Slo().share)
 
 
 def look(

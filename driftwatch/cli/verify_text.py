@@ -1,0 +1,161 @@
+"""Verifications as text: one in full, a list, the track record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from driftwatch.cli.database import iso_time, short_time
+from driftwatch.cli.table import encodable, lines, render
+from driftwatch.notify.layout import wrap
+from driftwatch.notify.verification_line import difference_text, value_text
+from driftwatch.verify.changes import text_of
+from driftwatch.verify.documents import to_document
+from driftwatch.verify.figures import SHARES
+from driftwatch.verify.judge import WORDS
+
+if TYPE_CHECKING:
+    from driftwatch.verify.track_record import TrackRecord
+    from driftwatch.verify.verification import Verification
+
+HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
+_FIGURES = ("figure", "before", "after", "difference", "forecast")
+_WIDTH = 80
+
+
+def target_of(found: Verification) -> str:
+    """``host:8000``, or ``host:8000/1`` for another engine than 0."""
+    from driftwatch.model import TargetKey
+
+    return TargetKey(found.instance, found.engine).text
+
+
+def changed_text(found: Verification) -> str:
+    """What changed, or which server it is compared with."""
+    told = text_of(found.change)
+    if found.against is not None:
+        return f"against {found.against}" + (f" ({told})" if told else "")
+    return told or "nothing that is known of"
+
+
+def one_in_full(found: Verification, now: datetime) -> Iterator[str]:
+    """Lines of one verification, at most 80 columns on a terminal; piped not cut."""
+    for line in _lines(found, now):
+        if sys.stdout.isatty():
+            yield from (encodable(short) for short in wrap(line, _WIDTH, "  "))
+        else:
+            yield encodable(line)
+
+
+def _lines(found: Verification, now: datetime) -> Iterator[str]:
+    since = f" at {short_time(found.change.at, now)}" if found.against is None else ""
+    yield f"{target_of(found)}: {changed_text(found)}{since}"
+    closed = f" {short_time(found.closed_at, now)}" if found.closed_at is not None else ""
+    yield f"{found.verdict}{closed}: {found.reason}"
+    if found.forecast is None and found.against is None:
+        yield "nobody had advised it: no forecast to hold it against"
+    rows = [_row(effect) for effect in to_document(found)["effects"]]
+    if rows:
+        one, other = found.matched_minutes
+        yield f"matched traffic: {one} minutes before, {other} after; mean, 95 % interval"
+        if sys.stdout.isatty():
+            yield from render(_FIGURES, rows, width=_WIDTH)
+        else:
+            yield from ("\t".join(row) for row in (_FIGURES, *rows))
+    yield from found.notes
+
+
+def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
+    forecast = effect["forecast"]
+    return (
+        WORDS[effect["name"]],
+        value_text(effect["before"], effect),
+        value_text(effect["after"], effect),
+        difference_text(effect),
+        "" if forecast is None else value_text(forecast, effect),
+    )
+
+
+def listed(found: Sequence[Verification], now: datetime) -> list[str]:
+    """A line each; piped whole rows: id, verdict, since, target, change, closed, reason."""
+    short = [
+        (
+            one.id[:8],
+            one.verdict,
+            short_time(one.change.at, now).removesuffix(" UTC"),
+            target_of(one),
+            changed_text(one),
+        )
+        for one in found
+    ]
+    full = [
+        (
+            one.id,
+            one.verdict,
+            iso_time(one.change.at) or "",
+            target_of(one),
+            changed_text(one),
+            iso_time(one.closed_at) or "",
+            one.reason,
+        )
+        for one in found
+    ]
+    return lines(HEADER if found else (), short, full)
+
+
+def record_lines(record: TrackRecord) -> Iterator[str]:
+    """The track record: verdicts, then how far forecasts were off, by figure."""
+    yield f"advised changes: {_verdicts(record.advised)}"
+    yield f"other changes: {_verdicts(record.others)}"
+    counts: dict[str, int] = {}
+    for one in record.missed:
+        counts[one.name] = counts.get(one.name, 0) + 1
+    rows = [
+        (
+            WORDS[name],
+            str(counts[name]),
+            _off(name, error),
+            _off(name, record.median_signed_error[name], signed=True),
+        )
+        for name, error in record.median_error.items()
+    ]
+    if not rows:
+        yield "no forecast was held against what came of it yet"
+        return
+    header = ("forecast of", "n", "off, median", "measured against it")
+    yield from lines(header, rows, [header, *rows])
+
+
+def _verdicts(counts: Mapping[str, int]) -> str:
+    told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    return ", ".join(told) or "none"
+
+
+def _off(name: str, error: float, *, signed: bool = False) -> str:
+    unit = " points" if name in SHARES else " %"
+    value = 100 * error
+    sign = "+" if signed and value > 0 else ""
+    return f"{sign}{value:.3g}{unit}"
+
+
+def record_document(record: TrackRecord) -> dict[str, Any]:
+    """The track record as JSON values."""
+    return {
+        "schema_version": 1,
+        "advised": dict(record.advised),
+        "others": dict(record.others),
+        "median_error": dict(record.median_error),
+        "median_signed_error": dict(record.median_signed_error),
+        "forecasts": [
+            {
+                "verification": one.verification,
+                "name": one.name,
+                "forecast": one.forecast,
+                "measured": one.measured,
+                "error": one.error,
+            }
+            for one in record.missed
+        ],
+    }

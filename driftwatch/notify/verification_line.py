@@ -1,0 +1,103 @@
+"""What came of a change, in one line: for a thread, a resolved page and a report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+from driftwatch.notify.numbers import bare_seconds, figure, milliseconds, moment, percent, seconds
+
+# figures that a line tells beside the one that decided
+_BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
+_WORDS = {
+    "in_target_ratio": "in target",
+    "ttft_in_target_ratio": "in the TTFT target",
+    "tpot_in_target_ratio": "in the TPOT target",
+    "ttft_seconds_mean": "TTFT mean",
+    "itl_seconds_mean": "ITL mean",
+    "e2e_seconds_mean": "time of a request",
+    "batch_assembly_wait_seconds": "queue wait",
+    "generation_tokens_per_second": "tokens/s",
+    "requests_per_forward_pass": "requests a pass",
+    "running_requests": "running requests",
+    "kv_cache_usage_ratio": "KV cache",
+    "preemptions_per_second": "preemptions/s",
+}
+_LIMIT = 2
+
+
+def verification_line(document: Mapping[str, Any], today: date | None) -> str:
+    """``PASS 05:10 UTC, matched traffic: TTFT mean 1.8 → 0.06 s (forecast 0.08)``.
+
+    Args:
+        document: from :func:`driftwatch.verify.documents.to_document`.
+        today: the day whose times are told without a date; None = always with it.
+    """
+    verdict = document["verdict"]
+    if verdict == "open":
+        return f"verification open: {document['reason'] or 'waiting for minutes to compare'}"
+    at = moment(datetime.fromisoformat(document["closed_at"]), today)
+    told = _told(document)
+    if not told or verdict == "INCONCLUSIVE":
+        return f"{verdict} {at}: {document['reason']}"
+    notes = [note for note in document["notes"] if note.startswith("ITL p99 after: ")]
+    cell = [note.replace(" after: ", " ") for note in notes]
+    lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
+    return f"{verdict} {at}, {lead}: {', '.join([*told, *cell])}"
+
+
+def _told(document: Mapping[str, Any]) -> list[str]:
+    effects = list(document["effects"])
+    first = effects[:1]
+    beside = [e for e in effects[1:] if e["name"] in _BESIDE][: _LIMIT - 1]
+    return [effect_text(effect) for effect in (*first, *beside)]
+
+
+def effect_text(effect: Mapping[str, Any]) -> str:
+    """``TTFT mean 1.8 → 0.06 s (forecast 0.08)``."""
+    one, other = value_text(effect["before"], effect), value_text(effect["after"], effect)
+    unit = other.rpartition(" ")[2] if " " in other else ""
+    short = one.removesuffix(f" {unit}") if unit else one
+    said = f"{_WORDS.get(effect['name'], effect['name'])} {short} → {other}"
+    if effect["forecast"] is not None:
+        told = value_text(effect["forecast"], effect)
+        said += f" (forecast {told.removesuffix(f' {unit}') if unit else told})"
+    return said
+
+
+def value_text(value: float, effect: Mapping[str, Any]) -> str:
+    """A value of a figure with its unit.
+
+    Args:
+        value: one of the figure's.
+        effect: with ``name`` and ``unit``.
+    """
+    unit, name = effect["unit"], effect["name"]
+    if name == "itl_seconds_mean":
+        return milliseconds(value)
+    if unit == "seconds":
+        return "0 s" if value == 0 else seconds(value)
+    if unit == "1":
+        return percent(value)
+    return figure(value)
+
+
+def difference_text(effect: Mapping[str, Any]) -> str:
+    """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``."""
+    low, high = effect["difference_low"], effect["difference_high"]
+    if effect["name"] == "itl_seconds_mean":
+        return f"{_signed(low * 1000)}…{_signed(high * 1000)} ms"
+    if effect["unit"] == "1":
+        return f"{_signed(low * 100)}…{_signed(high * 100)} points"
+    if effect["unit"] == "seconds":
+        return f"{_signed_seconds(low)}…{_signed_seconds(high)} s"
+    return f"{_signed(low)}…{_signed(high)}"
+
+
+def _signed(value: float) -> str:
+    return "0" if value == 0 else f"{'+' if value > 0 else '-'}{figure(abs(value), 2)}"
+
+
+def _signed_seconds(value: float) -> str:
+    return "0" if value == 0 else f"{'+' if value > 0 else '-'}{bare_seconds(abs(value))}"

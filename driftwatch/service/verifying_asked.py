@@ -1,0 +1,252 @@
+"""Verifications that a person asks for: of a recording, of two named stretches, of two servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import Source
+from driftwatch.detect.pins import Pins
+from driftwatch.errors import NoVerdict
+from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
+from driftwatch.service.explain import Window
+from driftwatch.service.past_minutes import PastMinutes, SeenMinutes
+from driftwatch.service.plan import Plan
+from driftwatch.service.replay import replay
+from driftwatch.service.replayed_rows import kept_advices
+from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
+from driftwatch.service.verifying_store import advised_in, paged, surroundings
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.advised import KeptAdvice
+from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+from driftwatch.verify.changes import changed, running, verification_id
+from driftwatch.verify.verification import Change, Verification
+from driftwatch.verify.verified import (
+    Stretch,
+    minutes_of_change,
+    minutes_of_stretches,
+    verified,
+)
+
+# Two servers are compared over a day at most, as a change looks back a day.
+AGAINST = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What a recording holds.
+
+    Attributes:
+        rows: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target.
+        targets: by key.
+        verifications: of changes in it, those without a verdict judged by all that there is.
+    """
+
+    rows: pl.DataFrame
+    targets: Mapping[TargetKey, Target]
+    verifications: tuple[Verification, ...] = ()
+
+    @property
+    def past(self) -> PastMinutes:
+        """Its minutes."""
+        return SeenMinutes(self.rows.select(*MINUTE_SCHEMA))
+
+
+def recorded(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    *,
+    advise: bool = True,
+    baseline: Window | None = None,
+    pins: Pins | None = None,
+    progress: Callable[[datetime], None] | None = None,
+) -> Recorded:
+    """A recording through the whole pipeline, with the verifications of the changes in it.
+
+    Args:
+        sources: recordings that hold the span.
+        span: from, to.
+        plan: rules, trees, pools.
+        advise: with its pages, whose advice a change is held against; else minutes alone.
+        baseline: window that is the reference.
+        pins: in force.
+        progress: told how far it has come.
+    """
+    if not advise:
+        plan = replace(plan, rules=())
+    frames, peaks = list[pl.DataFrame](), list[pl.DataFrame]()
+    advices, incidents = list[KeptAdvice](), list[Incident]()
+    targets: dict[TargetKey, Target] = {}
+    told = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
+    for outcome in told:
+        frames.append(stored_rows(outcome.rows))
+        peaks.append(with_peaks(frames[-1], outcome.scrapes))
+        targets |= outcome.targets
+        advices += kept_advices(outcome.replayed)
+        incidents += [t.incident for t in outcome.transitions if t.event == "firing"]
+    rows = pl.concat([pl.DataFrame(schema=STORED_SCHEMA), *frames])
+    there = Recorded(rows, targets)
+    if not advise or rows.is_empty():
+        return there
+
+    def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[Advised]:
+        kept = [one for one in advices if since <= one.at < until]
+        return advised_in(kept, key, pool) or paged(incidents, key, pool, since, until)
+
+    around = surroundings(plan, targets, there.past, advised)
+    seen = pl.concat(peaks, how="diagonal")
+    state, found = step(Verifying(), seen, around)
+    kept = {one.id: one for one in found}
+    for key, opened in state.opened.items():
+        one = opened.verification
+        target = targets[key]
+        kept[one.id] = asked_now(one, there.past, span[1], around.slo_of(target))
+    return replace(there, verifications=tuple(kept.values()))
+
+
+def asked_now(
+    opened: Verification, past: PastMinutes, at: datetime, slo: Slo | None
+) -> Verification:
+    """An open verification, judged by all that there is now.
+
+    Args:
+        opened: without a verdict.
+        past: minutes.
+        at: now.
+        slo: latency targets; None = none are known.
+    """
+    key = TargetKey(opened.instance, opened.engine)
+    # far enough back that the stretch before can be cut at an earlier change
+    minutes = past.minutes(key, opened.change.at - AGAINST, at)
+    before, after = minutes_of_change(minutes, opened.change.at, at)
+    return verified(opened, before, after, at, slo=slo)
+
+
+def of_stretches(
+    target: Target,
+    past: PastMinutes,
+    before: Window,
+    after: Window,
+    slo: Slo | None,
+    *,
+    rows: pl.DataFrame | None = None,
+) -> Verification:
+    """Two named stretches of one target.
+
+    Args:
+        target: whose.
+        past: minutes.
+        before: the first stretch.
+        after: the second one.
+        slo: latency targets; None = none are known.
+        rows: stored rows of it, to say what changed; None = that is not told.
+
+    Raises:
+        NoVerdict: nothing is known of one of them.
+    """
+    minutes = [past.minutes(target.key, one.start, one.end) for one in (before, after)]
+    for window, found in zip((before, after), minutes, strict=True):
+        _something(target.key, found, window)
+    change = _between(minutes[0], minutes[1], rows) or Change("knobs", after.start, {})
+    return verified(
+        Verification(
+            id=verification_id(target.key, change),
+            instance=target.key.instance,
+            engine=target.key.engine,
+            pool=target.pool or "default",
+            change=change,
+            opened_at=after.start,
+        ),
+        *minutes_of_stretches(
+            minutes[0],
+            minutes[1],
+            Stretch(before.start, before.end),
+            Stretch(after.start, after.end),
+        ),
+        after.end,
+        slo=slo,
+    )
+
+
+def of_servers(
+    target: Target,
+    other: Target,
+    past: PastMinutes,
+    window: Window,
+    slo: Slo | None,
+    *,
+    rows: pl.DataFrame | None = None,
+) -> Verification:
+    """Two servers in the same stretch: the other one is "before", the target "after".
+
+    Args:
+        target: whose figures shall be better.
+        other: what it is compared with.
+        past: minutes.
+        window: the stretch.
+        slo: latency targets; None = none are known.
+        rows: stored rows of both, to say what differs; None = that is not told.
+
+    Raises:
+        NoVerdict: nothing is known of one of them.
+    """
+    minutes = [past.minutes(one.key, window.start, window.end) for one in (other, target)]
+    for one, found in zip((other, target), minutes, strict=True):
+        _something(one.key, found, window)
+    told = _between(minutes[0], minutes[1], rows)
+    change = Change("A/B", window.end, {} if told is None else told.what)
+    stretch = Stretch(window.start, window.end)
+    return verified(
+        Verification(
+            id=verification_id(target.key, change, other.key.text),
+            instance=target.key.instance,
+            engine=target.key.engine,
+            pool=target.pool or "default",
+            change=change,
+            opened_at=window.end,
+            against=other.key.text,
+        ),
+        *minutes_of_stretches(minutes[0], minutes[1], stretch, stretch),
+        window.end,
+        slo=slo,
+    )
+
+
+def _something(key: TargetKey, minutes: pl.DataFrame, window: Window) -> None:
+    if minutes.is_empty() or not (minutes["scrapes"] > 0).any():
+        raise NoVerdict(
+            f"{key.text}: no minute with a usable scrape from "
+            f"{window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+def _between(before: pl.DataFrame, after: pl.DataFrame, rows: pl.DataFrame | None) -> Change | None:
+    """What ran differently, as far as the minutes of both stretches tell."""
+    at = after["end"][0]
+    one, other = (_last(frame, rows) for frame in (before, after))
+    most = after["running_requests"].max()
+    return changed(
+        running(one, Fingerprint()),
+        running(other, Fingerprint()),
+        at,
+        float(most) if isinstance(most, float) else None,
+    )
+
+
+def _last(frame: pl.DataFrame, rows: pl.DataFrame | None) -> dict[str, object]:
+    """The last minute that was seen, with its ``cache_config`` where rows have it."""
+    seen = frame.filter(pl.col("scrapes") > 0).tail(1)
+    found = (
+        seen
+        if rows is None
+        else seen.join(
+            rows.select("instance", "engine", "end", "cache_config"),
+            on=["instance", "engine", "end"],
+            how="left",
+        )
+    )
+    return found.row(0, named=True)
