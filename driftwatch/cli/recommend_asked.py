@@ -160,6 +160,12 @@ def of_recording(
     finally:
         progress.close()
     taken.tell()
+    if detected.is_empty():
+        first, last = whole.start, whole.end
+        raise NoVerdict(
+            f"{chosen.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
+            help_text=f"scrapes reach from {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}",
+        )
     reference = combined(measured, pinned(held, targets, plan, gpus).reference)
     window = window_ending(end, _EVIDENCE)
     found: Finding | None

@@ -99,7 +99,8 @@ def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool =
     if moves:
         out += ["", *(spell(line, ascii) for line in change_lines(moves, asked.model))]
     if asked.next_command is not None:
-        out += lines((f"next:    {asked.next_command}",), " " * 9)
+        word = "then:    after the restart: " if moves else "next:    "
+        out += lines((f"{word}{asked.next_command}",), " " * 9)
     return "\n".join(out).strip("\n")
 
 
@@ -166,7 +167,7 @@ def _targets(advice: Advice) -> Iterator[str]:
     slo = advice.slo
     if slo is None:
         if advice.requests:
-            yield "targets: none known, judged by throughput; give --slo ttft=1s,tpot=50ms"
+            yield "targets: none known, see notes; --slo ttft=1s,tpot=50ms sets them"
         return
     if advice.slo_source != "configuration":
         source = {"command line": "command line"}.get(advice.slo_source, "derived from the pin")
@@ -206,11 +207,9 @@ def _capacity(advice: Advice) -> Iterator[str]:
 
 def _verdict(advice: Advice) -> Iterator[str]:
     said = advice.recommendation
-    if said.action == "change" and said.knob is not None and said.to_value is not None:
-        was = "(now unknown)" if said.from_value is None else knob(said.from_value)
-        inferred = " (inferred)" if said.from_provenance == "inferred" else ""
-        yield f"do:      {said.knob} {was}{inferred} → {knob(said.to_value)}"
-        if said.reason:
+    if said.action == "change":
+        yield f"do:      {' and '.join(_move(move) for move in moves_of(advice))}"
+        if not said.effect:  # which says why
             yield f"why      {said.reason}"
     elif said.action == "insufficient":
         yield f"NO VERDICT {said.reason}"
@@ -228,6 +227,12 @@ def _verdict(advice: Advice) -> Iterator[str]:
         yield f"undo     {said.undo}"
     if said.wrong_if:
         yield f"wrong if {said.wrong_if}"
+
+
+def _move(move: Move) -> str:
+    was = "(now unknown)" if move.before is None else knob(move.before)
+    inferred = " (inferred)" if move.provenance == "inferred" else ""
+    return f"{move.knob} {was}{inferred} → {knob(move.after)}"
 
 
 def _gates(advice: Advice) -> Iterator[str]:

@@ -54,7 +54,8 @@ def moves_of(advice: Advice) -> tuple[Move, ...]:
     first = Move(said.knob, said.from_value, said.to_value, said.from_provenance)
     others = {} if advice.advised is None else dict(advice.advised.knobs)
     others.pop(said.knob, None)
-    return (first, *(Move(name, None, value) for name, value in sorted(others.items())))
+    today = advice.settings
+    return (first, *(Move(name, today.get(name), value) for name, value in sorted(others.items())))
 
 
 def vllm_arguments(moves: Sequence[Move], *, undo: bool = False) -> tuple[str, ...]:

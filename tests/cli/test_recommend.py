@@ -1,0 +1,193 @@
+"""``driftwatch recommend`` on the recorded server: from the recording, and from a store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import driftwatch
+from driftwatch.cli.main import main
+from driftwatch.cli.options import plan_from
+from driftwatch.clock import ManualClock
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.serving import from_arguments
+from driftwatch.service.run import Service
+from driftwatch.store import Store
+
+Run = Callable[..., tuple[int, str, str]]
+# a real vLLM 0.32: max_num_seqs 8 binds from 08:18 on, a restart with 64 at 08:31
+RECORDED = Path(driftwatch.__file__).parent / "_demo" / "run_cap.jsonl.gz"
+BOUND = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+TARGET = "host:8000"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The command as a person types it: exit code, standard output, standard error."""
+    import contextlib
+    import io
+    import os
+
+    here = tmp_path_factory.mktemp("typed")
+
+    def typed(*arguments: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        before, argv = Path.cwd(), sys.argv
+        os.chdir(here)
+        sys.argv = ["driftwatch", *arguments]
+        try:
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                pytest.raises(SystemExit) as left,
+            ):
+                main()
+        finally:
+            os.chdir(before)
+            sys.argv = argv
+        assert isinstance(left.value.code, int)
+        return left.value.code, out.getvalue(), err.getvalue()
+
+    return typed
+
+
+def _of_recording(*more: str) -> tuple[str, ...]:
+    return ("recommend", "--recording", str(RECORDED), "--at", BOUND.isoformat(), *more)
+
+
+@pytest.fixture(scope="module")
+def answer(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    plot = tmp_path_factory.mktemp("plot") / "cap.svg"
+    asked = ("--json", "--plot", str(plot), "--what-if", "max-num-seqs=24")
+    code, out, err = run(*_of_recording(*asked))
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found, plot
+
+
+def test_the_bound_server_is_told_to_raise_its_cap(answer: tuple[dict[str, Any], Path]) -> None:
+    found, plot = answer
+    said = found["recommendation"]
+    assert (said["action"], said["knob"]) == ("change", "max_num_seqs")
+    assert (said["from_value"], said["from_provenance"]) == (8, "inferred")
+    # 64, which somebody set afterwards, cleared the queue; 10 requests a second need 12 at least
+    assert 16 <= said["to_value"] <= 64
+    assert said["basis"] == "replay"
+    (argument,) = found["change"]["vllm_arguments"]
+    read = from_arguments(["vllm", "serve", "m", argument]).max_num_seqs
+    assert read is not None
+    assert read.value == said["to_value"]
+    assert found["advised"]["knobs"] == {"max_num_seqs": said["to_value"]}
+    assert {"max_num_seqs": 24.0} in [one["knobs"] for one in found["what_ifs"]]
+    assert found["schema_version"] == 1
+    assert found["target"]["instance"] == TARGET
+    drawn = plot.read_text(encoding="utf-8")
+    assert f"<title>{TARGET}: max_num_seqs 8 → {said['to_value']:.0f}</title>" in drawn
+
+
+def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
+    run: Run, answer: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    source = RecordingSource(RECORDED)
+    since, _ = source.span()
+    first = since.replace(second=0, microsecond=0)
+    path = tmp_path / "d.db"
+    with Store.open(path) as store:
+        clock = ManualClock(first)
+        plan = plan_from(None)
+        service = Service([source], plan, store, [], clock, retention=timedelta(minutes=1))
+        # beyond the restart: what was then is not what is now
+        while clock.now() < BOUND + timedelta(minutes=15):
+            clock.advance(timedelta(minutes=5))
+            service.tick_once()
+        service.prune()
+        assert store.scrapes(first, BOUND - timedelta(minutes=10)).is_empty()
+        service.stop()
+    asked = ("recommend", TARGET, "--db", str(path), "--at", BOUND.isoformat())
+    code, out, err = run(*asked, "--json")
+    assert code == 0, err
+    stored, recorded = json.loads(out), answer[0]
+    assert stored["recommendation"] == recorded["recommendation"]
+    assert stored["candidates"] == recorded["candidates"]
+    # piped: rows between tabs, and the exit code of an answer
+    code, out, _ = run(*asked)
+    table = [line.split("\t") for line in out.splitlines() if "\t" in line]
+    assert code == 0
+    assert len({len(row) for row in table}) == 1
+    assert [row[-1] for row in table].count("advised") == 1
+    assert f"do:      max_num_seqs 8 (inferred) → {stored['recommendation']['to_value']:.0f}" in out
+    assert "then:    after the restart: driftwatch verify host:8000" in out
+
+
+def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
+    code, out, err = run(
+        "recommend", "--recording", str(RECORDED), "--at", "2026-11-21T08:22Z", "--window", "4m"
+    )
+    assert code == 4
+    assert "NO VERDICT " in out
+    assert "(gate 10)" in out
+    assert "vLLM  " not in out
+    assert err.splitlines()[-1].startswith("help: a longer window: --window")
+    code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2026-11-20")
+    assert code == 4
+    assert out.startswith("NO VERDICT: host:8000: no minute before 2026-11-20 00:00 UTC is known")
+    assert "help: scrapes reach from" in err
+
+
+def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "d.db"
+    Store.open(path).close()
+    code, out, err = run("recommend", TARGET, "--db", str(path))
+    assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
+    assert "driftwatch run" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--slo", "ttft=1"), "ttft: 1 is not a duration"),
+        (("--slo", "ttft=0s"), "ttft is above 0"),
+        (("--slo", "share=0.9"), "neither ttft nor tpot"),
+        (("--slo", "ttft=1s,ttft=2s"), "ttft is given twice"),
+        (("--slo", "ttft=1s,share=1"), "share is above 0 and below 1"),
+        (("--slo", "p99=1s"), "is no target"),
+        (("--plot", "a.pdf"), "the suffix says no format"),
+        (("--plot", "nowhere/a.svg"), "no such folder"),
+        (("--pins", "p.json"), "--pins needs --recording"),
+        (("--objective", "money"), "is not one of"),
+    ],
+)
+def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = run("recommend", TARGET, *arguments)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+
+
+def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
+    texts = ("max_num_seq=5", "replicas=0", "prefix_hit_ratio=2", "max_num_seqs", "replicas=x")
+    code, _, err = run("recommend", *(part for text in texts for part in ("--what-if", text)))
+    assert code == 2
+    for said in (
+        "did you mean max_num_seqs?",
+        "replicas is a whole number of 1 or more, not '0'",
+        "prefix_hit_ratio is between 0 and 1, not '2'",
+        "'max_num_seqs' is no KNOB=VALUE",
+        "not 'x'",
+    ):
+        assert said in err
+
+
+def test_targets_are_read_as_people_write_them() -> None:
+    from driftwatch.cli.recommend_options import SloText
+    from driftwatch.model import Slo
+
+    read = SloText().convert("ttft=1s, tpot=50ms,share=0.99", None, None)
+    assert read == Slo(1.0, 0.05, 0.99)
+    assert SloText().convert("tpot=0.25s", None, None) == Slo(None, 0.25, 0.95)
+    assert SloText().convert("ttft=1m30s", None, None) == Slo(90.0, None, 0.95)
