@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.errors import NoVerdict
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Candidate, Gate, Question, SloSource
-from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.fitted import Calibration
-from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.candidates import candidate, capacity_of
 from driftwatch.recommend.engine_first import not_a_knob
+from driftwatch.recommend.gate_noise import spread_by_chance
 from driftwatch.recommend.gates import (
     failed_first,
     fit_gates,
     identifiable_gate,
+    is_queued,
     kv_gate,
+    met_as_seen,
+    nobody_waited,
     passing,
     server_gates,
     traffic_gates,
 )
 from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.laws_found import calibrated
 from driftwatch.recommend.observed.from_log import observed_from_log
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
 from driftwatch.recommend.observed.reference import reference_requests
@@ -129,21 +132,23 @@ def _prepared(question: Question, hardware: Hardware | None) -> _Prepared | Advi
         return _refused(advice, (Gate("traffic", False, error.message),))
     known = configurations_of(question.server, observed)
     advice = _so_far(advice, observed, known, slo, source)
-    gates = [*traffic_gates(observed), *server_gates(question.server, known.missing)]
+    enough = traffic_gates(observed)
+    gates = [*enough, *server_gates(question.server, known.missing)]
+    idle = nobody_waited(observed, slo) and all(gate.passed for gate in enough)
+    refused = _idle if idle else _refused
     if not all(gate.passed for gate in gates):
-        return _refused(advice, gates)
-    calibrated, failures = _calibrated(question, observed, known, hardware)
-    if not calibrated:
-        return _refused(advice, [*gates, *failures])
-    worlds = worlds_of(calibrated)
-    advice = replace(advice, calibration=_of(calibrated, worlds[0]))
-    gates += fit_gates(worlds[0].fit, saturated=observed.saturated, observed=observed)  # type: ignore[arg-type]
-    kept = passing(worlds, saturated=observed.saturated, observed=observed)
-    gates.append(kv_gate(observed, worlds))
+        return refused(advice, gates)
+    found, failures = calibrated(question, observed, known, hardware)
+    if not found:
+        return refused(advice, [*gates, *failures])
+    worlds = worlds_of(found)
+    advice = replace(advice, calibration=_of(found, worlds[0]))
+    kept, fit = _fitting(worlds, observed, question.seed)
+    gates += [*fit, kv_gate(observed, worlds)]
     if advice.calibration is not None:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
-        return _refused(advice, gates)
+        return refused(advice, gates)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(observed, question.seed)
     ground = Ground(
@@ -157,7 +162,7 @@ def _prepared(question: Question, hardware: Hardware | None) -> _Prepared | Advi
     ground, hits = with_unknown_hits(ground, observed, question.seed)
     gates.append(hits)
     if not hits.passed:
-        return _refused(advice, gates)
+        return refused(advice, gates)
     notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
     return _Prepared(
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),
@@ -201,34 +206,30 @@ def _so_far(
     )
 
 
-def _calibrated(
-    question: Question, observed: Observed, known: Known, hardware: Hardware | None
-) -> tuple[list[tuple[SchedulerConfiguration, Calibration]], list[Gate]]:
-    """A calibration for every settings that may be today's, and why there is none."""
-    found: list[tuple[SchedulerConfiguration, Calibration]] = []
-    failures = []
-    for configuration in known.configurations:
-        try:
-            prior = prior_of(question.server, observed, configuration, hardware=hardware)
-            made = calibrate(observed, configuration, prior, at=question.at, seed=question.seed)
-        except (NoVerdict, ImpossibleConfiguration) as error:
-            failures.append(Gate("calibration", False, error.message))
-            continue
-        found.append((configuration, made))
-    return found, failures[:1]
+def _of(found: Sequence[tuple[SchedulerConfiguration, Calibration]], world: World) -> Calibration:
+    return next(made for _, made in found if world.fit in made.fits)
 
 
-def _of(
-    calibrated: Sequence[tuple[SchedulerConfiguration, Calibration]], world: World
-) -> Calibration:
-    return next(made for _, made in calibrated if world.fit in made.fits)
+def _fitting(
+    worlds: Sequence[World], observed: Observed, seed: int
+) -> tuple[list[World], list[Gate]]:
+    """The worlds whose replay of today is right, and what the gates say of the best of them."""
+    queued, chance = is_queued(observed), None
+    kept = passing(worlds, saturated=queued, observed=observed)
+    if not kept:
+        chance = spread_by_chance(observed, worlds[0], seed)
+        kept = passing(worlds, saturated=queued, observed=observed, chance=chance)
+    best = (kept or worlds)[0].fit
+    if best is None:
+        return kept, []
+    return kept, fit_gates(best, saturated=queued, observed=observed, chance=chance)
 
 
 def _case(question: Question, prepared: _Prepared) -> Case:
     ground, judged = prepared.ground, prepared.judged
     lasting = ground.judged.until_seconds
     offered = len(judged) / lasting if lasting else 0.0
-    saturated = prepared.observed.saturated and prepared.observed.source == "metrics"
+    saturated = is_queued(prepared.observed) and prepared.observed.source == "metrics"
     today = candidate(ground, {}, offered=offered, saturated=saturated, judged_requests=judged)
     reference = None
     as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
@@ -245,6 +246,7 @@ def _case(question: Question, prepared: _Prepared) -> Case:
         reference,
         tokens,
         saturated,
+        None if ground.judged.slo is None else met_as_seen(prepared.observed, ground.judged.slo),
     )
 
 
@@ -326,6 +328,14 @@ def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool)
         shed = shedding(ground, today, case.offered)
         found += [one for one in (wider, shed) if one is not None]
     return found
+
+
+def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:
+    """No limit binds where nobody waits, whatever a replay could say."""
+    said = Recommendation(
+        "no_action", reason="no request waited: no limit binds, and no knob can help"
+    )
+    return replace(advice, recommendation=said, gates=failed_first(gates))
 
 
 def _insufficient(gates: Sequence[Gate]) -> Recommendation:

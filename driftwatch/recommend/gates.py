@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from driftwatch.model import Slo
 from driftwatch.recommend.advice import Gate
 from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.recommend.observed.traffic import Observed
@@ -26,6 +27,8 @@ BOUNDS = {
     "running_requests": 0.10,
     "kv_cache_usage_ratio": 0.15,
 }
+MOST_CHANCE = 3.0
+QUEUED_SHARE = 0.2
 _ALWAYS = ("generation_tokens_per_second", "itl_seconds")
 _SATURATED = (*_ALWAYS, "running_requests", "kv_cache_usage_ratio")
 _GATE = {
@@ -124,8 +127,22 @@ def kv_gate(observed: Observed, worlds: Sequence[World]) -> Gate:
     return Gate("kv_blocks", False, f"KV block count unknown and KV could bind: {said}")
 
 
-def fit_gates(fit: Fit, *, saturated: bool, observed: Observed) -> list[Gate]:
-    """The replay of today's settings against what was observed."""
+def fit_gates(
+    fit: Fit,
+    *,
+    saturated: bool,
+    observed: Observed,
+    chance: Mapping[str, float] | None = None,
+) -> list[Gate]:
+    """The replay of today's settings against what was observed.
+
+    Args:
+        fit: a variant.
+        saturated: requests waited: TTFT is not asked.
+        observed: the window.
+        chance: figure → standard deviation of what is drawn; two of them may be added up to, but
+            never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
+    """
     asked = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
     found = []
     for name in asked:
@@ -138,6 +155,7 @@ def fit_gates(fit: Fit, *, saturated: bool, observed: Observed) -> list[Gate]:
         bound = BOUNDS[name]
         if name == "kv_cache_usage_ratio" and not _kv_matters(observed, off):
             continue
+        bound = max(bound, min(2.0 * (chance or {}).get(name, 0.0), MOST_CHANCE * bound))
         found.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
     return found
 
@@ -153,14 +171,61 @@ def identifiable_gate(calibration: Calibration) -> Gate:
     )
 
 
-def passing(worlds: Iterable[World], *, saturated: bool, observed: Observed) -> list[World]:
+def passing(
+    worlds: Iterable[World],
+    *,
+    saturated: bool,
+    observed: Observed,
+    chance: Mapping[str, float] | None = None,
+) -> list[World]:
     """The worlds whose replay of today is within the bounds; given laws pass."""
     return [
         world
         for world in worlds
         if world.fit is None
-        or all(g.passed for g in fit_gates(world.fit, saturated=saturated, observed=observed))
+        or all(
+            gate.passed
+            for gate in fit_gates(world.fit, saturated=saturated, observed=observed, chance=chance)
+        )
     ]
+
+
+def is_queued(observed: Observed) -> bool:
+    """A backlog builds up in a part of the window that is no longer small.
+
+    Where requests wait in most scrapes the window is saturated; a backlog in a fifth of it makes
+    its mean TTFT as impossible to replay from counts.
+    """
+    if observed.saturated:
+        return True
+    waiting = observed.chunks["waiting_requests"].drop_nulls()
+    return len(waiting) > 0 and int((waiting >= 1.0).sum()) >= QUEUED_SHARE * len(waiting)
+
+
+def nobody_waited(observed: Observed, slo: Slo | None) -> bool:
+    """No scrape saw a waiting request, nothing was preempted, and the targets are met.
+
+    recommendation.md: then no limit binds, even with the settings unknown.
+    """
+    chunks = observed.chunks
+    waiting = chunks["waiting_requests"]
+    if waiting.null_count() == len(waiting) or float(waiting.drop_nulls().sum()) > 0.0:
+        return False
+    if float(chunks["preemptions_per_second"].drop_nulls().sum()) > 0.0:
+        return False
+    return slo is None or met_as_seen(observed, slo) is True
+
+
+def met_as_seen(observed: Observed, slo: Slo) -> bool | None:
+    """The p95 of every figure with a target met it in the window; None = not observed."""
+    pairs = (
+        (slo.ttft_seconds, observed.ttft_p95_seconds),
+        (slo.tpot_seconds, observed.tpot_p95_seconds),
+    )
+    asked = [(aim, seen) for aim, seen in pairs if aim is not None]
+    if any(seen is not None and seen > aim for aim, seen in asked):
+        return False
+    return None if any(seen is None for _, seen in asked) else True
 
 
 def failed_first(gates: Iterable[Gate]) -> tuple[Gate, ...]:

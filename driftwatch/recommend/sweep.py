@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.recommend.capacity import capacity
 from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.replaying import Judged, Measured, replayed
 from driftwatch.recommend.sweep_candidates import Knobs, moved, pairs, second_line, single_knobs
 from driftwatch.recommend.worlds import World, with_knobs
-from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 
 SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide
-DEMANDS = (0.95, 1.05)  # of the observed rate: a gain that a few percent of demand undo is none
-_FINALISTS = 4
+DEMANDS = (0.9, 1.1)  # of the observed rate, which a window of minutes knows no better
+MOST_TIMES_TPOT = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +48,7 @@ class Ground:
     objective: Literal["throughput", "latency"] = "throughput"
     whole_hits: Requests | None = None
     memory: dict[tuple[object, ...], Measured | None] = field(default_factory=dict)
+    limits: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def measured(
         self, world: World, knobs: Knobs, *, scraped: bool = False, demand: float = 1.0
@@ -72,6 +73,30 @@ class Ground:
                 )
             self.memory[key] = self._replayed(world, knobs, requests, judged, scraped)
         return self.memory[key]
+
+    def limit(self, knobs: Knobs) -> float:
+        """Capacity in the first world, requests a second; 0 where it is not to be had."""
+        key = (None, tuple(sorted(knobs.items())))
+        if key not in self.limits:
+            world = self.worlds[0]
+            try:
+                found = capacity(
+                    self.requests_of(world),
+                    [
+                        with_knobs(
+                            world.configuration,
+                            knobs,
+                            self.blocks.after(world.configuration, knobs),
+                        )
+                    ],
+                    [world.law],
+                    self.judged.slo,
+                    ttft_overhead_seconds=[world.ttft_overhead_seconds],
+                ).mean
+            except (ImpossibleConfiguration, NoVerdict):
+                found = None
+            self.limits[key] = found or 0.0
+        return self.limits[key]
 
     def requests_of(self, world: World) -> Requests:
         """The window's requests as a world has them."""
@@ -137,28 +162,55 @@ def sweep(ground: Ground) -> list[Gain]:
 
 
 def finalists(ground: Ground) -> list[Knobs]:
-    """What the first pass leaves: the best of each knob, then pairs of them."""
+    """What the first pass leaves: the best of each knob, then a pair where it is better still."""
     today = ground.worlds[0].configuration
     base = ground.screened({})
     if base is None:
         return []
-    peak = _open_peak(ground)
-    looked = {_key(k): (k, ground.screened(k)) for k in _singles(ground, peak)}
-    singles = _best(ground, base, [*looked.values()])
-    chosen = _nearest(today, singles)
-    by_knob = {name: [k for k in chosen if set(k) == {name}] for k in chosen for name in k}
-    if len(by_knob) > 1:
-        names = sorted(by_knob)
-        both = pairs(by_knob[names[0]][:2], by_knob[names[1]][:2])
-        tried = [(k, ground.screened(k)) for k in both]
-        top = singles[0][1] if singles else base
-        better = [
-            (k, m)
-            for k, m in tried
-            if m is not None and _score(ground, m) > _score(ground, top) + TIES
-        ]
-        chosen += _nearest(today, _best(ground, base, better))[:1]
+    looked = [(k, ground.screened(k)) for k in _singles(ground, _open_peak(ground))]
+    known = [(k, m) for k, m in looked if m is not None and _bearable(ground, base, m)]
+    better = [one for one in known if one[1].in_target_ratio >= base.in_target_ratio - TIES]
+    lines = [
+        _of_line(ground, [one for one in better if name in one[0]])
+        for name in dict.fromkeys(name for knobs, _ in better for name in knobs)
+    ]
+    chosen = [knobs for line in lines for knobs in line]
+    if len(lines) > 1:
+        top = max(measured.in_target_ratio for _, measured in better)
+        tried = [(k, ground.screened(k)) for k in pairs(lines[0][:2], lines[1][:2])]
+        worth = [(k, m) for k, m in tried if m is not None and m.in_target_ratio > top + TIES]
+        if worth:
+            most = max(m.in_target_ratio for _, m in worth)
+            tied = [k for k, m in worth if m.in_target_ratio >= most - TIES]
+            chosen.append(min(tied, key=lambda k: moved(today, k)))
     return chosen
+
+
+def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
+    """Of one knob's values: the one that ties, capacity and the move prefer, then the nearest."""
+    today = ground.worlds[0].configuration
+    top = max(measured.in_target_ratio for _, measured in line)
+    tied = [knobs for knobs, m in line if m.in_target_ratio >= top - TIES]
+    if ground.objective == "latency":
+        first = min(line, key=lambda one: one[1].e2e_seconds or float("inf"))[0]
+    else:
+        first = _preferred(ground, tied)[0]
+    nearest = min(tied, key=lambda knobs: moved(today, knobs))
+    return [first] if nearest == first else [first, nearest]
+
+
+def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
+    """Settings that serve alike, by capacity; within the ties of the best one by the move."""
+    today = ground.worlds[0].configuration
+    if len(tied) < 2:
+        return list(tied)
+    limits = [ground.limit(knobs) for knobs in tied]
+    most = max(limits)
+
+    def order(one: tuple[Knobs, float]) -> tuple[bool, float]:
+        return one[1] < most * (1 - TIES), moved(today, one[0])
+
+    return [knobs for knobs, _ in sorted(zip(tied, limits, strict=True), key=order)]
 
 
 def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
@@ -171,55 +223,24 @@ def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
 
 
 def _open_peak(ground: Ground) -> int | None:
-    """Most requests that hold a place where max_num_seqs is as large as it may be."""
+    """Twice the most requests that hold a place where max_num_seqs is as large as it may be."""
     today = ground.worlds[0].configuration
     ceiling = min(1024, today.max_num_batched_tokens) if ground.budget_known else 1024
     found = ground.screened({"max_num_seqs": float(max(ceiling, today.max_num_seqs))})
-    return None if found is None else found.peak_running_requests
+    return None if found is None else 2 * found.peak_running_requests
 
 
-def _key(knobs: Knobs) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(knobs.items()))
-
-
-def _score(ground: Ground, found: Measured) -> float:
-    """What is compared: the share in target; latency first: the mean time, as a share of it."""
-    return found.in_target_ratio
-
-
-def _best(
-    ground: Ground, base: Measured, looked: Sequence[tuple[Knobs, Measured | None]]
-) -> list[tuple[Knobs, Measured]]:
-    """Those not worse than today, the best first; a shorter mean time breaks equal shares."""
-    known = [(k, m) for k, m in looked if m is not None]
-    kept = [(k, m) for k, m in known if _score(ground, m) >= _score(ground, base) - TIES]
-
-    def order(one: tuple[Knobs, Measured]) -> tuple[float, float]:
-        measured = one[1]
-        latency = measured.e2e_seconds if measured.e2e_seconds is not None else float("inf")
-        shared = round(_score(ground, measured) / TIES)
-        return (0.0, latency) if ground.objective == "latency" else (-shared, latency)
-
-    return sorted(kept, key=order)
-
-
-def _nearest(
-    today: SchedulerConfiguration, singles: list[tuple[Knobs, Measured]], most: int = _FINALISTS
-) -> list[Knobs]:
-    """Of each knob the best and the nearest that is within the ties of it."""
-    chosen: list[Knobs] = []
-    for name in dict.fromkeys(n for k, _ in singles for n in k):
-        own = [(k, m) for k, m in singles if name in k]
-        top = max(m.in_target_ratio for _, m in own)
-        tied = [k for k, m in own if m.in_target_ratio >= top - TIES]
-        chosen += [own[0][0], min(tied, key=lambda k: moved(today, k))]
-    unique = {_key(k): k for k in chosen}
-    return list(unique.values())[: most + 2]
+def _bearable(ground: Ground, base: Measured, then: Measured) -> bool:
+    """Without a target of its own the time per token may double, and no more."""
+    slo = ground.judged.slo
+    if slo is not None and slo.tpot_seconds is not None:
+        return True
+    before, after = base.tpot_p95_seconds, then.tpot_p95_seconds
+    return before is None or after is None or after <= MOST_TIMES_TPOT * before
 
 
 def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
-    """Gains of some settings in every world, best first; ties go to the smallest move."""
-    today = ground.worlds[0].configuration
+    """Gains of some settings in every world, best first; ties by capacity, then by the move."""
     found = [gain for knobs in wanted if (gain := gain_of(ground, knobs)) is not None]
     if not found:
         return []
@@ -228,9 +249,9 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
     tied = [gain for gain in found if gain.mean >= top - TIES]
     rest = [gain for gain in found if gain.mean < top - TIES]
     if ground.objective == "latency":
-        tied.sort(key=lambda gain: gain.latency_ratio)
-        return [*tied, *rest]
-    return [*sorted(tied, key=lambda gain: moved(today, gain.knobs)), *rest]
+        return [*sorted(tied, key=lambda gain: gain.latency_ratio), *rest]
+    order = _preferred(ground, [gain.knobs for gain in tied])
+    return [*sorted(tied, key=lambda gain: order.index(gain.knobs)), *rest]
 
 
 def gain_of(ground: Ground, knobs: Knobs, demand: float = 1.0) -> Gain | None:

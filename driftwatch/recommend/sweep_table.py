@@ -28,12 +28,11 @@ def table_rows(
         gains: of the sweep, best first.
         advised: the change, with its capacity.
     """
-    first = advised.knobs if advised else (gains[0].knobs if gains else {})
-    if not first:
-        return (case.today,)
-    knob = next(iter(first))
     ground = case.ground
     today = ground.worlds[0].configuration
+    first = advised.knobs if advised else (gains[0].knobs if gains else {})
+    first = first or {"max_num_seqs": float(today.max_num_seqs)}
+    knob = next(iter(first))
     line = [
         knobs
         for knobs in single_knobs(today, budget_known=ground.budget_known)

@@ -40,6 +40,7 @@ class Case:
         reference_capacity: at the reference's lengths; None = unknown.
         reference_tokens_per_second: of one replica, in the reference; None = unknown.
         saturated: TTFT of today cannot be replayed.
+        seen_met: the window's own p95s met the targets; None = not observed.
     """
 
     ground: Ground
@@ -50,6 +51,7 @@ class Case:
     reference_capacity: float | None
     reference_tokens_per_second: float | None = None
     saturated: bool = False
+    seen_met: bool | None = None
 
     @property
     def utilization(self) -> float | None:
@@ -65,9 +67,9 @@ class Case:
 
     @property
     def met(self) -> bool:
-        """The share is met in every world."""
+        """The share is met in every world, and was in the window as far as it was observed."""
         low = self.today.in_target_low_ratio
-        return low is not None and low >= self.share
+        return self.seen_met is not False and low is not None and low >= self.share
 
     @property
     def margin(self) -> bool:

@@ -52,6 +52,7 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, near: float | 
         requests=with_prefix_hits(ground.requests, ratio, block),
         worlds=ground.worlds[:1],
         memory={},
+        limits={},
     )
     return _asked(cached, {PREFIX_HIT_RATIO: ratio}, with_prefix_hits(requests, ratio, block), near)
 
@@ -61,7 +62,9 @@ def fp8_kv(ground: Ground, requests: Requests, near: float | None) -> Candidate 
     worlds = [_wider(world) for world in ground.worlds[:1]]
     if worlds[0].configuration.num_gpu_blocks is None:
         return None
-    found = _asked(replace(ground, worlds=worlds, memory={}), {FP8_KV: 1.0}, requests, near)
+    found = _asked(
+        replace(ground, worlds=worlds, memory={}, limits={}), {FP8_KV: 1.0}, requests, near
+    )
     return replace(found, kv_blocks=worlds[0].configuration.num_gpu_blocks)
 
 
