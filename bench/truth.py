@@ -43,7 +43,6 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "shared" / "data"
 EXPLAINS = {"smoke": 2, "standard": 10, "full": 24}
 WHATIFS = {"smoke": 2, "standard": 8, "full": 24}
-NOT_BUILT = "not built: 5 of 5"
 THROUGH_PROMETHEUS = "wedged"  # the scenario that goes through a real Prometheus as well
 HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
 
@@ -121,7 +120,6 @@ def _figures(
             [whatif.gain_of(one) for r in ran for one in r.gains], seed=seed
         ),
         "healthy_ln_r": _ln_r(ran),
-        "calibration": {"built": False, "note": NOT_BUILT},
         "stretches": [_stretch(r) for r in ran],
         "ran": [saved.as_json(r) for r in ran],
     }

@@ -112,22 +112,36 @@ def replayed(case: Case, evidence: Path | None = None) -> tuple[tuple[Finding, .
     return findings_of(said), seconds
 
 
-def explained(case: Case, instance: str, at_seconds: float) -> dict[str, Any] | None:
+def explained(
+    case: Case, instance: str, at_seconds: float, window_seconds: float | None = None
+) -> dict[str, Any] | None:
     """``driftwatch explain --json`` of a server at a moment; None = it had nothing to look at.
 
     Exit 4 is taken: an undetermined leaf ends with it as well.
+
+    Args:
+        case: what is asked about.
+        instance: the server.
+        at_seconds: end of the window.
+        window_seconds: its length; None = as the command has it.
     """
-    ran = driftwatch(
-        "explain",
-        instance,
-        "--json",
-        "--at",
-        iso(at_seconds),
-        "--recording",
-        str(case.recording),
-        *case.words(),
-        accept=(0, EXIT_NO_VERDICT),
-    )
+    more = [] if window_seconds is None else ["--window", f"{window_seconds:.0f}s"]
+    return _asked(case, "explain", instance, at_seconds, *more)
+
+
+def recommended(case: Case, instance: str, at_seconds: float) -> dict[str, Any] | None:
+    """``driftwatch recommend --json`` of a server at a moment; None = it printed nothing.
+
+    Exit 4 is taken: a refusal that names its gate ends with it.
+    """
+    return _asked(case, "recommend", instance, at_seconds)
+
+
+def _asked(
+    case: Case, verb: str, instance: str, at_seconds: float, *more: str
+) -> dict[str, Any] | None:
+    words = ["--at", iso(at_seconds), "--recording", str(case.recording), *more, *case.words()]
+    ran = driftwatch(verb, instance, "--json", *words, accept=(0, EXIT_NO_VERDICT))
     if not ran.stdout.strip():
         return None
     told: dict[str, Any] = json.loads(ran.stdout)

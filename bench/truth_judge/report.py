@@ -158,19 +158,37 @@ def _leaves(matrices: Mapping[str, Any]) -> list[str]:
 
 
 def _recommendation(found: Mapping[str, Any]) -> list[str]:
+    goals = {"gain_captured_ratio": "≥ 90 %", "hurt_ratio": "≤ 1 %", "none_helps_ratio": "≤ 2 %"}
+    words = {
+        "advised": "episodes in which a knob is advised",
+        "refused": "… that vLLM would not start with",
+        "gain_captured_ratio": "gain captured, of the best single knob",
+        "hurt_ratio": "share of advised changes that hurt",
+        "none_helps_ratio": "knob advised where none helps, of those episodes",
+        "no_help_of_advised_ratio": "no knob helps, of the changes advised",
+    }
+    of = found["advisers"]
     rows = [
-        ("episodes replayed with and without the change", found["episodes"], ""),
-        ("… in which driftwatch advises a knob", found["advised"], ""),
         (
-            "gain captured, of the best single knob",
-            interval(found["gain_captured_ratio"], "%"),
-            "≥ 90 %",
-        ),
-        ("share of advised changes that hurt", interval(found["hurt_ratio"], "%"), "≤ 1 %"),
-        ("knob advised where none helps", interval(found["none_helps_ratio"], "%"), "≤ 2 %"),
+            text,
+            *(
+                interval(one[name], "%") if name.endswith("_ratio") else one[name]
+                for one in of.values()
+            ),
+            goals.get(name, ""),
+        )
+        for name, text in words.items()
     ]
-    lines = ["### Recommendation", "", *table(("figure", "value", "goal"), rows)]
-    return [*lines, *([found["note"], ""] if found.get("note") else [])]
+    answers = ", ".join(f"{count} {answer}" for answer, count in found["answers"].items())
+    return [
+        "### Recommendation",
+        "",
+        f"{found['episodes']} episodes replayed with and without each change; in "
+        f"{found['some_knob_helps']} some knob helps. `driftwatch recommend` answered: "
+        f"{answers or 'nothing, it was not asked'}.",
+        "",
+        *table(("figure", *of, "goal"), rows),
+    ]
 
 
 def _scheduler(found: Mapping[str, Any]) -> list[str]:
@@ -216,8 +234,7 @@ def _engine(figures: Mapping[str, Any]) -> list[str]:
         "correlation after 1 h",
     )
     lines = ["### The hidden engine", "", *table(head, rows)]
-    calibration = figures["calibration"]
-    return [*lines, f"Calibration on the GPU runs: {calibration['note']}.", ""]
+    return lines
 
 
 def _cost(figures: Mapping[str, Any]) -> list[str]:

@@ -15,19 +15,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from truth_judge import fleets
-from truth_judge.commands import Case, explained, leaf_of, replayed
+from truth_judge import fleets, sent
+from truth_judge.commands import Case, explained, leaf_of, recommended, replayed
 from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
+from truth_judge.figures import NO_VERDICT
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.sets import Draw
 from truth_judge.undisturbed import servers_again
 from truth_judge.visible import with_visibility
+from truth_judge.whatif import AT_MOST_SECONDS, FOLK, PAGES, RECOMMEND
 
 HEALTHY = "healthy"
 FAILED = "failed"  # the command ended with an error
 MOST_ROWS = 300_000  # explain reads a whole recording; of a larger one it is given the days around
 AROUND_SECONDS = 6 * 3600.0
 SETTLED_SECONDS = 3600.0  # a healthy moment lies so long after the start
+WINDOW_SECONDS = 600.0  # what explain looks at, where an episode is as long
+TRIES = 20  # moments drawn until one's truth is no matter of words
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +116,69 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a server is explained, and what its leaf should be."""
+    """When a server is explained, and what its leaf should be.
+
+    Attributes:
+        instance: the server.
+        at_seconds: end of the window.
+        leaf: where the diagnosis should end.
+        window_seconds: length of the window: it does not reach out of a short episode.
+    """
 
     instance: str
     at_seconds: float
     leaf: str
+    window_seconds: float = WINDOW_SECONDS
 
 
 def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
-    """The end of each episode that has a leaf, or moments at which nothing is wrong."""
+    """The end of each episode that has a leaf, or moments at which nothing is wrong.
+
+    Of undisturbed traffic the truth is what was really sent in the window, where the reference
+    knows it: by night demand is a fifth of what it is by day, and to say so is right.
+    """
     found = [
-        Moment(sorted(e.instances or case.instances)[0], e.end_seconds, e.leaf)
+        Moment(
+            sorted(e.instances or case.instances)[0],
+            e.end_seconds,
+            e.leaf,
+            min(WINDOW_SECONDS, e.end_seconds - e.start_seconds),
+        )
         for e in case.episodes
         if e.leaf is not None
     ]
     draw = np.random.default_rng([seed, 1])
     if not case.episodes:
         span = case.end_seconds - case.start_seconds
-        for _ in range(most):
+        scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
+        for _ in range(most * TRIES):
             at = case.start_seconds + SETTLED_SECONDS
             at += float(draw.random()) * (span - SETTLED_SECONDS)
-            found.append(Moment(str(draw.choice(case.instances)), at, HEALTHY))
+            instance = str(draw.choice(case.instances))
+            leaf = HEALTHY if scrapes is None else _quiet_leaf(case, scrapes, instance, at)
+            if leaf is not None:
+                found.append(Moment(instance, at, leaf))
+            if len(found) == most:
+                break
     if len(found) > most:
         found = [found[i] for i in sorted(draw.choice(len(found), most, replace=False))]
     return found
+
+
+def _quiet_leaf(case: Case, scrapes: pl.DataFrame, instance: str, at: float) -> str | None:
+    """Where a diagnosis of undisturbed traffic should end; None where that is a matter of words."""
+    if case.reference is None:
+        return HEALTHY
+    now = sent.sent(scrapes, instance, (at - WINDOW_SECONDS, at))
+    before = sent.sent(scrapes, instance, case.reference)
+    return None if now is None or before is None else sent.leaf_of_traffic(now, before)
 
 
 def _explained(case: Case, moment: Moment, around: Path | None = None) -> tuple[str, str]:
     if around is not None and case.recording.is_dir():
         case = _cut(case, moment.at_seconds, around)
     try:
-        said = leaf_of(explained(case, moment.instance, moment.at_seconds))
+        said = leaf_of(explained(case, moment.instance, moment.at_seconds, moment.window_seconds))
     except RuntimeError as error:  # that it breaks is what there is to tell
         print(error, file=sys.stderr, flush=True)
         said = FAILED
@@ -203,27 +239,70 @@ def advice(findings: Iterable[Finding], episode: Episode) -> tuple[str, float] |
 def _gains(
     draw: Draw, case: Case, findings: Iterable[Finding], folder: Path, most: int
 ) -> list[dict[str, Any]]:
-    """The episodes again with the settings that their pages advise, and with a ladder of others."""
-    asked = []
-    findings = list(findings)
-    for episode in case.episodes:
+    """The episodes again with what each adviser advises, and with a ladder of other settings."""
+    findings, episodes = list(findings), list(case.episodes)
+    if len(episodes) > most:
+        some = np.random.default_rng([draw.seed, 2]).choice(len(episodes), most, replace=False)
+        episodes = [episodes[i] for i in sorted(some)]
+    if not episodes or most == 0:
+        return []
+    asked, answers = [], []
+    scrapes = sent.lengths_of(case.recording)
+    for episode in episodes:
         window = [t - case.start_seconds for t in (episode.start_seconds, episode.end_seconds)]
+        answer, advised = _recommended(case, episode, folder / "around")
         # a page that comes late is no help before it came: the whole episode is judged all the same
+        changes = {
+            PAGES: advice(findings, episode),
+            RECOMMEND: advised,
+            FOLK: _folk(case, episode, scrapes),
+        }
+        answers.append((answer, episode.cell))
         asked.append(
             {
                 "block": [case.draw, int(episode.start_seconds // 86_400)],
                 "window": window,
                 "numbers": sorted(case.instances.index(i) for i in episode.instances),
-                "change": advice(findings, episode),
+                "changes": {who: change for who, change in changes.items() if change is not None},
             }
         )
-    if len(asked) > most:
-        some = np.random.default_rng([draw.seed, 2]).choice(len(asked), most, replace=False)
-        asked = [asked[i] for i in sorted(some)]
-    if not asked:
-        return []
     told = _in_its_own_process("whatif", draw, folder, {"episodes": asked})
-    return [one for one in told if one is not None]
+    return [
+        one | {"answer": answer, "asked_of": cell}
+        for one, (answer, cell) in zip(told, answers, strict=True)
+        if one is not None
+    ]
+
+
+def _recommended(
+    case: Case, episode: Episode, around: Path
+) -> tuple[str | None, tuple[str, float] | None]:
+    """What ``driftwatch recommend`` answers after the hour that is judged, and its change."""
+    at = min(episode.end_seconds, episode.start_seconds + AT_MOST_SECONDS)
+    instance = sorted(episode.instances or case.instances)[0]
+    try:
+        told = recommended(_cut(case, at, around), instance, at)
+    except RuntimeError as error:  # that it breaks is what there is to tell
+        print(error, file=sys.stderr, flush=True)
+        return FAILED, None
+    if told is None:
+        return NO_VERDICT, None
+    said = told["recommendation"]
+    if said["action"] != "change" or said["to_value"] is None:
+        return said["action"], None
+    return said["action"], (said["knob"], said["to_value"])
+
+
+def _folk(case: Case, episode: Episode, scrapes: pl.DataFrame) -> tuple[str, float] | None:
+    """What the folk rule would do about the episode's first hour."""
+    instance = sorted(episode.instances or case.instances)[0]
+    until = min(episode.end_seconds, episode.start_seconds + AT_MOST_SECONDS)
+    now = sent.sent(scrapes, instance, (episode.start_seconds, until))
+    before = None if case.reference is None else sent.sent(scrapes, instance, case.reference)
+    if now is None or before is None:
+        return None
+    configured = json.loads((case.recording / fleets.CONFIGURATION).read_text())
+    return sent.folk_change(now, before, configured["pools"][0]["serving"])
 
 
 def _misfits(draw: Draw, case: Case, folder: Path) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What the advised change would have done: the same traffic and hidden law, with another knob.
 
 For an episode the servers it concerns are run again through the fleet's hidden engine, once as they
-were, once with the advised setting and once with each setting of a ladder of one knob at a time.
+were, once with each advised setting and once with each setting of a ladder of one knob at a time.
 They get the requests, the stalls and the restarts that the recording has, from half an hour before
 the episode on. What counts is the share of the requests that arrive in the episode (its first hour)
 and meet both latency targets; those that a client cancelled count in neither, those that were
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from truth_judge.facts import Block
 
 SEQS = (16, 32, 64, 128, 256, 512, 1024)
 TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
-HELPS, HURTS = 0.03, 0.01  # points of the share in target: below, nothing was gained or lost
+HELPS, HURTS = 0.03, 0.02  # points of the share in target: below, nothing was gained or lost
 WARM_SECONDS = 1800.0
 AT_MOST_SECONDS = 3600.0  # of an episode
 DRAIN_SECONDS = 600.0
@@ -48,23 +49,39 @@ SERVERS = 2  # of an episode; they are configured alike
 Knobs = Mapping[str, int]
 
 
+# Who advises: the first page or ticket of the episode, ``driftwatch recommend`` after its first
+# hour, and the folk rule (prompts up: double the token budget; generations up: double the cap).
+PAGES, RECOMMEND, FOLK = "pages", "driftwatch recommend", "folk rule"
+ADVISERS = (PAGES, RECOMMEND, FOLK)
+
+Change = tuple[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One episode, with and without the change.
+    """One episode, with and without the changes.
 
     Attributes:
         block: the bootstrap's.
         today: share of requests in target with the settings as they were.
-        best: the best share that a ladder of one knob at a time finds, today's included.
-        advised: share with the advised setting; None = no change was advised.
-        refused: vLLM would not start with the advised setting.
+        best: the best share that a ladder of one knob at a time finds, today's and the advised ones
+            included.
+        advised: adviser → share with what it advises; one that advises no change is not in it.
+        refused: advisers with whose settings vLLM would not start.
+        changes: adviser → the change in words.
+        answer: what ``driftwatch recommend`` answered (change, none, no_action, insufficient);
+            None = it was not asked, or failed.
+        asked_of: kind of the episode.
     """
 
     block: Block
     today: float
     best: float
-    advised: float | None = None
-    refused: bool = False
+    advised: Mapping[str, float] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    changes: Mapping[str, str] = field(default_factory=dict)
+    answer: str | None = None
+    asked_of: str = ""
 
 
 def gain(
@@ -73,7 +90,7 @@ def gain(
     block: Block,
     window: tuple[float, float],
     numbers: tuple[int, ...],
-    change: tuple[str, float] | None,
+    changes: Mapping[str, Change],
 ) -> Gain | None:
     """Replay an episode with other settings.
 
@@ -83,7 +100,7 @@ def gain(
         block: the bootstrap's.
         window: from, to in seconds since the scenario's start.
         numbers: servers it concerns.
-        change: advised knob and value.
+        changes: adviser → knob and value.
 
     Returns:
         None where the pool has no targets, or where no request could be judged.
@@ -95,14 +112,20 @@ def gain(
     today = runs.share({})
     if today is None:
         return None
-    shares = [today, *(s for knobs in ladder(made) if (s := runs.share(knobs)) is not None)]
-    if change is None:
-        return Gain(block, today, max(shares))
-    try:
-        advised = runs.share({change[0]: round(change[1])})
-    except ImpossibleConfiguration:
-        return Gain(block, today, max(shares), 0.0, refused=True)
-    return Gain(block, today, max([*shares, advised or 0.0]), advised)
+    known = {tuple(knobs.items()): runs.share(knobs) for knobs in ladder(made)}
+    advised: dict[str, float] = {}
+    refused = []
+    for adviser, (knob, value) in changes.items():
+        key = ((knob, round(value)),)
+        try:
+            if key not in known:
+                known[key] = runs.share(dict(key))
+        except ImpossibleConfiguration:
+            refused.append(adviser)
+        advised[adviser] = known.get(key) or 0.0
+    shares = [today, *(share for share in known.values() if share is not None)]
+    words = {adviser: f"{knob} {value:g}" for adviser, (knob, value) in changes.items()}
+    return Gain(block, today, max(shares), advised, tuple(refused), words)
 
 
 def ladder(scenario: Scenario) -> Iterator[Knobs]:
@@ -146,8 +169,8 @@ class Runs:
             first = last
         whole = Requests(
             **{
-                field.name: np.concatenate([getattr(part, field.name) for part in drawn])
-                for field in fields(Requests)
+                one.name: np.concatenate([getattr(part, one.name) for part in drawn])
+                for one in fields(Requests)
             }
         )
         at = whole.arrival_seconds
@@ -230,16 +253,35 @@ def from_then_on(disturbance: Disturbance, begin: float, started: float) -> Dist
 
 
 def gain_of(said: Mapping[str, Any]) -> Gain:
-    """A gain as it was printed."""
-    block = said["block"]
-    return Gain(**{**said, "block": (block[0], block[1])})
+    """A gain as it was printed; of older figures, which knew the pages' advice alone, as well."""
+    found = dict(said)
+    block = found["block"]
+    found["block"] = (block[0], block[1])
+    if not isinstance(found.get("advised"), dict):
+        share, failed = found.get("advised"), found.get("refused")
+        found["advised"] = {} if share is None else {PAGES: share}
+        found["refused"] = (PAGES,) if failed else ()
+    return Gain(**{**found, "refused": tuple(found["refused"])})
 
 
 def summary(gains: list[Gain], *, seed: int) -> dict[str, Any]:
-    """Gain captured, share that hurt, knob advised where none helps."""
+    """Per adviser: gain captured, share that hurt, knob advised where none helps."""
     helped = [g for g in gains if g.best - g.today >= HELPS]
-    told = [g for g in gains if g.advised is not None]
     none_helps = [g for g in gains if g.best - g.today < HELPS]
+    return {
+        "episodes": len(gains),
+        "some_knob_helps": len(helped),
+        "answers": dict(sorted(Counter(g.answer for g in gains if g.answer).items())),
+        "advisers": {
+            adviser: _of_adviser(adviser, gains, helped, none_helps, seed) for adviser in ADVISERS
+        },
+    }
+
+
+def _of_adviser(
+    adviser: str, gains: list[Gain], helped: list[Gain], none_helps: list[Gain], seed: int
+) -> dict[str, Any]:
+    told = [g for g in gains if adviser in g.advised]
 
     def over(which: list[Gain], of: Any, by: Any, *, share: bool = True) -> dict[str, Any]:
         counts: dict[Block, float] = {}
@@ -249,22 +291,20 @@ def summary(gains: list[Gain], *, seed: int) -> dict[str, Any]:
             held[one.block] = held.get(one.block, 0.0) + float(by(one))
         return ratio(counts, held, seed=seed, share=share, signed=not share).as_json()
 
+    def gained(one: Gain) -> float:
+        return one.advised.get(adviser, one.today) - one.today
+
     def lost(one: Gain) -> bool:
-        return one.refused or (one.advised or 0.0) < one.today - HURTS
+        return adviser in one.refused or gained(one) < -HURTS
 
     return {
-        "episodes": len(gains),
         "advised": len(told),
-        "refused": sum(g.refused for g in told),
-        "some_knob_helps": len(helped),
-        "gain_captured_ratio": over(
-            helped,
-            lambda g: 0.0 if g.advised is None else g.advised - g.today,
-            lambda g: g.best - g.today,
-            share=False,
-        ),
+        "refused": sum(adviser in g.refused for g in told),
+        "hurt": sum(lost(g) for g in told),
+        "gain_captured_ratio": over(helped, gained, lambda g: g.best - g.today, share=False),
         "hurt_ratio": over(told, lost, lambda _: 1.0),
-        "none_helps_ratio": over(none_helps, lambda g: g.advised is not None, lambda _: 1.0),
+        "none_helps_ratio": over(none_helps, lambda g: adviser in g.advised, lambda _: 1.0),
+        "no_help_of_advised_ratio": over(told, lambda g: g.best - g.today < HELPS, lambda _: 1.0),
     }
 
 
@@ -278,7 +318,7 @@ def main(job: Path) -> None:
             (one["block"][0], one["block"][1]),
             (one["window"][0], one["window"][1]),
             tuple(one["numbers"]),
-            one["change"] and (one["change"][0], one["change"][1]),
+            {adviser: (change[0], change[1]) for adviser, change in one["changes"].items()},
         )
         for one in asked["episodes"]
     ]

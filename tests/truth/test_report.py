@@ -41,14 +41,21 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
         "leaves": {},
         "recommendation": {
             "episodes": 0,
-            "advised": 0,
-            "gain_captured_ratio": nothing,
-            "hurt_ratio": nothing,
-            "none_helps_ratio": nothing,
+            "some_knob_helps": 0,
+            "answers": {},
+            "advisers": {
+                "pages": {
+                    "advised": 0,
+                    "refused": 0,
+                    "gain_captured_ratio": nothing,
+                    "hurt_ratio": nothing,
+                    "none_helps_ratio": nothing,
+                    "no_help_of_advised_ratio": nothing,
+                },
+            },
         },
         "scheduler": {"equal": 0, "runs": []},
         "healthy_ln_r": {},
-        "calibration": {"built": False, "note": "not built: 5 of 5"},
         "tick": [],
         "disguise": [],
         "prometheus": [],
@@ -62,7 +69,7 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
     first = into_page(f"# Words\n\n{MARKER}\nold figures\n", figures)
     assert first.startswith(f"# Words\n\n{MARKER}\n")
     assert "old figures" not in first and "Seed 7, 8, set `smoke`" in first
-    assert "not built: 5 of 5" in first
+    assert "knob advised where none helps" in first
     assert into_page(first, figures) == first
     with pytest.raises(ValueError, match="lacks the line"):
         into_page("# Words\n", figures)

@@ -24,7 +24,10 @@ PAGE = Finding("firing", "Limit", "page", 1600.0, 1500.0, B, "cap_binding", "max
 def test_an_episode_is_explained_at_its_end() -> None:
     (moment,) = moments_of(CASE, 5, 1)
     assert (moment.instance, moment.at_seconds, moment.leaf) == (B, 5000.0, "cap_binding")
+    assert moment.window_seconds == 600.0
     assert moments_of(replace(CASE, episodes=(replace(CAP, leaf=None),)), 5, 1) == []
+    (short,) = moments_of(replace(CASE, episodes=(replace(CAP, end_seconds=1150.0),)), 5, 1)
+    assert short.window_seconds == 150.0  # what lies before the episode is not looked at
 
 
 def test_of_many_episodes_some_are_explained() -> None:

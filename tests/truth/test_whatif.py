@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from truth_judge.whatif import Gain, Runs, gain, ladder, summary
+from truth_judge.whatif import FOLK, PAGES, RECOMMEND, Gain, Runs, gain, gain_of, ladder, summary
 
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import CHUNK_SECONDS
@@ -71,16 +71,18 @@ def test_a_larger_cap_helps_where_the_cap_binds(
     monkeypatch.setattr("truth_judge.whatif.DRAIN_SECONDS", 30.0)
     monkeypatch.setattr("truth_judge.whatif.SEQS", (64,))
     monkeypatch.setattr("truth_judge.whatif.TOKENS", (512,))
-    found = gain(capped, 1, BLOCK, (30.0, 90.0), (0,), ("max_num_seqs", 32.0))
-    assert found is not None and found.advised is not None
+    changes = {
+        PAGES: ("max_num_seqs", 32.0),
+        RECOMMEND: ("max_num_seqs", 1.0),
+        FOLK: ("max_num_batched_tokens", 2.0),
+    }
+    found = gain(capped, 1, BLOCK, (30.0, 90.0), (0,), changes)
+    assert found is not None
     assert found.today < 0.1
-    assert found.advised > 0.95
-    assert found.best >= found.advised
-    worse = gain(capped, 1, BLOCK, (30.0, 90.0), (0,), ("max_num_seqs", 1.0))
-    assert worse is not None and worse.advised is not None
-    assert worse.advised <= worse.today == found.today
-    refused = gain(capped, 1, BLOCK, (30.0, 90.0), (0,), ("max_num_batched_tokens", 2.0))
-    assert refused is not None and refused.refused
+    assert found.best >= found.advised[PAGES] > 0.95
+    assert found.advised[RECOMMEND] <= found.today
+    assert found.refused == (FOLK,)  # vLLM would not start with it
+    assert found.changes[PAGES] == "max_num_seqs 32"
 
 
 @pytest.mark.usefixtures("short")
@@ -150,15 +152,28 @@ def test_the_ladder_moves_either_limit_and_only_to_what_vllm_takes() -> None:
 
 def test_what_is_counted_of_gains() -> None:
     gains = [
-        Gain(("s", 0), today=0.2, best=0.9, advised=0.9),
-        Gain(("s", 1), today=0.2, best=0.5),  # a knob would have helped and none was advised
-        Gain(("s", 2), today=0.99, best=0.99, advised=0.90),  # none helps, and it hurt
-        Gain(("s", 3), today=0.5, best=0.51, advised=0.0, refused=True),
-        Gain(("s", 4), today=0.5, best=0.5),
+        Gain(("s", 0), 0.2, 0.9, {PAGES: 0.9, FOLK: 0.2}, answer="change"),
+        Gain(("s", 1), 0.2, 0.5, answer="insufficient"),  # a knob would have helped
+        Gain(("s", 2), 0.99, 0.99, {PAGES: 0.90}),  # none helps, and it hurt
+        Gain(("s", 3), 0.5, 0.51, {PAGES: 0.0}, (PAGES,)),
+        Gain(("s", 4), 0.5, 0.5, {RECOMMEND: 0.481}, answer="change"),  # within 2 points
     ]
     told = summary(gains, seed=1)
-    assert (told["episodes"], told["advised"], told["some_knob_helps"]) == (5, 3, 2)
-    assert told["gain_captured_ratio"]["value"] == pytest.approx(0.7 / 1.0)
-    assert told["hurt_ratio"]["value"] == pytest.approx(2 / 3)
-    assert told["none_helps_ratio"]["value"] == pytest.approx(2 / 3)
-    assert told["refused"] == 1
+    assert (told["episodes"], told["some_knob_helps"]) == (5, 2)
+    assert told["answers"] == {"change": 2, "insufficient": 1}
+    pages, recommend = told["advisers"][PAGES], told["advisers"][RECOMMEND]
+    assert (pages["advised"], pages["refused"], pages["hurt"]) == (3, 1, 2)
+    assert pages["gain_captured_ratio"]["value"] == pytest.approx(0.7 / 1.0)
+    assert pages["hurt_ratio"]["value"] == pytest.approx(2 / 3)
+    assert pages["none_helps_ratio"]["value"] == pytest.approx(2 / 3)
+    assert pages["no_help_of_advised_ratio"]["value"] == pytest.approx(2 / 3)
+    assert (recommend["advised"], recommend["hurt"]) == (1, 0)
+    assert recommend["gain_captured_ratio"]["value"] == 0.0
+    assert told["advisers"][FOLK]["hurt"] == 0
+
+
+def test_figures_of_before_the_advisers_are_read() -> None:
+    old = {"block": ["s", 0], "today": 0.2, "best": 0.9, "advised": 0.9, "refused": False}
+    assert gain_of(old).advised == {PAGES: 0.9}
+    assert gain_of(old | {"advised": None}).advised == {}
+    assert gain_of(old | {"refused": True}).refused == (PAGES,)
