@@ -16,6 +16,7 @@ import numpy.typing as npt
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.observed.clean import Clean
 from driftwatch.recommend.observed.flows import Flows
+from driftwatch.recommend.observed.hits import whole_hit_ratio
 from driftwatch.recommend.observed.pairing import held_per_request, paired
 from driftwatch.recommend.observed.starting import any_share
 from driftwatch.recommend.observed.unfinished import unfinished
@@ -149,7 +150,8 @@ def lengths(
     if held is not None and server.block_size is not None:
         number = np.arange(len(counts.finished))
         row = np.concatenate((np.repeat(number, counts.finished), np.full(len(rest), len(number))))
-        prompt = paired(prompt, generation, row, held, server.block_size, rng)
+        hits = whole_hit_ratio(stretch) or 0.0
+        prompt = paired(prompt, generation, row, held, server.block_size, hits, rng)
     if longest is not None:
         generation = fitted(prompt, generation, longest)
     came = _in_order(order, left.places)

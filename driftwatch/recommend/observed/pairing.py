@@ -16,14 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.recommend.observed.clean import Clean
-from driftwatch.recommend.observed.hits import whole_hit_ratio
 from driftwatch.recommend.server import Server
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Blocks that several requests share are counted once: with more hits the use tells less of lengths.
-_MOST_HITS = 0.02
 # Fewer running on average say more of the moments of the scrapes than of the lengths.
 _LEAST_RUNNING = 1.0
 _STEPS = 8
@@ -32,11 +29,8 @@ _CLOSEST = 0.98  # a pairing in which chance has no part is no server's
 
 
 def held_per_request(stretch: Clean, server: Server) -> float | None:
-    """Tokens in the KV cache per running request; None where unknown or shared."""
+    """Tokens in the KV cache per running request; None where that is unknown."""
     if server.num_gpu_blocks is None or server.block_size is None:
-        return None
-    hits = whole_hit_ratio(stretch)
-    if hits is not None and hits > _MOST_HITS:
         return None
     use, running = stretch.column("kv_cache_usage_ratio"), stretch.column("running_requests")
     known = ~(np.isnan(use) | np.isnan(running))
@@ -54,6 +48,7 @@ def paired(
     row: Integers,
     held_tokens: float,
     block_size: int,
+    hit_ratio: float,
     rng: np.random.Generator,
 ) -> Integers:
     """The prompts, exchanged inside each row so that requests hold as much as was observed.
@@ -64,6 +59,8 @@ def paired(
         row: of each request; prompts stay in theirs.
         held_tokens: per running request, as observed.
         block_size: tokens of a block.
+        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each for
+            itself; the pairing by chance stays where that explains the use.
         rng: the randomness.
 
     Returns:
@@ -83,11 +80,19 @@ def paired(
         found[np.lexsort((mixed, row))] = prompt[by_prompt]
         return found
 
+    def product(weight: float) -> float:
+        return float((exchanged(weight) * generation).sum())
+
+    # each holds its own, or all hold one in common
+    wanted = float(np.clip(product(0.0), wanted, wanted / (1.0 - min(hit_ratio, _CLOSEST))))
+
     def off(weight: float) -> float:
-        return float((exchanged(weight) * generation).sum()) - wanted
+        return product(weight) - wanted
 
     # the sum of products rises with the weight, nearly in a line: false position
     (low, low_off), (high, high_off) = ((w, off(w)) for w in (-_CLOSEST, _CLOSEST))
+    if abs(off(0.0)) <= _NEAR * abs(wanted):
+        return exchanged(0.0)
     if low_off >= 0 or high_off <= 0:
         return exchanged(low if low_off >= 0 else high)
     weight = 0.0
