@@ -76,7 +76,7 @@ class Repeated:
         configuration: settings.
         scrape_seconds: sorted.
         until_seconds: where every replay ends.
-        disturbance: factors on the step times; None = none.
+        factor_seconds: sorted times from which a replay may have another speed; None = none.
         compiled: as of ``Engine``.
 
     Raises:
@@ -90,7 +90,7 @@ class Repeated:
         *,
         scrape_seconds: Floats,
         until_seconds: float,
-        disturbance: Disturbance | None = None,
+        factor_seconds: Floats | None = None,
         compiled: bool | None = None,
     ) -> None:
         configuration.check()
@@ -99,22 +99,30 @@ class Repeated:
         self._configuration = configuration
         self._times = scrape_seconds
         self._until = float(until_seconds)
-        self._disturbance = disturbance
+        self._disturbance = (
+            None
+            if factor_seconds is None
+            else Disturbance(factor_seconds=factor_seconds, factors=np.ones(len(factor_seconds)))
+        )
         self._compiled = compiled
         self._only_itself = only_itself_to_hit(requests, configuration) and (
             cache_mode(requests, configuration, True) == layout.IDENTIFY_BLOCKS
         )
         self._packed: dict[tuple[bool, tuple[int, ...]], _Packed] = {}
 
-    def run(self, law: StepTime) -> Repetition:
+    def run(self, law: StepTime, factors: Floats | None = None) -> Repetition:
         """One replay.
+
+        Args:
+            law: step time.
+            factors: on the step times from each of ``factor_seconds`` on; None = 1.
 
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        t = self._run(law, not self._only_itself)
+        t = self._run(law, factors, not self._only_itself)
         if self._only_itself and (t.head[layout.PREEMPTIONS] > 0 or t.head[layout.STUCK]):
-            t = self._run(law, True)
+            t = self._run(law, factors, True)
             self._only_itself = False  # it will be so again; both ways say the same without
         if t.head[layout.STUCK]:
             raise NoVerdict(
@@ -136,7 +144,7 @@ class Repeated:
             _numbers=numbers,
         )
 
-    def _run(self, law: StepTime, identify_blocks: bool) -> Tables:
+    def _run(self, law: StepTime, factors: Floats | None, identify_blocks: bool) -> Tables:
         key = (identify_blocks, law.capture_sizes)
         if key not in self._packed:
             self._packed[key] = self._pack(law, identify_blocks)
@@ -150,6 +158,8 @@ class Repeated:
         f[layout.C2] = law.c2_seconds_per_decode_seq
         f[layout.C3] = law.c3_seconds_per_kv_token
         f[layout.C4] = law.c4_seconds_per_prefill_pair
+        if factors is not None:
+            f[m[layout.FACTORS] : m[layout.FACTORS] + len(factors)] = factors
         kernel_for(len(self._requests), self._compiled)(m, f, self._until)
         return unpack(packed.tables, m, f)
 

@@ -1,13 +1,18 @@
 """Gauss-Newton over the logarithms of a law's coefficients, each evaluation a replay.
 
-Minimised is the mean Huber loss of the weighted log residuals plus the penalty of the prior:
+Minimised is the Huber loss of the weighted log residuals plus what is believed before:
 
-    Σ huber(log(replayed / observed) / noise) + Σ (log(c / prior) / log_sd)²
+    Σ huber(log(replayed / observed) / noise) + Σ (log(c / prior) / log_sd)² + Σ (wander / sd)²
+
+The wander is the engine's own: at the same composition a step takes longer in one chunk than in
+another (neighbours on the host, clocks, temperature), no law says so, and a queue integrates it. It
+is a factor on the steps of each chunk, found with the coefficients; what the load explains costs
+less than what it must explain.
 
 Derivatives are finite differences of replays of the same requests; a coefficient is moved far
 enough that the mean step changes by a few percent, as a replay is a staircase under the microscope.
-c4 keeps its ratio to c1: both are operations. The fifth parameter, time to first token outside the
-engine, needs no replay.
+c4 keeps its ratio to c1: both are operations. Time to first token outside the engine and the wander
+need no replay: a chunk answers its own factor as it answers that of the whole.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 _TTFT = RESIDUALS.index("ttft_seconds")
 OVERHEAD_SD_SECONDS = 0.01
+OVERHEAD, WANDER = 4, 5  # places in x: four coefficients, the overhead, a chunk each
 HUBER = 2.0  # sd from which on a residual pulls no harder
 _STEP_CHANGE = 0.05  # of the mean step time, for a derivative
 _MOST_MOVE = 0.5  # of a log coefficient, for a derivative
@@ -34,6 +40,7 @@ _DIRECTIONS = np.array([[1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]],
 _FARTHEST = 1.0  # a log coefficient moves in one iteration
 _LIMIT = 6.0  # log units from the prior
 _CLIP = 3.0  # log residuals beyond say no more
+_MOST_OTHER = 0.7  # log, of c1 between two variants
 _TRIES = 4
 _TINY_SECONDS = 1e-12
 _SCALINGS = 4
@@ -45,11 +52,11 @@ class Point:
     """A law and what its replay gave.
 
     Attributes:
-        x: log of each coefficient over the prior's, and the overhead over its sd.
+        x: log of each coefficient over the prior's, the overhead over its sd, the wander's logs.
         law: the law.
         played: the replay.
         residuals: weighted log residuals, flat; 0 where nothing is compared.
-        cost: the penalty included.
+        cost: what is believed before included.
     """
 
     x: Floats
@@ -57,6 +64,11 @@ class Point:
     played: Played
     residuals: Floats
     cost: float
+
+    @property
+    def wander(self) -> Floats:
+        """Log of a factor on the steps of each chunk."""
+        return self.x[WANDER:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +80,7 @@ class Descent:
         prior: law at x = 0.
         log_sd: of the four coefficients.
         noise: sd of each residual, a row a chunk.
+        wander_sd: of the log of the speed between chunks.
         huber: weighted residual from which on one pulls no harder.
     """
 
@@ -75,51 +88,56 @@ class Descent:
     prior: StepTime
     log_sd: Floats
     noise: Floats
+    wander_sd: float
     huber: float = HUBER
+
+    @property
+    def precision(self) -> Floats:
+        """Of x before the data, its diagonal."""
+        wander = np.full(len(self.playback.starts), 1.0 / self.wander_sd**2)
+        return np.concatenate([1.0 / self.log_sd**2, [1.0], wander])
+
+    def start(self) -> Floats:
+        """The prior's x."""
+        return np.zeros(WANDER + len(self.playback.starts))
 
     def law(self, x: Floats) -> StepTime:
         """The coefficients at x."""
-        scale = np.exp(np.clip(x[:4], -_LIMIT, _LIMIT))
+        c0, c1, c2, c3 = (float(v) for v in np.exp(np.clip(x[:4], -_LIMIT, _LIMIT)))
         p = self.prior
         return replace(
             p,
-            c0_seconds=max(p.c0_seconds, _TINY_SECONDS) * float(scale[0]),
-            c1_seconds_per_prefill_token=max(p.c1_seconds_per_prefill_token, _TINY_SECONDS)
-            * float(scale[1]),
-            c2_seconds_per_decode_seq=max(p.c2_seconds_per_decode_seq, _TINY_SECONDS)
-            * float(scale[2]),
-            c3_seconds_per_kv_token=max(p.c3_seconds_per_kv_token, _TINY_SECONDS) * float(scale[3]),
-            c4_seconds_per_prefill_pair=p.c4_seconds_per_prefill_pair * float(scale[1]),
+            c0_seconds=max(p.c0_seconds, _TINY_SECONDS) * c0,
+            c1_seconds_per_prefill_token=max(p.c1_seconds_per_prefill_token, _TINY_SECONDS) * c1,
+            c2_seconds_per_decode_seq=max(p.c2_seconds_per_decode_seq, _TINY_SECONDS) * c2,
+            c3_seconds_per_kv_token=max(p.c3_seconds_per_kv_token, _TINY_SECONDS) * c3,
+            c4_seconds_per_prefill_pair=p.c4_seconds_per_prefill_pair * c1,
         )
 
     def at(self, x: Floats) -> Point:
         """Replay the law at x."""
         law = self.law(x)
-        return self.judged(x, law, self.playback.play(law))
+        return self.judged(x, law, self.playback.play(law, x[WANDER:]))
 
     def judged(self, x: Floats, law: StepTime, played: Played) -> Point:
         """A replay, compared."""
-        residuals = self.weighted(played, float(x[4]))
+        residuals = self._weighted(played, float(x[OVERHEAD]))
         size = np.abs(residuals)
         bounded = np.where(size > self.huber, self.huber * (2 * size - self.huber), size**2)
-        cost = float(bounded.sum() + (self._scaled(x) ** 2).sum())
+        cost = float(bounded.sum() + (self.precision * x**2).sum())
         return Point(x, law, played, residuals, cost)
 
-    def weighted(self, played: Played, overhead: float) -> Floats:
+    def _weighted(self, played: Played, overhead: float) -> Floats:
         """Weighted log residuals, flat."""
         values = played.values.copy()
         values[:, _TTFT] += overhead * OVERHEAD_SD_SECONDS
-        seen = self.playback.seen
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(values) - np.log(seen)
+            found = np.log(values) - np.log(self.playback.seen)
         # nothing replayed where something was seen is as wrong as can be said
         found[np.isneginf(found)] = -_CLIP
         found[~self.playback.comparable] = np.nan
         found = np.clip(found, -_CLIP, _CLIP) / self.noise
         return np.asarray(np.where(np.isfinite(found), found, 0.0).ravel())
-
-    def _scaled(self, x: Floats) -> Floats:
-        return np.append(x[:4] / self.log_sd, x[4])
 
     def eased(self, point: Point) -> tuple[Descent, Point]:
         """The same with the bound that suits how far off this point is.
@@ -131,6 +149,25 @@ class Descent:
         huber = max(HUBER, 2.0 * float(np.median(size))) if len(size) else HUBER
         eased = replace(self, huber=huber)
         return eased, eased.judged(point.x, point.law, point.played)
+
+    def like(self, point: Point) -> Floats:
+        """x of this variant where a typical prompt takes as long as under another one's law."""
+        requests, budget = self.playback.requests, self.playback.configuration
+        tokens = requests.prompt_tokens - np.maximum(requests.cached_tokens, 0)
+        pairs = float((tokens * (tokens + 1.0)).mean()) / 2
+        step = float(np.clip(tokens.mean(), 1.0, budget.max_num_batched_tokens))
+
+        def seconds(law: StepTime) -> float:
+            above = max(step - law.hinge_tokens, 0.0)
+            return (
+                law.c1_seconds_per_prefill_token * above + law.c4_seconds_per_prefill_pair * pairs
+            )
+
+        wanted, mine = seconds(point.law), seconds(self.prior)
+        x = point.x.copy()
+        if mine > 0 and wanted > 0:  # within a hinge nothing is told
+            x[1] = np.clip(np.log(wanted / mine), x[1] - _MOST_OTHER, x[1] + _MOST_OTHER)
+        return x
 
     def scaled(self, point: Point) -> Point:
         """Near enough to start: all coefficients times the factor that gives the mean interval.
@@ -144,8 +181,8 @@ class Descent:
             if off is None or abs(off) < _NEAR:
                 break
             x = point.x.copy()
-            x[:4] -= np.clip(off / power, -_FARTHEST, _FARTHEST)
-            following = self.at(np.clip(x, -_LIMIT, _LIMIT))
+            x[:4] = np.clip(x[:4] - np.clip(off / power, -_FARTHEST, _FARTHEST), -_LIMIT, _LIMIT)
+            following = self.at(x)
             after = self._interval_off(following)
             moved = float(point.x[0] - following.x[0])
             if after is not None and moved and (off - after) / moved > 0:
@@ -161,35 +198,37 @@ class Descent:
         return float(np.median(off)) if len(off) else None
 
     def derivatives(self, point: Point) -> Floats:
-        """Of the weighted residuals, by replays: a column a parameter."""
+        """Of the weighted residuals, four by replays: a column a parameter."""
         law, mean = point.law, point.played.mean_composition
-        parts = np.array(
-            [
-                law.c0_seconds,
-                law.c1_seconds_per_prefill_token * mean[0],
-                law.c2_seconds_per_decode_seq * mean[1],
-                law.c3_seconds_per_kv_token * mean[2],
-            ]
-        )
+        parts = np.array([*coefficients_of(law).values()]) * (1.0, *mean)
         shares = np.maximum(parts / parts.sum(), 1e-9)
         shares[0] = 1.0
-        columns = []
+        moved = []
         for share, direction in zip(shares, _DIRECTIONS, strict=True):
             move = float(np.clip(_STEP_CHANGE / share, _STEP_CHANGE, _MOST_MOVE))
             x = point.x.copy()
             x[:4] += move * direction
-            other = self.weighted(self.playback.play(self.law(x)), float(x[4]))
-            columns.append((other - point.residuals) / move)
-        columns = list(np.linalg.solve(_DIRECTIONS, np.array(columns)))
+            other = self._weighted(
+                self.playback.play(self.law(x), point.wander), float(x[OVERHEAD])
+            )
+            moved.append((other - point.residuals) / move)
+        by_coefficient = np.linalg.solve(_DIRECTIONS, np.array(moved)).T
         nudge = 0.1
-        other = self.weighted(point.played, float(point.x[4]) + nudge)
-        columns.append((other - point.residuals) / nudge)
-        return np.array(columns).T
+        other = self._weighted(point.played, float(point.x[OVERHEAD]) + nudge)
+        by_overhead = ((other - point.residuals) / nudge)[:, None]
+        chunks = len(self.playback.starts)
+        own = np.repeat(np.eye(chunks), len(RESIDUALS), axis=0)
+        return np.hstack([by_coefficient, by_overhead, own * moved[0][:, None]])
 
     def information(self, point: Point, slopes: Floats) -> Floats:
         """J^T W J of the data alone, W by Huber."""
-        pull = self._pull(point)
-        return np.asarray(slopes.T @ (slopes * pull[:, None]))
+        return np.asarray(slopes.T @ (slopes * self._pull(point)[:, None]))
+
+    def covariance(self, point: Point, slopes: Floats) -> Floats:
+        """Of x after the data; a misfit beyond the noise widens it."""
+        misfit = max(1.0, loss_of(point))
+        known = self.information(point, slopes) / misfit
+        return np.asarray(np.linalg.inv(known + np.diag(self.precision)), dtype=np.float64)
 
     def _pull(self, point: Point) -> Floats:
         size = np.maximum(np.abs(point.residuals), 1e-12)
@@ -200,21 +239,25 @@ class Descent:
 
         The same point where no step of ``_TRIES`` helps.
         """
-        pull = self._pull(point)
-        precision = np.append(1.0 / self.log_sd**2, 1.0)
-        slope = slopes.T @ (point.residuals * pull) + precision * point.x
-        matrix = self.information(point, slopes) + np.diag(precision)
+        slope = slopes.T @ (point.residuals * self._pull(point)) + self.precision * point.x
+        matrix = self.information(point, slopes) + np.diag(self.precision)
         for _ in range(_TRIES):
             step = -np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), slope)
             largest = float(np.abs(step[:4]).max())
             x = point.x + step * min(1.0, _FARTHEST / max(largest, 1e-12))
             x[:4] = np.clip(x[:4], -_LIMIT, _LIMIT)
-            x[4] = max(float(x[4]), 0.0)
+            x[OVERHEAD] = max(float(x[OVERHEAD]), 0.0)
             found = self.at(x)
             if found.cost < point.cost:
                 return found, damping / 5.0
             damping *= 6.0
         return point, damping
+
+
+def loss_of(point: Point) -> float:
+    """Mean squared weighted residual; one that is 10 sd off counts as that."""
+    count = int(np.count_nonzero(point.residuals))
+    return float(np.minimum(point.residuals**2, 100.0).sum() / max(count, 1))
 
 
 def _intervals(values: Floats) -> Floats:

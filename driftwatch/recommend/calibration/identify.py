@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.recommend.calibration.fitted import Fit
+from driftwatch.recommend.calibration.fitted import RESIDUALS, Fit
 from driftwatch.recommend.calibration.gauss_newton import Descent, Point
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
@@ -32,15 +32,13 @@ def what_is_unknown(
     """Why other batches cannot be forecast from this fit; None where they can."""
     for name, said in _CHECKED.items():
         off = fit.residuals.get(name)
-        if off is not None and abs(off) > _CONTRADICTION:
+        bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
+        if off is not None and abs(off) > bound:
             return (
                 f"the replay contradicts the settings or the KV blocks: {said} "
-                f"{100 * off:+.0f} % (bound {100 * _CONTRADICTION:.0f} %)"
+                f"{100 * off:+.0f} % (bound {100 * bound:.0f} %)"
             )
-    precision = np.append(1.0 / descent.log_sd**2, 1.0)
-    after = np.linalg.inv(
-        descent.information(point, slopes) / max(1.0, fit.loss) + np.diag(precision)
-    )
+    after = descent.covariance(point, slopes)[:4, :4]
     law, mean = point.law, point.played.mean_composition
     decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
     for said, prefill, times in _asked(mean, configuration):
@@ -50,7 +48,6 @@ def what_is_unknown(
                 law.c1_seconds_per_prefill_token * max(prefill - law.hinge_tokens, 0.0),
                 law.c2_seconds_per_decode_seq * decode * times,
                 law.c3_seconds_per_kv_token * context * times,
-                0.0,
             ]
         )
         slope = parts / parts.sum()
@@ -73,3 +70,11 @@ def _asked(
     if today > _NEAR_BUDGET * budget:
         asked.append(("twice the token budget", 2.0 * budget - mean[1], 1.0))
     return asked
+
+
+def _noise_of_mean(descent: Descent, name: str) -> float:
+    """Sd of the log of one residual over the window."""
+    column = RESIDUALS.index(name)
+    known = np.isfinite(descent.playback.seen[:, column]) & descent.playback.comparable
+    noise = descent.noise[known, column]
+    return float(np.sqrt((noise**2).sum())) / len(noise) if len(noise) else 0.0

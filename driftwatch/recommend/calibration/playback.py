@@ -16,7 +16,6 @@ import numpy.typing as npt
 from driftwatch.recommend.calibration.fitted import RESIDUALS
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.repeated import Repeated, Repetition
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -58,7 +57,6 @@ class Playback:
 
     Attributes:
         replays: so far.
-        wander: log of a factor on the step times of each chunk.
         requests: those that are replayed: the end of a window that has too many.
         seconds: how much of the window that is.
         starts: of each chunk.
@@ -71,7 +69,6 @@ class Playback:
     observed: Observed
     configuration: SchedulerConfiguration
     replays: int = 0
-    wander: Floats = field(init=False)
     seconds: float = field(init=False)
     requests: Requests = field(init=False)
     starts: Floats = field(init=False)
@@ -117,7 +114,6 @@ class Playback:
         self._times = np.unique(np.concatenate([grid, self.starts, self.ends]))
         self._low = np.searchsorted(self._times, self.starts)
         self._high = np.searchsorted(self._times, self.ends)
-        self.wander = np.zeros(len(self.starts))
         self._repeated = self._ready(self.requests)
 
     def _first_kept(self) -> int:
@@ -135,38 +131,34 @@ class Playback:
         last = max(len(fits) - _FEWEST_CHUNKS, 0)  # whatever it costs
         return min(int(np.argmax(fits)) if fits.any() else last, last)
 
-    def play(self, law: StepTime) -> Played:
+    def play(self, law: StepTime, wander: Floats) -> Played:
         """One replay of the observed requests.
+
+        Args:
+            law: step time.
+            wander: log of a factor on the step times of each chunk.
 
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._repeated.run(law), self.requests.arrival_seconds)
+        return self._read(self._repeated.run(law, np.exp(wander)), self.requests.arrival_seconds)
 
-    def play_others(self, law: StepTime, requests: Requests) -> Played:
+    def play_others(self, law: StepTime, wander: Floats, requests: Requests) -> Played:
         """One replay of other requests.
 
         Raises:
             ImpossibleConfiguration: one of them never fits.
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._ready(requests).run(law), requests.arrival_seconds)
-
-    def let_wander(self, logs: Floats) -> None:
-        """Replay with the engine's wander of speed: log of a factor on the steps of each chunk."""
-        self.wander = logs
-        self._repeated = self._ready(self.requests)
+        return self._read(self._ready(requests).run(law, np.exp(wander)), requests.arrival_seconds)
 
     def _ready(self, requests: Requests) -> Repeated:
-        wander = None
-        if self.wander.any():
-            wander = Disturbance(factor_seconds=self.starts, factors=np.exp(self.wander))
         return Repeated(
             requests,
             self.configuration,
             scrape_seconds=self._times,
             until_seconds=self._until,
-            disturbance=wander,
+            factor_seconds=self.starts,
         )
 
     def _read(self, run: Repetition, arrival: Floats) -> Played:

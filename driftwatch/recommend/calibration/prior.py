@@ -19,7 +19,12 @@ from driftwatch.simulate.step_time import StepTime
 # operations are reached to 40 to 95 % of the datasheet; c2 holds sampling and scheduling on the
 # host too, which no datasheet knows.
 KNOWN_LOG_SD = {"c0": 0.35, "c1": 0.4, "c2": 1.0, "c3": 0.4}
-UNKNOWN_LOG_SD = {"c0": 1.0, "c1": 1.2, "c2": 1.2, "c3": 1.2}
+UNKNOWN_LOG_SD = {"c0": 0.5, "c1": 0.8, "c2": 1.2, "c3": 1.2}
+# Where model or GPU are unknown, over the step of a request alone: what another decoding request
+# adds (0.002 to 0.005 where weights are read from GPU memory, 0.1 where a CPU computes), and what a
+# token of context adds (its KV bytes over those of the weights: 2e-6 for a 70B with grouped
+# queries, 4e-5 for a 7B without, 1e-4 for a model of 10 million parameters). The middles.
+_SEQ_SHARE, _KV_TOKEN_SHARE = 0.02, 1e-5
 # Operations of attention for a pair of tokens over those of a token in all else, where the model is
 # unknown: those of Llama-3.1-8B (4 · 32 layers · 4096 wide over 2 · 7.5e9).
 _PAIR_SHARE = 3.5e-5
@@ -42,8 +47,8 @@ def prior_of(
         hardware: tables; None = the shipped ones.
     """
     tables = hardware or shipped_hardware()
-    gpu, no_gpu = _find_gpu(tables, server.gpu)
-    model, no_model = _find_model(tables, server.model)
+    gpu, no_gpu = find_gpu(tables, server.gpu)
+    model, no_model = find_model(tables, server.model)
     if gpu is None or model is None:
         why = "; ".join(text for text in (no_model, no_gpu) if text)
         return _from_traffic(observed, why)
@@ -76,7 +81,8 @@ def _decode_batch(observed: Observed, configuration: SchedulerConfiguration) -> 
     return int(np.clip(2 * most, min(16, configuration.max_num_seqs), configuration.max_num_seqs))
 
 
-def _find_gpu(tables: Hardware, name: str | None) -> tuple[Gpu | None, str]:
+def find_gpu(tables: Hardware, name: str | None) -> tuple[Gpu | None, str]:
+    """The GPU of that name, or why there is none."""
     if name is None:
         return None, "GPU unknown (serving.gpu in driftwatch.yaml)"
     try:
@@ -85,8 +91,11 @@ def _find_gpu(tables: Hardware, name: str | None) -> tuple[Gpu | None, str]:
         return None, f"{error}; --hardware FILE adds one"
 
 
-def _find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
-    """A served name is often the Hugging Face id with what was trained or narrowed at its end."""
+def find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
+    """The model of that name, or why there is none.
+
+    A served name is often the Hugging Face id with what was trained or narrowed at its end.
+    """
     if name is None:
         return None, "model unknown (serving.model in driftwatch.yaml)"
     short = name.rsplit("/", 1)[-1]
@@ -107,7 +116,7 @@ def _find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
 def _from_traffic(observed: Observed, why: str) -> Prior:
     """A law that would give the window's mean step, its parts shared out; wide.
 
-    A decoded token's mean interval is about a step; a first token beyond its wait took one step
+    A decoded token's mean interval is about a step; a first token after its schedule took one step
     with the whole prompt in it.
     """
     chunks, requests = observed.chunks, observed.requests
@@ -120,17 +129,22 @@ def _from_traffic(observed: Observed, why: str) -> Prior:
     batch = max(1.0, 1.0 / typical("steps_per_generation_token", 1.0))
     prompt = float(requests.prompt_tokens.mean()) if len(requests) else 500.0
     context = prompt + (float(requests.generation_tokens.mean()) / 2 if len(requests) else 100.0)
-    first = typical("ttft_seconds", 2 * step)
-    if not observed.saturated:
-        first -= typical("queue_seconds", 0.0)
-    prefill = float(np.clip(first - step, 0.1 * step, 5 * step)) / prompt
+    prefill = typical("prefill_seconds", 0.0)
+    if not prefill:
+        waited = 0.0 if observed.saturated else typical("queue_seconds", 0.0)
+        prefill = typical("ttft_seconds", 2 * step) - waited
+    token = float(np.clip(prefill - step, 0.1 * step, 20 * step)) / prompt
+    # a decode token comes with the prompts of so many others as come for each of its kind
+    beside = max(0.0, typical("tokens_per_step", batch) - batch) * token
+    alone = max(step - beside, 0.3 * step)
+    alone /= 1.0 + batch * (_SEQ_SHARE + _KV_TOKEN_SHARE * context)
     law = StepTime(
-        c0_seconds=0.5 * step,
-        c1_seconds_per_prefill_token=prefill,
-        c2_seconds_per_decode_seq=0.25 * step / batch,
-        c3_seconds_per_kv_token=0.1 * step / (batch * context),
+        c0_seconds=alone,
+        c1_seconds_per_prefill_token=token,
+        c2_seconds_per_decode_seq=_SEQ_SHARE * alone,
+        c3_seconds_per_kv_token=_KV_TOKEN_SHARE * alone,
     )
     hinged = replace(law, hinge_tokens=HINGE_TOKENS)
-    squared = replace(hinged, c4_seconds_per_prefill_pair=_PAIR_SHARE * prefill)
+    squared = replace(hinged, c4_seconds_per_prefill_pair=_PAIR_SHARE * token)
     laws = dict(zip(VARIANTS, (law, hinged, squared), strict=True))
     return Prior(laws, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", known=False)
