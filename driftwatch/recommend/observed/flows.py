@@ -125,16 +125,25 @@ def _at_edges(mean: Floats, change: Floats) -> Floats:
     """A gauge at the edges of rows, from its mean in each row and its known change over each.
 
     From the left and from the right half a row away, and both averaged. Where no change is known,
-    the outer edges go on as the rows beside them do: a queue that grows had begun shorter.
+    the outer edges go on as the three rows beside them do, where these rise or fall throughout: a
+    queue that grows had begun shorter.
     """
     right = mean - change / 2
     left = mean + change / 2
     inner = (left[:-1] + right[1:]) / 2
     first, last = float(right[0]), float(left[-1])
-    if len(mean) > 1 and not change.any():
-        first, last = 2 * mean[0] - inner[0], 2 * mean[-1] - inner[-1]
+    if len(mean) > 2 and not change.any():
+        if _goes_on(mean[:3]):
+            first = 2 * mean[0] - inner[0]
+        if _goes_on(mean[-3:]):
+            last = 2 * mean[-1] - inner[-1]
     edges: Floats = np.maximum(np.concatenate(([first], inner, [last])), 0.0)
     return edges
+
+
+def _goes_on(rows: Floats) -> bool:
+    steps = np.diff(rows)
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def _whole(counts: Floats) -> Integers:

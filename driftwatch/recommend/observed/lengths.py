@@ -37,6 +37,7 @@ class Lengths:
     Attributes:
         prompt_tokens: whole prompts.
         generation_tokens: whole generations.
+        finished: in the stretch: of these the totals are those of the histograms.
         done_tokens: of those that were running at the start, what they had generated.
         clipped: rows whose ``_sum`` is outside what their buckets allow.
         paired: prompts and generations are paired so that the KV cache holds what was observed.
@@ -44,6 +45,7 @@ class Lengths:
 
     prompt_tokens: Integers
     generation_tokens: Integers
+    finished: npt.NDArray[np.bool_]
     done_tokens: Integers
     clipped: int
     paired: bool
@@ -155,7 +157,14 @@ def lengths(
     if longest is not None:
         generation = fitted(prompt, generation, longest)
     came = _in_order(order, left.places)
-    return Lengths(prompt[came], generation[came], done, clipped, held is not None)
+    return Lengths(
+        prompt_tokens=prompt[came],
+        generation_tokens=generation[came],
+        finished=came < finished,
+        done_tokens=done,
+        clipped=clipped,
+        paired=held is not None,
+    )
 
 
 def _of_finished(
