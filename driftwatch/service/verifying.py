@@ -286,8 +286,12 @@ class _Book:
             del self.opened[key]
             self.started.pop(key, None)
             return found
-        looks = max(there.looks + 1, looks_done(len(after)))
-        missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
+        if not found.effects:
+            # too little matched to be judged: no look was spent, it is tried again soon
+            looks, missing = there.looks, max(1, len(after) // 10)
+        else:
+            looks = max(there.looks + 1, looks_done(len(after)))
+            missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
         self.opened[key] = Opened(found, looks, min(end + missing * _MINUTE, at + LONGEST))
         return found
 
