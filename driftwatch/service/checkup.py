@@ -17,6 +17,7 @@ from driftwatch.service.checks import Check, Checkup, Seen, by_pool
 from driftwatch.service.checkup_arming import arming
 from driftwatch.service.checkup_gpus import counted, gpu_inputs
 from driftwatch.service.checkup_needs import Costs, Known
+from driftwatch.service.checkup_recommend import can_recommend
 from driftwatch.service.checkup_settings import pool_settings
 from driftwatch.service.checkup_sources import answers
 from driftwatch.service.pinned import fingerprint
@@ -101,7 +102,7 @@ def checkup(
     if any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen):
         can = dict.fromkeys(can, False)
     checks += by_pool(seen, targets)
-    checks += _pools(targets, plan, costs, rows, said or {})
+    checks += _pools(targets, plan, costs, rows, said or {}, gpus)
     checks += [
         Check("off", rule.id, rule.reason or "switched off")
         for rule in plan.rules
@@ -147,6 +148,7 @@ def _pools(
     costs: Costs,
     rows: Mapping[TargetKey, Mapping[str, object]],
     said: Mapping[str, Sequence[Serving]],
+    gpus: pl.DataFrame | None,
 ) -> list[Check]:
     """Every pool's settings, pools without targets, and targets without a pool."""
     configured = {pool.name for pool in plan.pools}
@@ -164,6 +166,7 @@ def _pools(
             continue
         places = said.get(name, ())
         checks += pool_settings(pools[name], costs, members[name], rows, targets, places)
+        checks += can_recommend(pools[name], members[name], rows, targets, plan, gpus)
         if configured and name not in configured:
             first = ", ".join(key.text for key in members[name][:3])
             checks.append(

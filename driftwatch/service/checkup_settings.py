@@ -92,6 +92,7 @@ def _settings(
                 (
                     *(f"until it is inferred from a plateau, {r}" for r in _reading(costs)),
                     "the sequence cap's margin until it is inferred from a plateau",
+                    "recommend until then",
                 ),
                 "serving.max_num_seqs, or serving.startup_log",
                 flags="--max-num-seqs N, or --startup-log FILE",
@@ -113,7 +114,7 @@ def _settings(
                 "MISSING" if cost.lost else "WARNING",
                 pool.name,
                 "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-                (*cost.told, "leaf token_budget_binding"),
+                (*cost.told, "leaf token_budget_binding", "recommend: its answer for this knob"),
                 "serving.max_num_batched_tokens, or serving.startup_log",
                 flags="--max-num-batched-tokens N, or --startup-log FILE",
                 setting=("serving", "max_num_batched_tokens"),

@@ -214,5 +214,6 @@ def _schema() -> dict[str, pl.DataType]:
 
 def test_rules_that_are_off_are_listed_with_their_reason(shared_data: Path) -> None:
     off = [c for c in _checked(_page(shared_data)).checks if c.status == "off"]
+    off = [c for c in off if not c.what.startswith("recommend: ")]  # a datasheet is no rule
     assert [c.where for c in off] == ["ThroughputDown"]
     assert "server-month" in off[0].what

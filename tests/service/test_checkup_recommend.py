@@ -1,0 +1,52 @@
+"""doctor: what ``driftwatch recommend`` lacks on a pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
+
+from driftwatch.model import Fingerprint
+from driftwatch.service.checks import Check
+from driftwatch.service.checkup_recommend import can_recommend
+from driftwatch.service.plan import Pool
+
+
+def _checks(text: str, pool: Pool) -> list[Check]:
+    scrapes = scrapes_of({"a:1": text})
+    plan = plan_with(pool)
+    targets = targets_of(plan, "a:1")
+    rows = dict(zip(sorted(targets), scrapes.iter_rows(named=True), strict=True))
+    return can_recommend(pool, sorted(targets), rows, targets, plan, scrapes.clear())
+
+
+def test_what_the_tables_do_not_know_is_named_and_nothing_else_is_in_the_way(
+    shared_data: Path,
+) -> None:
+    model, gpu = _checks(page_text(shared_data), COMPLETE)
+    assert (model.status, gpu.status) == ("off", "off")
+    assert "no model 'tiny-llama'" in model.what
+    assert gpu.what == "recommend: no datasheet, gpu unknown"
+    assert (model.setting, gpu.setting) == (("serving", "model"), ("serving", "gpu"))
+    known = replace(COMPLETE, model="meta-llama/Llama-3.1-8B", gpu="NVIDIA H100 80GB HBM3")
+    (fine,) = _checks(page_text(shared_data), known)
+    assert fine.status == "ok"
+    assert "llama-3.1-8b" in fine.what
+
+
+def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:
+    told = Fingerprint(knobs={"enable_lora": "True"}, identity={"pipeline_parallel_size": "2"})
+    found = _checks(page_text(shared_data), replace(COMPLETE, told=told))
+    said = [check.what for check in found if check.status == "WARNING"]
+    assert said == [
+        "runs LoRA, which no replay here knows",
+        "runs pipeline parallelism (2 stages), which no replay here knows",
+    ]
+    assert all(c.disables == ("recommend",) for c in found if c.status == "WARNING")
+
+
+def test_a_server_that_does_not_answer_says_nothing(shared_data: Path) -> None:
+    plan = plan_with(COMPLETE)
+    targets = targets_of(plan, "a:1")
+    assert can_recommend(COMPLETE, sorted(targets), {}, targets, plan, None) == []
