@@ -88,7 +88,7 @@ def server_of(
     named = gpu_models({target.key: target}, plan, gpus).get(target.key.instance, ())
     ran = fingerprint(target, plan, named, labels_json)
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
-    serving = merge(_as_then(plan.serving_of(target), minutes, row), _of_page(labels_json))
+    serving = _as_then(merge(plan.serving_of(target), _of_page(labels_json)), minutes, row)
     blocks, block = _blocks(serving, cache)
     return Server(
         serving=serving,
@@ -165,6 +165,9 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     elif cap is not None and cap != _running_cap(now):
         then = Setting(cap, "config", "as it was then")
         found = replace(found, max_num_seqs=then, max_num_active_seqs=None)
+    held = _number(_last(told, "kv_cache_tokens"))
+    if held is not None and found.kv_cache_tokens is None:
+        found = replace(found, kv_cache_tokens=Setting(held, "metrics", "kv_cache_size_tokens"))
     before = found.max_num_batched_tokens
     if budget is not None and (before is None or before.value != budget):
         then = Setting(budget, "config", "as it was then")
@@ -184,8 +187,8 @@ def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int
     tokens = serving.kv_cache_tokens
     if tokens is not None and block is not None:
         return int(tokens.value // block), block
-    if tokens is not None:  # a length that no block is said for: vLLM's default
-        return int(tokens.value // _BLOCK_TOKENS), _BLOCK_TOKENS
+    if tokens is not None:  # of vLLM's own blocks, as whoever replays takes them too
+        return int(tokens.value // _BLOCK_TOKENS), None
     return None if count is None else int(count), block
 
 

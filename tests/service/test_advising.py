@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from service_cases import shipped_plan
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.collect.serving import from_startup_log
+from driftwatch.collect.what_runs import fingerprint_from_startup_log
+from driftwatch.errors import NoVerdict
+from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
+from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.service.advising import question_for, reference_in
+from driftwatch.service.advising_server import server_of, tokens_a_step
+from driftwatch.service.plan import Pool
+from driftwatch.service.state import State
+from driftwatch.service.tick import evaluate
+from driftwatch.signals.minutes import minutes
+from driftwatch.store.minute_columns import stored_rows
+
+PLAN = shipped_plan()
+
+
+@pytest.fixture(scope="module")
+def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
+    """run_cap: 14 min at max_num_seqs 8, a restart, 14 min at 64; nothing is configured."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    since, until = source.span()
+    collected: Collected = source.collect(since, until)
+    state, outcome = evaluate(State(), [collected], until, PLAN)
+    return next(iter(state.targets.values())), outcome.rows, stored_rows(outcome.rows)
+
+
+def after(rows: pl.DataFrame, minutes_later: int) -> datetime:
+    first: datetime = rows["end"][0]
+    return first + timedelta(minutes=minutes_later)
+
+
+def test_a_page_asks_of_the_traffic_of_now(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, rows, stored = seen
+    at = after(stored, 11)
+    row = rows.filter(pl.col("end") == at).row(0, named=True)
+    question = question_for(target, PLAN, at, stored, row=row, leaf="concurrency_cap_binding")
+    assert question.minutes["end"][-1] == at
+    assert 10 <= len(question.minutes) <= 11
+    server = question.server
+    assert server.serving.max_num_seqs is not None
+    assert (server.serving.max_num_seqs.value, server.serving.max_num_seqs.provenance) == (
+        8.0,
+        "inferred",
+    )
+    assert (server.num_gpu_blocks, server.block_size) == (8192, 32)
+    assert (server.model, server.gpu, server.prefix_caching) == ("tiny-llama", None, True)
+    assert server.kv_cache_dtype == "auto"
+    assert server.unsupported == ()
+    observed = observed_from_minutes(question.minutes, server)
+    assert observed.saturated
+    known = configurations_of(server, observed)
+    assert {one.max_num_seqs for one in known.configurations} == {8}
+    assert len(known.configurations) == 6  # max_num_batched_tokens is not known
+
+
+def test_a_cap_inferred_before_a_restart_is_not_that_of_after(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, _, stored = seen
+    question = question_for(target, PLAN, after(stored, 25), stored)
+    assert question.server.serving.max_num_seqs is None
+    observed = observed_from_minutes(question.minutes, question.server)
+    assert configurations_of(question.server, observed).missing == ("max_num_seqs",)
+
+
+def test_settings_are_those_of_then(seen: tuple[Target, pl.DataFrame, pl.DataFrame]) -> None:
+    target, _, stored = seen
+    now = Serving(
+        max_num_seqs=Setting(64.0, "config"), max_num_batched_tokens=Setting(2048.0, "config")
+    )
+    plan = replace(PLAN, default_serving=now)
+    then = stored.head(10).with_columns(
+        max_num_seqs=8.0, max_num_seqs_inferred=False, max_num_batched_tokens=1024.0
+    )
+    found = server_of(target, plan, then).serving
+    assert found.max_num_seqs is not None and found.max_num_batched_tokens is not None
+    assert (found.max_num_seqs.value, found.max_num_seqs.detail) == (8.0, "as it was then")
+    assert found.max_num_batched_tokens.value == 1024.0
+    same = then.with_columns(max_num_seqs=64.0, max_num_batched_tokens=2048.0)
+    assert server_of(target, plan, same).serving.max_num_seqs == now.max_num_seqs
+
+
+def test_what_a_pool_says_of_its_engine_goes_first(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame], shared_data: Path
+) -> None:
+    target, _, stored = seen
+    log = (shared_data / "vllm-0.32" / "server_startup_log.txt").read_text()
+    pool = Pool(
+        "a",
+        serving=from_startup_log(log, path="log"),
+        gpus_per_replica=4.0,
+        told=fingerprint_from_startup_log(log),
+        model="meta-llama/Llama-3.1-8B",
+        gpu="NVIDIA H100 80GB HBM3",
+    )
+    found = server_of(target, replace(PLAN, pools=(pool,)), stored)
+    assert (found.model, found.gpu, found.gpus) == (
+        "meta-llama/Llama-3.1-8B",
+        "NVIDIA H100 80GB HBM3",
+        4.0,
+    )
+    assert (found.tensor_parallel, found.weight_bytes, found.release) == (1, 4.0, "0.32.0")
+    asked = server_of(target, replace(PLAN, pools=(pool,)), stored, model="x", gpu="y")
+    assert (asked.model, asked.gpu) == ("x", "y")
+    silent = replace(pool, told=Fingerprint(), model=None, gpu=None)
+    found = server_of(target, replace(PLAN, pools=(silent,)), stored)
+    assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
+
+
+def test_what_no_replay_knows_is_named(seen: tuple[Target, pl.DataFrame, pl.DataFrame]) -> None:
+    target, _, stored = seen
+    assert tokens_a_step(stored) == pytest.approx(1.0, abs=0.01)
+    several = stored.with_columns(pl.col("generation_tokens_total") * 2.5)
+    (found,) = server_of(target, PLAN, several).unsupported
+    assert found.startswith("speculative decoding (2.5")
+    told = Fingerprint(
+        identity={"pipeline_parallel_size": "2"},
+        knobs={"enable_lora": "True", "speculative_config": "given"},
+    )
+    plan = replace(PLAN, told={target.key.instance: told})
+    assert server_of(target, plan, stored).unsupported == (
+        "speculative decoding",
+        "LoRA",
+        "pipeline parallelism (2 stages)",
+    )
+
+
+def test_targets_and_reference_come_with_the_question(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, rows, stored = seen
+    at = after(stored, 11)
+    row = {**rows.row(-1, named=True), "reference_prompt_tokens_mean": 100.0}
+    pools = (Pool("a", slo=Slo(ttft_seconds=1.0)),)
+    configured = replace(PLAN, pools=pools)
+    question = question_for(target, configured, at, stored, row=row)
+    assert (question.slo, question.slo_source) == (Slo(ttft_seconds=1.0), "configuration")
+    assert question.reference["reference_prompt_tokens_mean"] == 100.0
+    said = question_for(target, configured, at, stored, slo=Slo(tpot_seconds=0.05), reference={})
+    assert (said.slo, said.slo_source) == (Slo(tpot_seconds=0.05), "command line")
+    assert said.reference == {}
+    assert question_for(target, PLAN, at, stored).slo_source == "unknown"
+    assert reference_in({"reference_x": None, "reference_y": 1.0, "z": 2}) == {"reference_y": 1.0}
+
+
+def test_a_named_window_is_taken_whole_and_minutes_alone_suffice(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, rows, stored = seen
+    at = after(stored, 13)
+    bare = minutes(rows)
+    question = question_for(target, PLAN, at, bare, window=timedelta(minutes=13))
+    assert len(question.minutes) == 13
+    # by the cache's tokens, in vLLM's own blocks
+    assert (question.server.num_gpu_blocks, question.server.block_size) == (16_384, None)
+    assert question.minutes.columns == bare.columns
+    with pytest.raises(NoVerdict, match="no minute before"):
+        question_for(target, PLAN, after(stored, -100), stored)
+    other = Target(TargetKey("other:8000", "0"))
+    with pytest.raises(NoVerdict, match="other:8000"):
+        question_for(other, PLAN, at, stored)
