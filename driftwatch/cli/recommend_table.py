@@ -70,10 +70,12 @@ def tabbed(advice: Advice) -> Iterator[str]:
 
 
 def reasons(advice: Advice) -> Iterator[str]:
-    """Why cells of the table are not known: each reason once, with what it keeps back."""
+    """Why rows are refused, and cells not known: each reason once, with what it keeps back."""
     axis = axis_of(advice)
     found: dict[str, dict[str, None]] = {}
     for point in () if axis is None else axis.points:
+        if point.candidate.refused is not None:
+            yield f"{_place(point).strip()} refused: {point.candidate.refused}"
         for name, why in point.candidate.reasons.items():
             if name in _SHOWN and getattr(point.candidate, name) is None:
                 found.setdefault(why, {})[_SHOWN[name]] = None
@@ -98,7 +100,7 @@ def _rows(advice: Advice, axis: Axis) -> Iterator[str]:
     for point in axis.points:
         c = point.candidate
         if c.refused is not None:
-            yield f"{_place(point):<{wide}} {'vLLM refuses: ' + c.refused}"
+            yield f"{_place(point):<{wide}} {'refused':>9}"
             continue
         cells = [
             _cell(c.in_target_ratio, 100, 1),
@@ -141,6 +143,8 @@ def _cell(value: float | None, scale: float, digits: int) -> str:
     if value is None:
         return "?"
     scaled = value * scale
+    if scaled >= 100:
+        digits = min(digits, 1) if scale == 100 else 0
     text = f"{scaled:,.{digits}f}"
     if scaled > 0 and float(text.replace(",", "")) == 0:
         return figure(scaled, 2) if digits else "<1"
@@ -168,7 +172,7 @@ def _others(advice: Advice, axis: Axis) -> Iterator[str]:
         best = max(able, key=_capacity, default=None)
         before = None if advice.today is None else advice.today.capacity_requests_per_second
         if best is None:
-            yield f"{label}: vLLM refuses"
+            yield f"{label}: refused"
         elif not _capacity(best) or not before:
             yield f"{label}: capacity not told"
         elif _capacity(best) <= before * (1 + _NO_GAIN_RATIO):
@@ -187,7 +191,7 @@ def _what_if(c: Candidate) -> str:
     named = [_asked(name, value) for name, value in sorted(c.knobs.items())]
     said = ", ".join(named) or "today"
     if c.refused is not None:
-        return f"{said}: vLLM refuses: {c.refused}"
+        return f"{said}: refused: {c.refused}"
     told = []
     if c.in_target_ratio is not None:
         told.append(f"{100 * c.in_target_ratio:.1f} % in target")

@@ -116,7 +116,9 @@ def change_lines(moves: Sequence[Move], model: str | None) -> Iterator[str]:
 
 
 def settles(advice: Advice) -> str | None:
-    """What would settle the first gate that failed; None where nothing on the command line does."""
+    """What would settle the gates of a refusal; None where nothing on the command line does."""
+    if advice.recommendation.action != "insufficient":
+        return None
     failed = [gate for gate in advice.gates if not gate.passed]
     found = [_SETTLES[gate.name] for gate in failed if gate.name in _SETTLES]
     return "; ".join(dict.fromkeys(found)) or None
@@ -236,7 +238,9 @@ def _move(move: Move) -> str:
 
 
 def _gates(advice: Advice) -> Iterator[str]:
-    """Gates that failed besides the one that the reason names."""
+    """Of a refusal: gates that failed besides the one that the reason names."""
+    if advice.recommendation.action != "insufficient":
+        return
     for gate in _failed(advice.gates):
         if gate.said and gate.said not in advice.recommendation.reason:
             yield f"gate     {gate.said}"

@@ -131,7 +131,7 @@ def _label(point: Point) -> str:
 
 def _cells(c: Candidate) -> tuple[str, ...]:
     if c.refused is not None:
-        return ("vLLM refuses", *[""] * 4)
+        return ("refused", *[""] * 4)
     capacity = "?"
     if c.capacity_requests_per_second is not None:
         capacity = figure(c.capacity_requests_per_second)
