@@ -1,0 +1,82 @@
+"""``driftwatch verify`` on real servers, with nothing configured.
+
+Truth of run_cap: max_num_seqs 8, a restart with 64, the same requests at the same offsets again.
+The advice it is held against is that of the page, made before the restart.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_cases import iso, phases
+
+
+@pytest.fixture
+def recording(shared_data: Path) -> Path:
+    return shared_data / "vllm-0.32" / "run_cap"
+
+
+@pytest.fixture
+def slowed(shared_data: Path) -> Path:
+    return shared_data / "vllm-0.32" / "run_slow"
+
+
+def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
+    run: Any, recording: Path
+) -> None:
+    result = run("verify", "--recording", recording, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["verdict"] == "PASS"
+    (what,) = found["change"]["what"]
+    assert what == {"name": "max_num_seqs", "before": "8 (inferred)", "after": "at least 41"}
+    # a page of the first half advised it
+    assert found["incident_id"] is not None
+    effects = {effect["name"]: effect for effect in found["effects"]}
+    truth = {p["phase"]: p for p in json.loads((recording / "phase_summary.json").read_text())}
+    was, now = truth["cap8_heavy"], truth["cap64_heavy"]
+    ttft, itl = effects["ttft_seconds_mean"], effects["itl_seconds_mean"]
+    change = 1e-3 * (now["ttft_mean_ms"] - was["ttft_mean_ms"])
+    assert ttft["difference_low"] <= change <= ttft["difference_high"] < 0
+    change = 1e-3 * (now["itl_mean_ms"] - was["itl_mean_ms"])
+    assert itl["difference_low"] <= change <= itl["difference_high"]
+    # forecast from the first half, beside the second: every direction is right
+    forecast = found["forecast"]
+    assert forecast["itl_seconds"] > forecast["today"]["itl_seconds"]
+    assert itl["after"] > itl["before"]
+    assert itl["after"] == pytest.approx(itl["forecast"], rel=0.25)
+    assert forecast["running_requests"] > forecast["today"]["running_requests"]
+
+
+def test_two_named_stretches_of_a_server_that_got_slower_fail(run: Any, slowed: Path) -> None:
+    told = phases(slowed)
+    spans = [
+        f"{iso(told[name]['start'])}..{iso(told[name]['end'])}"
+        for name in ("baseline", "engine_slow")
+    ]
+    said = run("verify", "--recording", slowed, "--before", spans[0], "--after", spans[1])
+    assert said.exit_code == 1, said.output
+    assert said.stdout.splitlines()[1].startswith("FAIL")
+    assert "time of a request rose" in said.stdout
+    back = run("verify", "--recording", slowed, "--before", spans[1], "--after", spans[0])
+    assert back.exit_code == 0, back.output
+
+
+def test_no_change_is_no_verdict(run: Any, slowed: Path) -> None:
+    said = run("verify", "--recording", slowed)
+    assert type(said.exception).__name__ == "NoVerdict"
+    assert "no setting and no release is known to have changed" in str(said.exception)
+
+
+def test_usage(run: Any, slowed: Path) -> None:
+    now = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    span = f"{(now - timedelta(hours=1)).isoformat()}..{now.isoformat()}"
+    for words in (("--before", span), ("--against", "x", "--before", span, "--after", span)):
+        said = run("verify", "--recording", slowed, *words)
+        assert type(said.exception).__name__ == "UsageError", said.output
+    same = run("verify", "host:8000", "--recording", slowed, "--against", "host:8000")
+    assert "with itself" in str(same.exception)
