@@ -13,7 +13,7 @@ import click
 
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
-from driftwatch.model import Serving, Setting
+from driftwatch.model import Fingerprint, Serving, Setting
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
@@ -155,28 +155,46 @@ def plan_from(
     said = Serving(
         max_num_seqs=_said(max_num_seqs), max_num_batched_tokens=_said(max_num_batched_tokens)
     )
-    found = [said, *_from_command_line(arguments, pid, proc)]
+    words = _words_of_command_line(arguments, pid, proc)
+    told = []
+    found = [said]
+    if words:
+        from driftwatch.collect.serving import from_arguments
+        from driftwatch.collect.what_arguments import fingerprint_from_arguments
+
+        found += [from_arguments(one) for one in words]
+        told += [fingerprint_from_arguments(one) for one in words]
     if startup_log is not None:
         from driftwatch.collect.serving import from_startup_log
+        from driftwatch.collect.what_runs import fingerprint_from_startup_log
 
         try:
             text = startup_log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UsageError(f"{startup_log}: {error.strerror}") from error
         found.append(from_startup_log(text, path=str(startup_log)))
-    return override(plan, found)
+        told.append(fingerprint_from_startup_log(text))
+    return _telling(override(plan, found), told)
 
 
-def _from_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[Serving]:
-    """Settings in vLLM's own arguments, as text or of a process on this host."""
-    from driftwatch.collect.serving import from_arguments
+def _telling(plan: Plan, told: Sequence[Fingerprint]) -> Plan:
+    """The plan with what the command line says that runs."""
+    if not told:
+        return plan
+    from driftwatch.detect.fingerprints import merged
 
+    pools = tuple(replace(p, told=merged(*told, p.told)) for p in plan.pools)
+    return replace(plan, pools=pools, default_told=merged(*told, plan.default_told))
+
+
+def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[list[str]]:
+    """vLLM's own arguments, as text or of a process on this host."""
     found = []
     if arguments is not None:
         import shlex
 
         try:
-            found.append(from_arguments(shlex.split(arguments)))
+            found.append(shlex.split(arguments))
         except ValueError as error:
             raise UsageError(f"--arguments: {error}") from error
     if pid is not None:
@@ -184,7 +202,7 @@ def _from_command_line(arguments: str | None, pid: int | None, proc: Path) -> li
             raw = (proc / str(pid) / "cmdline").read_bytes()
         except OSError as error:
             raise UsageError(f"--pid {pid}: {error.strerror}") from error
-        found.append(from_arguments([word.decode(errors="replace") for word in raw.split(b"\0")]))
+        found.append([word.decode(errors="replace") for word in raw.split(b"\0")])
     return found
 
 

@@ -94,6 +94,7 @@ class Plan:
         pools: configured pools; the first that matches wins.
         pool_by: labels that name the pool of a target which no configured pool matches.
         default_serving: settings of targets that no configured pool matches.
+        default_told: what runs there, as the arguments and the log on the command line say.
         served: instance → settings that the server itself answered (``/server_info``); what a
             person configured wins over them.
         own_hosts: names and addresses of the machine that driftwatch runs on, where it reads
@@ -109,6 +110,7 @@ class Plan:
     pools: tuple[Pool, ...] = ()
     pool_by: tuple[str, ...] = ("namespace", "model_name")
     default_serving: Serving = field(default_factory=Serving)
+    default_told: Fingerprint = field(default_factory=Fingerprint)
     served: Mapping[str, Serving] = field(default_factory=dict)
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
@@ -141,7 +143,9 @@ class Plan:
             if pool.holds(target):
                 return pool
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
-        return Pool("/".join(named) or "default", serving=self.default_serving)
+        return Pool(
+            "/".join(named) or "default", serving=self.default_serving, told=self.default_told
+        )
 
     def serving_of(self, target: Target) -> Serving:
         """Settings of one target: configured, else as the server itself answered."""
