@@ -16,6 +16,8 @@ from driftwatch.recommend.judged_stretch import alike_since
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.requests import Requests
 
+PIECE_SECONDS = 300.0
+LEAST_SPREAD, MOST_SPREAD = 0.1, 0.5  # of the rate
 HORIZON_SECONDS = 3600.0
 MOST_REQUESTS = 15_000
 WARM_SHARE = 0.1  # of the horizon: the server starts empty
@@ -42,3 +44,26 @@ def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
     arrival = np.concatenate([at + number * span for number in range(rounds)])
     patience = again.cancel_seconds - again.arrival_seconds
     return replace(again, arrival_seconds=arrival, cancel_seconds=arrival + patience), rounds * span
+
+
+def demands(observed: Observed, rate: float) -> tuple[float, float]:
+    """How much less and how much more than a rate the next hour may bring.
+
+    The lower and the upper fifth of the window's rates over 5 minutes, over the given one; a tenth
+    at least, as no window of minutes knows the demand better, and a half at most.
+
+    Args:
+        observed: the window.
+        rate: requests a second that are replayed.
+    """
+    at = observed.requests.arrival_seconds[observed.carried_requests :]
+    count = int(observed.seconds // PIECE_SECONDS)
+    if count < 2 or rate <= 0:
+        return 1 - LEAST_SPREAD, 1 + LEAST_SPREAD
+    edges = observed.seconds - PIECE_SECONDS * np.arange(count, -1, -1)
+    rates = np.diff(np.searchsorted(at, edges)) / PIECE_SECONDS / rate
+    low, high = np.quantile(rates, [0.2, 0.8])
+    return (
+        float(np.clip(low, 1 - MOST_SPREAD, 1 - LEAST_SPREAD)),
+        float(np.clip(high, 1 + LEAST_SPREAD, 1 + MOST_SPREAD)),
+    )

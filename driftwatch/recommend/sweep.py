@@ -21,7 +21,7 @@ from driftwatch.simulate.requests import Requests
 
 SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide
-DEMANDS = (0.9, 1.1)  # of the observed rate, which a window of minutes knows no better
+SLOWER = 1.05  # times every step: a fitted law forecasts other settings' ITL to 4-8 %
 MOST_TIMES_TPOT = 2.0
 
 
@@ -36,6 +36,7 @@ class Ground:
         blocks: KV blocks with other knobs.
         budget_known: max_num_batched_tokens is read and not assumed.
         objective: what is better.
+        demands: times the observed rate, less and more, at which a change must still be right.
         whole_hits: the same requests with prefix hits as whole prompts, for the worlds that ask for
             them; None where none does.
     """
@@ -46,6 +47,7 @@ class Ground:
     blocks: BlockCount
     budget_known: bool
     objective: Literal["throughput", "latency"] = "throughput"
+    demands: tuple[float, ...] = (0.9, 1.1)
     whole_hits: Requests | None = None
     memory: dict[tuple[object, ...], Measured | None] = field(default_factory=dict)
     limits: dict[tuple[object, ...], float] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Ground:
             scraped: with ITL, running and KV.
             demand: times the observed rate.
         """
-        key = (id(world), tuple(sorted(knobs.items())), demand)
+        key = (*world.key, tuple(sorted(knobs.items())), demand)
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):
             requests, judged = self.requests_of(world), self.judged
             if demand != 1.0:
@@ -75,10 +77,13 @@ class Ground:
         return self.memory[key]
 
     def limit(self, knobs: Knobs) -> float:
-        """Capacity in the first world, requests a second; 0 where it is not to be had."""
+        """Capacity in one world, requests a second; 0 where it is not to be had.
+
+        Where max_num_batched_tokens is unknown, in the world with the smallest.
+        """
         key = (None, tuple(sorted(knobs.items())))
         if key not in self.limits:
-            world = self.worlds[0]
+            world = min(self.worlds, key=lambda one: one.configuration.max_num_batched_tokens)
             try:
                 found = capacity(
                     self.requests_of(world),
@@ -275,10 +280,41 @@ def gain_of(ground: Ground, knobs: Knobs, demand: float = 1.0) -> Gain | None:
     )
 
 
-def off_demand(ground: Ground, gain: Gain) -> list[Gain]:
-    """The same change at a little less and more demand; empty where it cannot be said there."""
-    found = [gain_of(ground, gain.knobs, demand) for demand in DEMANDS]
+def otherwise(ground: Ground, gain: Gain) -> list[Gain]:
+    """The same change at less and at more demand, and with a slower engine.
+
+    In two worlds: the best one and the one that gains least. Empty where it cannot be said.
+    """
+    worlds = list(ground.worlds[:1])
+    if len(ground.worlds) > 1:
+        worlds.append(min(ground.worlds[1:], key=lambda world: _gained(ground, world, gain.knobs)))
+    few = replace(ground, worlds=worlds)
+    slow = replace(few, worlds=[_slower(world) for world in worlds])
+    found = [gain_of(few, gain.knobs, demand) for demand in ground.demands]
+    found.append(gain_of(slow, gain.knobs))
     return [one for one in found if one is not None] if None not in found else []
+
+
+def _gained(ground: Ground, world: World, knobs: Knobs) -> float:
+    before, after = ground.measured(world, {}), ground.measured(world, knobs)
+    if before is None or after is None:
+        return -1.0
+    return after.in_target_ratio - before.in_target_ratio
+
+
+def _slower(world: World) -> World:
+    law = world.law
+    return replace(
+        world,
+        law=replace(
+            law,
+            c0_seconds=law.c0_seconds * SLOWER,
+            c1_seconds_per_prefill_token=law.c1_seconds_per_prefill_token * SLOWER,
+            c2_seconds_per_decode_seq=law.c2_seconds_per_decode_seq * SLOWER,
+            c3_seconds_per_kv_token=law.c3_seconds_per_kv_token * SLOWER,
+            c4_seconds_per_prefill_pair=law.c4_seconds_per_prefill_pair * SLOWER,
+        ),
+    )
 
 
 def _ratio(after: float | None, before: float | None) -> float:

@@ -14,7 +14,7 @@ from driftwatch.recommend.verdict import Case
 from driftwatch.recommend.worlds import setting_of
 from driftwatch.simulate.requests import Requests
 
-_ROWS_WITH_CAPACITY = 4
+_ROWS_WITH_CAPACITY = 3
 
 
 def table_rows(
@@ -59,10 +59,9 @@ def _steps(value: float, other: float) -> float:
 
 
 def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
-    """One value by the best law alone; with a capacity where it is near the advised one."""
-    alone = replace(case.ground, worlds=case.ground.worlds[:1])
+    """One value in every world; with a capacity where it is near the advised one."""
     found = candidate(
-        alone,
+        case.ground,
         knobs,
         offered=case.offered,
         saturated=False,

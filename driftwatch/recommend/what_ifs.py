@@ -44,28 +44,28 @@ class Doubled:
         return None if found is None else 2 * found
 
 
-def prefix_hits(ground: Ground, requests: Requests, ratio: float, near: float | None) -> Candidate:
+def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candidate) -> Candidate:
     """Capacity and share in target with such a share of every prompt cached."""
     block = ground.worlds[0].configuration.block_size
-    cached = replace(
+    cached = with_prefix_hits(requests, ratio, block)
+    then = replace(
         ground,
         requests=with_prefix_hits(ground.requests, ratio, block),
-        worlds=ground.worlds[:1],
+        whole_hits=None,
         memory={},
         limits={},
     )
-    return _asked(cached, {PREFIX_HIT_RATIO: ratio}, with_prefix_hits(requests, ratio, block), near)
+    return _asked(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
 
 
-def fp8_kv(ground: Ground, requests: Requests, near: float | None) -> Candidate | None:
+def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | None:
     """The same with twice the KV blocks; None where their number is unknown."""
-    worlds = [_wider(world) for world in ground.worlds[:1]]
-    if worlds[0].configuration.num_gpu_blocks is None:
+    worlds = [_wider(world) for world in ground.worlds]
+    blocks = worlds[0].configuration.num_gpu_blocks
+    if blocks is None:
         return None
-    found = _asked(
-        replace(ground, worlds=worlds, memory={}, limits={}), {FP8_KV: 1.0}, requests, near
-    )
-    return replace(found, kv_blocks=worlds[0].configuration.num_gpu_blocks)
+    then = replace(ground, worlds=worlds, memory={}, limits={})
+    return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
 
 
 def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n: int) -> Candidate:
@@ -78,8 +78,7 @@ def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n
         have: replicas now.
         n: replicas then.
     """
-    alone = replace(ground, worlds=ground.worlds[:1])
-    found = candidate(alone, {}, offered=offered, saturated=False, demand=have / n)
+    found = candidate(ground, {}, offered=offered, saturated=False, demand=have / n)
     return replace(
         found,
         knobs={REPLICAS: float(n)},
@@ -108,8 +107,7 @@ def shedding(ground: Ground, today: Candidate, offered: float) -> Candidate | No
     prompt = float(ground.requests.prompt_tokens.mean())
     tokens = max(prompt, slo.ttft_seconds * limit * prompt)
     rounded = float(2 ** math.floor(math.log2(max(tokens, 1.0))))
-    alone = replace(ground, worlds=ground.worlds[:1])
-    return candidate(alone, {"max_num_queued_tokens": rounded}, offered=offered, saturated=False)
+    return candidate(ground, {"max_num_queued_tokens": rounded}, offered=offered, saturated=False)
 
 
 def asked_for(
@@ -137,7 +135,7 @@ def asked_for(
             )
         )
     if PREFIX_HIT_RATIO in what_if:
-        found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], near))
+        found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
     if REPLICAS in what_if:
         n = max(1, round(what_if[REPLICAS]))
         found.append(more_replicas(ground, today, offered, replicas or 1, n))
@@ -151,14 +149,25 @@ def _wider(world: World) -> World:
 
 
 def _asked(
-    ground: Ground, said: Mapping[str, float], requests: Requests, near: float | None
+    ground: Ground,
+    then: Ground,
+    said: Mapping[str, float],
+    requests: Requests,
+    today: Candidate,
 ) -> Candidate:
-    found = candidate(ground, {}, offered=0.0, saturated=False)
-    limit = capacity_of(ground, {}, requests, near)
+    """Share in every world; capacity as the best law has it, in proportion to today's by all."""
+    found = candidate(then, {}, offered=0.0, saturated=False)
+    base, limit = ground.limit({}), today.capacity_requests_per_second
+    world = then.worlds[0]
+    alone = replace(then, worlds=[world])
+    after = capacity_of(alone, {}, requests, base or None).mean
+    if not base or limit is None or after is None:
+        return replace(found, knobs=said)
+    low, high = today.capacity_low_requests_per_second, today.capacity_high_requests_per_second
     return replace(
         found,
         knobs=said,
-        capacity_requests_per_second=limit.mean,
-        capacity_low_requests_per_second=limit.low,
-        capacity_high_requests_per_second=limit.high,
+        capacity_requests_per_second=limit * after / base,
+        capacity_low_requests_per_second=None if low is None else low * after / base,
+        capacity_high_requests_per_second=None if high is None else high * after / base,
     )

@@ -39,6 +39,11 @@ class World:
     whole_hits: bool = False
 
     @property
+    def key(self) -> tuple[SchedulerConfiguration, StepTime, bool, float]:
+        """All that a replay depends on."""
+        return self.configuration, self.law, self.whole_hits, self.ttft_overhead_seconds
+
+    @property
     def ttft_overhead_seconds(self) -> float:
         """What passes outside the steps between a request's arrival and its first token."""
         return 0.0 if self.fit is None else self.fit.ttft_overhead_seconds

@@ -1,0 +1,176 @@
+"""From a question to the ground of an answer: traffic, settings, laws, and the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from driftwatch.errors import NoVerdict
+from driftwatch.model import Recommendation, Slo
+from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
+from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.gate_noise import spread_by_chance
+from driftwatch.recommend.gates import (
+    failed_first,
+    fit_gates,
+    identifiable_gate,
+    is_queued,
+    kv_gate,
+    nobody_waited,
+    passing,
+    server_gates,
+    traffic_gates,
+)
+from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.laws_found import calibrated
+from driftwatch.recommend.observed.from_log import observed_from_log
+from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.replaying import Judged
+from driftwatch.recommend.settings_known import Known, configurations_of
+from driftwatch.recommend.steady import WARM_SHARE, demands, steady
+from driftwatch.recommend.sweep import Ground
+from driftwatch.recommend.targets import targets_of
+from driftwatch.recommend.unknown_hits import with_unknown_hits
+from driftwatch.recommend.worlds import KNOBS, World, setting_of, worlds_of
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.hardware import Hardware
+from driftwatch.simulate.requests import Requests
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A question that can be answered.
+
+    Attributes:
+        advice: what is known so far.
+        observed: the traffic.
+        ground: of the sweep.
+        judged: the traffic going on, on a clock of its own.
+    """
+
+    advice: Advice
+    observed: Observed
+    ground: Ground
+    judged: Requests
+
+
+def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
+    """Traffic, settings, laws and gates; an answer at once where a gate fails."""
+    slo, source = targets_of(question)
+    advice = Advice(question.at, _insufficient(()), slo=slo, slo_source=source)
+    try:
+        observed = _observed(question)
+    except NoVerdict as error:
+        return _refused(advice, (Gate("traffic", False, error.message),))
+    known = configurations_of(question.server, observed)
+    advice = _so_far(advice, observed, known, slo, source)
+    enough = traffic_gates(observed)
+    gates = [*enough, *server_gates(question.server, known.missing)]
+    idle = nobody_waited(observed, slo) and all(gate.passed for gate in enough)
+    refused = _idle if idle else _refused
+    if not all(gate.passed for gate in gates):
+        return refused(advice, gates)
+    found, failures = calibrated(question, observed, known, hardware)
+    if not found:
+        return refused(advice, [*gates, *failures])
+    worlds = worlds_of(found)
+    advice = replace(advice, calibration=_of(found, worlds[0]))
+    kept, fit = _fitting(worlds, observed, question.seed)
+    gates += [*fit, kv_gate(observed, worlds)]
+    if advice.calibration is not None:
+        gates.append(identifiable_gate(advice.calibration))
+    if not kept or not all(gate.passed for gate in gates):
+        return refused(advice, gates)
+    blocks = BlockCount.of(question.server, hardware)
+    going_on, lasting = steady(observed, question.seed)
+    ground = Ground(
+        kept,
+        going_on,
+        Judged(slo, WARM_SHARE * lasting, lasting),
+        blocks,
+        budget_known=question.server.serving.max_num_batched_tokens is not None,
+        objective=question.objective,
+        demands=demands(observed, len(going_on) / lasting if lasting else 0.0),
+    )
+    ground, hits = with_unknown_hits(ground, observed, question.seed)
+    gates.append(hits)
+    if not hits.passed:
+        return refused(advice, gates)
+    notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
+    return Prepared(
+        replace(advice, gates=failed_first(gates), notes=tuple(notes)),
+        observed,
+        ground,
+        going_on,
+    )
+
+
+def _observed(question: Question) -> Observed:
+    if question.log is not None:
+        return observed_from_log(
+            question.log, question.minutes, question.server, seed=question.seed
+        )
+    return observed_from_minutes(question.minutes, question.server, seed=question.seed)
+
+
+def _so_far(
+    advice: Advice, observed: Observed, known: Known, slo: Slo | None, source: SloSource
+) -> Advice:
+    settings: dict[str, float] = {}
+    if known.configurations:
+        for name in KNOBS:
+            values = {setting_of(one, name) for one in known.configurations}
+            value = values.pop() if len(values) == 1 else None
+            if value:
+                settings[name] = value
+    notes = [*observed.notes, *known.notes]
+    if slo is None:
+        notes.append("no latency target: judged by requests that wait at most 1 s for admission")
+    elif source == "derived from the pin":
+        notes.append("targets derived: twice the p95 of the pin")
+    return replace(
+        advice,
+        settings=settings,
+        window_seconds=observed.seconds,
+        offered_requests_per_second=observed.offered_requests_per_second,
+        source=observed.source,
+        requests=len(observed.requests),
+        notes=tuple(notes),
+    )
+
+
+def _of(found: Sequence[tuple[SchedulerConfiguration, Calibration]], world: World) -> Calibration:
+    return next(made for _, made in found if world.fit in made.fits)
+
+
+def _fitting(
+    worlds: Sequence[World], observed: Observed, seed: int
+) -> tuple[list[World], list[Gate]]:
+    """The worlds whose replay of today is right, and what the gates say of the best of them."""
+    queued, chance = is_queued(observed), None
+    kept = passing(worlds, saturated=queued, observed=observed)
+    if not kept:
+        chance = spread_by_chance(observed, worlds[0], seed)
+        kept = passing(worlds, saturated=queued, observed=observed, chance=chance)
+    best = (kept or worlds)[0].fit
+    if best is None:
+        return kept, []
+    return kept, fit_gates(best, saturated=queued, observed=observed, chance=chance)
+
+
+def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:
+    """No limit binds where nobody waits, whatever a replay could say."""
+    said = Recommendation(
+        "no_action", reason="no request waited: no limit binds, and no knob can help"
+    )
+    return replace(advice, recommendation=said, gates=failed_first(gates))
+
+
+def _insufficient(gates: Sequence[Gate]) -> Recommendation:
+    failed = [gate.said for gate in gates if not gate.passed]
+    return Recommendation("insufficient", reason=failed[0] if failed else "no verdict")
+
+
+def _refused(advice: Advice, gates: Sequence[Gate]) -> Advice:
+    return replace(advice, recommendation=_insufficient(gates), gates=failed_first(gates))
