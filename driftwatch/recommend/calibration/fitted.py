@@ -79,6 +79,9 @@ class Calibration:
         replays: how many replays it took.
         wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
             residuals are those of a replay that has them.
+        gap_cv: CV of the gaps between arrivals inside a minute under which the window is explained;
+            1 = evenly, as they were drawn. Forecast with
+            :func:`driftwatch.recommend.calibration.bursts.with_bursts`.
     """
 
     at: datetime
@@ -91,6 +94,7 @@ class Calibration:
     why_not: str | None = None
     replays: int = 0
     wander_log_sd: float = 0.0
+    gap_cv: float = 1.0
 
     @property
     def best(self) -> Fit:

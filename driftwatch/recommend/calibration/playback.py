@@ -40,11 +40,13 @@ class Played:
         values: a row a chunk, a column a name of ``RESIDUALS``; NaN = nothing to say.
         mean_composition: prefill tokens above 0, decoding requests and KV tokens read a step.
         steps: forward passes.
+        waiting: mean of num_requests_waiting in each chunk.
     """
 
     values: Floats
     mean_composition: tuple[float, float, float]
     steps: int
+    waiting: Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +63,7 @@ class Playback:
         seconds: how much of the window that is.
         starts: of each chunk.
         ends: of each chunk.
+        waiting: observed mean of num_requests_waiting in each chunk; NaN = unknown.
         seen: what was observed, as ``Played.values``.
         tokens: generated in each chunk, as observed.
         counts: requests that each chunk is about: those that arrived, or were served on.
@@ -74,6 +77,7 @@ class Playback:
     starts: Floats = field(init=False)
     ends: Floats = field(init=False)
     seen: Floats = field(init=False)
+    waiting: Floats = field(init=False)
     tokens: Floats = field(init=False)
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
@@ -88,6 +92,7 @@ class Playback:
         self.ends = chunks["end_seconds"].to_numpy()
         seen = [chunks[name].cast(float).fill_null(np.nan).to_numpy() for name in RESIDUALS]
         self.seen = np.array(seen, dtype=float).T.reshape(len(chunks), len(RESIDUALS)).copy()
+        self.waiting = chunks["waiting_requests"].fill_null(np.nan).to_numpy()
         arrival = self.observed.requests.arrival_seconds
         self.requests = self.observed.requests
         kept = self._first_kept()
@@ -143,6 +148,11 @@ class Playback:
         """
         return self._read(self._repeated.run(law, np.exp(wander)), self.requests.arrival_seconds)
 
+    def replace_requests(self, requests: Requests) -> None:
+        """Replay these from now on: as many in each chunk, at other times inside their minutes."""
+        self.requests = requests
+        self._repeated = self._ready(requests)
+
     def play_others(self, law: StepTime, wander: Floats, requests: Requests) -> Played:
         """One replay of other requests.
 
@@ -188,7 +198,8 @@ class Playback:
             for name in ("prefill_tokens_total", "decode_seqs_total", "kv_tokens_read_total")
         )
         values = np.array([columns[name] for name in RESIDUALS], dtype=float).T
-        return Played(values, (prefill, decode, read), steps)
+        waiting = _means(run.waiting, low, high)
+        return Played(values, (prefill, decode, read), steps, waiting)
 
     def _mean_by(self, at: Floats, spans: Floats, arrival: Floats) -> Floats:
         """Mean of requests' spans by the chunk in which they are booked; NaN where none is.

@@ -78,16 +78,24 @@ def _stated(playback: Playback) -> Floats:
     return found
 
 
-def redrawn(requests: Requests, rng: np.random.Generator) -> Requests:
-    """Other requests of which the metrics would have said the same."""
+def redrawn(requests: Requests, rng: np.random.Generator, *, gap_cv: float = 1.0) -> Requests:
+    """Other requests of which the metrics would have said the same.
+
+    Args:
+        requests: as observed.
+        rng: the randomness.
+        gap_cv: coefficient of variation of the Gamma gaps inside a minute; 1 is Poisson.
+    """
     arrival = requests.arrival_seconds
     minute = np.floor(arrival / _MINUTE).astype(np.int64)
     inside = arrival > 0  # those at 0 were inside already: their time is no arrival
-    times = np.where(inside, (minute + rng.random(len(arrival))) * _MINUTE, arrival)
-    order = np.lexsort((times, minute))  # sorted in its minute; minutes keep their places
+    times = arrival.copy()
+    for number in np.unique(minute[inside]):
+        those = np.flatnonzero(inside & (minute == number))
+        gaps = rng.standard_gamma(1.0 / gap_cv**2, len(those) + 1) + 1e-12
+        times[those] = (number + np.cumsum(gaps)[:-1] / gaps.sum()) * _MINUTE
     shuffled = np.lexsort((rng.random(len(arrival)), minute, inside))
     lengths = np.empty(len(arrival), dtype=np.int64)
     lengths[np.lexsort((np.arange(len(arrival)), minute, inside))] = shuffled
-    times = times[order]
     mixed = requests.take(lengths)
     return replace(mixed, arrival_seconds=times, cancel_seconds=np.full(len(times), np.inf))
