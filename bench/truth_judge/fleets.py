@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 def scenario_of(draw: Draw, folder: Path) -> str:
     """What names the scenario of a draw: a shipped one's name, or the file in its folder."""
     return draw.scenario if isinstance(draw.scenario, str) else str(folder / "scenario.yaml")
+
+
+def shipped_text(name: str) -> str:
+    """The file of a shipped scenario."""
+    return (files("driftwatch.testing") / "scenarios" / f"{name}.yaml").read_text()
 
 
 def made(draw: Draw, folder: Path) -> Case:
@@ -40,14 +46,16 @@ def written(draw: Draw, folder: Path, form: str) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     scenario, into = scenario_of(draw, folder), folder / form
-    if not isinstance(draw.scenario, str):
+    if isinstance(draw.scenario, str):
+        text = shipped_text(draw.scenario)
+    else:
         text = json.dumps(draw.scenario, indent=1)  # JSON is YAML
-        path, truth = Path(scenario), into / TRUTH
-        same = truth.exists() and path.exists() and path.read_text() == text
-        if same and json.loads(truth.read_text())["seed"] == draw.seed:
-            return into
-        shutil.rmtree(into, ignore_errors=True)  # of another release of the judge
-        path.write_text(text)
+    path, truth = folder / "scenario.yaml", into / TRUTH
+    same = truth.exists() and path.exists() and path.read_text() == text
+    if same and json.loads(truth.read_text())["seed"] == draw.seed:
+        return into
+    shutil.rmtree(into, ignore_errors=True)  # of another release of the judge or of the scenario
+    path.write_text(text)
     words = ["--scenario", scenario, "--seed", str(draw.seed), "--write", str(into)]
     driftwatch("demo", *words, "--format", form, "--jobs", "1")
     return into
