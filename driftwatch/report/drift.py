@@ -225,7 +225,7 @@ def _done(found: Sequence[Incident], changed: Sequence[Any]) -> str:
     if gone:
         return clean(str(gone[-1]).split(" (")[0])
     acked = sorted({one.acknowledged_by for one in found if one.acknowledged_by})
-    return f"acked by {clean(acked[0])}" if acked else "no change seen"
+    return f"acked by {clean(acked[0])}" if acked else "none seen"
 
 
 def _result(material: Material, family: str, found: Sequence[Incident]) -> str:

@@ -42,13 +42,13 @@ def done_text(verifications: Sequence[Verification]) -> str:
     """What was changed: ``budget 2048``, ``release 0.11.0``.
 
     >>> done_text([])
-    'no change seen'
+    'none seen'
     """
     words: dict[str, None] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
             words[f"{SHORT_KNOBS.get(name, clean(name))} {cut(clean(after), 24)}"] = None
-    return ", ".join(words) or "no change seen"
+    return ", ".join(words) or "none seen"
 
 
 def standing(one: Verification, until: datetime) -> str:

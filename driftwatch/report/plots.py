@@ -113,9 +113,10 @@ def _svg(draw: Any) -> str:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
-        page = Figure(figsize=_INCHES, layout="constrained")
+        page = Figure(figsize=_INCHES)
         FigureCanvasAgg(page)
-        draw(page.subplots())
+        # one place for all: a layout that measures its texts takes five times as long
+        draw(page.add_axes((0.14, 0.19, 0.83, 0.68)))
         image = BytesIO()
         page.savefig(image, format="svg", metadata={"Date": None})
     return image.getvalue().decode()

@@ -131,9 +131,11 @@ def blind_text(told: Document) -> str:
 def tenths(ratio: float) -> str:
     """A share in tenths of a percent, without its sign.
 
-    >>> tenths(0.0694), tenths(1.0), tenths(0.0003)
-    ('6.9', '100', '<0.1')
+    >>> tenths(0.0694), tenths(1.0), tenths(0.0003), tenths(0.0)
+    ('6.9', '100', '<0.1', '0')
     """
+    if ratio == 0:
+        return "0"
     if 0 < ratio < _SHOWN_RATIO:
         return "<0.1"
     return "100" if ratio == 1 else f"{100 * ratio:.1f}"

@@ -50,15 +50,28 @@ def history_of(
         tempfile.TemporaryDirectory(prefix="driftwatch-") as folder,
         Store.open(Path(folder) / "report.db") as store,
     ):
-        if pins is not None:
-            store.add_pins([row_of(pin) for pin in pins.pins])
-        verifier = Verifier(store)
-        at = span[0]
-        for outcome in replay(sources, span, plan, pins=pins):
-            if note is not None:
-                note(outcome)
-            at = _keep(store, verifier, outcome, plan, at)
+        keep_history(store, sources, span, plan, pins=pins, note=note)
         return gather(store, plan, week, until=span[1], price=price)
+
+
+def keep_history(
+    store: Store,
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    *,
+    pins: Pins | None = None,
+    note: Callable[[Outcome], None] | None = None,
+) -> None:
+    """Replay a span into a store, as the service would have written it; arguments as above."""
+    if pins is not None:
+        store.add_pins([row_of(pin) for pin in pins.pins])
+    verifier = Verifier(store)
+    at = span[0]
+    for outcome in replay(sources, span, plan, pins=pins):
+        if note is not None:
+            note(outcome)
+        at = _keep(store, verifier, outcome, plan, at)
 
 
 def _keep(

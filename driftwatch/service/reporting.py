@@ -46,17 +46,24 @@ class Folded:
 
     Args:
         slos: pool → latency targets.
+
+    Attributes:
+        last: end of the last row; None before the first.
     """
 
     def __init__(self, slos: Mapping[str, Slo]) -> None:
         self._slos = slos
         self._cells: list[pl.DataFrame] = []
         self._days: list[pl.DataFrame] = []
+        self.last: datetime | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
         """Rows of whole cells."""
         if len(rows):
             self._cells.append(cells_of(rows, self._slos))
+            newest = rows["end"].max()
+            if isinstance(newest, datetime):
+                self.last = newest if self.last is None else max(self.last, newest)
 
     def add_day(self, rows: pl.DataFrame) -> None:
         """Rows of a whole day of which nobody keeps a row."""
@@ -116,6 +123,8 @@ def gather(
             f"not a minute of {week.name} ({week.title}) is stored",
             help_text="minutes are kept 35 days; driftwatch report --week names another week",
         )
+    if end < week.end and folded.last is not None:
+        end = min(end, folded.last)  # not by whose clock it is told, but by what is known
     kept = kept_days(store.days(since, end))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)

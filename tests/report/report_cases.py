@@ -1,0 +1,139 @@
+"""A small fleet's recording, and a week's material made by hand where no recording has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.recordings import Recording, open_recording
+from driftwatch.model import Incident, Slo
+from driftwatch.report.cells import CELL_SCHEMA, REASONS
+from driftwatch.report.week import Week
+from driftwatch.testing.fleet.generate import generate_compact
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.verify.verification import Change, Effect, Verification
+
+WEEK = Week(2026, 47)
+FLEET_WEEK = Week(2026, 10)  # of the recording
+SLO = Slo(ttft_seconds=0.1, tpot_seconds=0.01, share=0.95)
+SLOW_FROM, SLOW_TO = 21.0, 23.0  # hours: one of two servers, a quarter slower
+SCENARIO = {
+    "name": "report-day",
+    "title": "a day and a bit, one of two servers slower for two hours",
+    "duration": "26h",
+    "start": "2026-03-02T00:00:00Z",
+    "scrape": {"interval": "30s"},
+    "pool": {
+        "name": "chat-8b",
+        "replicas": 2,
+        "slo": {"ttft_seconds": 0.1, "tpot_seconds": 0.01},
+    },
+    # few requests cost little, and a second of their tokens is enough to tell the speed by
+    "traffic": {"requests_per_second": 2.5},
+    "faults": [
+        {"kind": "slowdown", "at": "21h", "until": "23h", "replicas": [1], "factor": 1.3333}
+    ],
+    "truth": {"effects": []},
+}
+
+
+def fleet_recording(folder: Path) -> Recording:
+    generate_compact(Scenario.model_validate(SCENARIO), 7, folder)
+    return open_recording(folder)
+
+
+def fleet_span(source: Recording) -> tuple[datetime, datetime]:
+    first, last = source.span()
+    return first, last
+
+
+_PARTS = (
+    *(f"{reason.replace(' ', '_')}_seconds" for reason in REASONS),
+    *("slow_seconds", "lost_seconds", "lost_gpu_seconds", "stuck_seconds"),
+    *("queued_seconds", "cap_seconds"),
+)
+
+
+def cell(**values: Any) -> dict[str, Any]:
+    """A cell of ten minutes with a verdict and nothing wrong."""
+    return {
+        "instance": "s0:8000",
+        "engine": "0",
+        "pool": "p",
+        "end": WEEK.start + timedelta(minutes=10),
+        "seconds": 600.0,
+        **dict.fromkeys(_PARTS, 0.0),
+        "verdict_seconds": 600.0,
+        **values,
+    }
+
+
+def cells(*rows: Mapping[str, Any]) -> pl.DataFrame:
+    names = ("instance", "engine", "end")
+    return pl.DataFrame(list(rows), schema=CELL_SCHEMA, orient="row").sort(names)
+
+
+def incident(**values: Any) -> Incident:
+    """A page of a server, four hours on Wednesday."""
+    began = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
+    said: dict[str, Any] = {
+        "id": "abcdef012345",
+        "key": "k",
+        "rule": "BatchDrift",
+        "alert": "BatchDrift",
+        "severity": "page",
+        "target": {"pool": "p", "instance": "s0:8000", "engine": "0"},
+        "state": "resolved",
+        "started_at": began,
+        "last_true_at": began + timedelta(hours=4),
+        "firing_at": began,
+        "resolved_at": began + timedelta(hours=4),
+        **values,
+    }
+    if said["resolved_at"] is None:
+        said["state"] = "firing"
+    return Incident(**said)
+
+
+def page(**values: Any) -> dict[str, Any]:
+    """What a report reads of a page."""
+    return {
+        "test": False,
+        "event": "firing",
+        "severity": "page",
+        "alert": "BatchDrift",
+        "target": {"pool": "p"},
+        "annotations": {},
+        "evidence": {},
+        "diagnosis": None,
+        "recommendation": None,
+        "reference": None,
+        "slo": None,
+        **values,
+    }
+
+
+def verification(**values: Any) -> Verification:
+    """A larger token budget that worked."""
+    at = datetime(2026, 11, 18, 7, 0, tzinfo=UTC)
+    said: dict[str, Any] = {
+        "id": "v1",
+        "instance": "s0:8000",
+        "engine": "0",
+        "pool": "p",
+        "change": Change("knobs", at, {"max_num_batched_tokens": ("512", "2048")}),
+        "opened_at": at,
+        "closed_at": at + timedelta(hours=1),
+        "verdict": "PASS",
+        "effects": (
+            Effect("in_target_ratio", 0.013, 1.0, 0.95, 1.0, 0.99, "1"),
+            Effect("ttft_seconds", 1.8, 0.06, -1.8, -1.6, 0.08, "seconds"),
+        ),
+        "forecast": {"in_target_ratio": 0.99},
+        **values,
+    }
+    return Verification(**said)

@@ -1,0 +1,262 @@
+"""A week of a recorded fleet, from the scrapes to the page, against what was really injected."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from jsonschema import Draft202012Validator
+from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
+
+from driftwatch.model import Slo
+from driftwatch.notify.silence import parse_matcher
+from driftwatch.report.days import REPORT_DAY_SCHEMA
+from driftwatch.report.document import week_document
+from driftwatch.report.forms import as_html, as_json_text, as_markdown
+from driftwatch.report.html import MOST_BYTES
+from driftwatch.report.material import Material, RuleSet
+from driftwatch.report.page_style import STYLE
+from driftwatch.report.plots import BLACK, BLUE, GREY, VERMILLION
+from driftwatch.report.text import top_screen
+from driftwatch.service.plan import Plan
+from driftwatch.service.reporting import gather, rules_of
+from driftwatch.store.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def document(fleet_database: Path, fleet_plan: Plan) -> dict[str, Any]:
+    with Store.open(fleet_database) as store:
+        return week_document(gather(store, fleet_plan, FLEET_WEEK, price=None))
+
+
+def test_what_was_injected_is_what_is_told(document: dict[str, Any]) -> None:
+    (row,) = document["drift"]
+    assert (row["subject"], row["family"]) == ("chat-8b-1", "speed")
+    lost = (SLOW_TO - SLOW_FROM) * (1 - 1 / 1.3333)  # one GPU
+    assert row["cost"]["gpu_hours_lost"] == pytest.approx(lost, rel=0.2)
+    assert row["result"].startswith("r ") and 0.93 < float(row["result"][2:]) < 1.07
+    assert document["pages"]["pages"] == 1
+    assert document["fleet"] == {"pools": 1, "servers": 2}
+
+
+def test_counts_are_those_of_the_stored_minutes(
+    document: dict[str, Any], fleet_database: Path
+) -> None:
+    with Store.open(fleet_database) as store:
+        rows = store.past(FLEET_WEEK.start, FLEET_WEEK.end)
+    pool = document["pools"][0]
+    assert pool["prompt_tokens"]["n"] == rows["prompt_tokens_count"].sum()
+    assert pool["prompt_tokens"]["mean"] == pytest.approx(
+        rows["prompt_tokens_sum"].sum() / rows["prompt_tokens_count"].sum()
+    )
+    # both targets are bucket edges of vLLM's, so the share of each is exact
+    over = {"ttft": 0.0, "tpot": 0.0}
+    for name, target in (("ttft", SLO.ttft_seconds), ("tpot", SLO.tpot_seconds)):
+        columns = rows.select(f"{name}_seconds_buckets", f"{name}_seconds_edges").drop_nulls()
+        for buckets, edges in columns.iter_rows():
+            over[name] += buckets[-1] - buckets[edges.index(target)]
+    assert document["cost"]["requests_over_target_low"] == pytest.approx(max(over.values()))
+    assert document["cost"]["requests_over_target_high"] == pytest.approx(sum(over.values()))
+    seconds = rows.filter(rows["scrapes"] > 0).height * 60.0
+    assert document["blind"]["server_minutes"] == pytest.approx(rows.height)
+    assert sum(band["hours"] for band in pool["bands"]) == pytest.approx(seconds / 3600, rel=0.02)
+
+
+def test_the_same_bytes_in_processes_of_their_own(fleet_database: Path, tmp_path: Path) -> None:
+    made = []
+    for seed in ("1", "2"):
+        html, md = tmp_path / f"{seed}.html", tmp_path / f"{seed}.md"
+        command = [
+            sys.executable,
+            "-m",
+            "driftwatch",
+            "report",
+            "--week",
+            FLEET_WEEK.name,
+            "--json",
+        ]
+        command += ["--db", str(fleet_database), "--html", str(html), "--md", str(md)]
+        ran = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": seed},
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        made.append((ran.stdout, html.read_bytes(), md.read_bytes()))
+    assert made[0] == made[1]
+    assert len(made[0][1]) < MOST_BYTES
+
+
+def test_the_json_is_what_its_schema_says(document: dict[str, Any]) -> None:
+    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(json.loads(as_json_text(document)))
+
+
+def test_packed_and_rolled_up_minutes_tell_the_same_week(
+    document: dict[str, Any], fleet_store: Store, fleet_plan: Plan
+) -> None:
+    fleet_store.pack_minutes(FLEET_WEEK.end)
+    assert (fleet_store.past(FLEET_WEEK.start, FLEET_WEEK.end)["seconds"] == 600).all()
+    again = week_document(gather(fleet_store, fleet_plan, FLEET_WEEK, price=None))
+    assert again["pools"][0]["prompt_tokens"]["n"] == document["pools"][0]["prompt_tokens"]["n"]
+    assert again["cost"]["requests_over_target_low"] == pytest.approx(
+        document["cost"]["requests_over_target_low"], rel=1e-3
+    )
+    assert again["drift"][0]["cost"]["gpu_hours_lost"] == pytest.approx(
+        document["drift"][0]["cost"]["gpu_hours_lost"], rel=0.15
+    )
+
+
+def test_a_silence_and_its_comment_are_told(fleet_store: Store, fleet_plan: Plan) -> None:
+    fleet_store.add_silence(
+        [parse_matcher("pool=chat-8b")],
+        until=FLEET_WEEK.end,
+        by="Ana",
+        at=FLEET_WEEK.start,
+        comment="load test",
+    )
+    told = week_document(gather(fleet_store, fleet_plan, FLEET_WEEK, price=None))["suppressed"]
+    assert [(s["by"], s["comment"]) for s in told["silences"]] == [("Ana", "load test")]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "action"):
+                self.addresses.append(value or "")
+
+
+NASTY = "<script>alert(1)</script>|`*\"'&$x_y$"
+
+
+def _nasty(pools: int = 1, days: int = 28) -> Material:
+    rows, per_day = [], []
+    for number in range(pools):
+        name = NASTY if number == 0 else f"{NASTY}{number}"
+        rows += [
+            cell(
+                pool=name,
+                instance=f"s{number}:8000",
+                end=WEEK.start.replace(hour=1 + at),
+                forward_passes=1000.0 * 2.0**at,
+                itl_seconds_sum=50.0,
+                itl_seconds_count=1000.0 * 4.0**at,
+                ttft_seconds_sum=5.0,
+                ttft_seconds_count=100.0,
+                prompt_tokens_sum=1e5,
+                prompt_tokens_count=100.0,
+            )
+            for at in range(4)
+        ]
+        per_day += [
+            {
+                "instance": f"s{number}:8000",
+                "engine": "0",
+                "pool": name,
+                "day": WEEK.start.replace(day=1 + day % 22),
+                "minutes": 1440.0,
+                "finished_requests": 5e4,
+                "prompt_tokens_mean": 900.0 + 10 * day,
+                "generation_tokens_mean": 200.0,
+            }
+            for day in range(min(days, 22))
+        ]
+    firing = incident(
+        target={"pool": NASTY, "instance": "s0:8000", "engine": "0"},
+        alert="Custom",
+        page=page(alert="Custom", annotations={"summary": NASTY}, summary=NASTY),
+        acknowledged_by=NASTY,
+    )
+    return Material(
+        week=WEEK,
+        until=WEEK.end,
+        cells=cells(*rows),
+        days=pl.DataFrame(per_day, schema=REPORT_DAY_SCHEMA, orient="row"),
+        incidents=[firing],
+        slos={NASTY: Slo(1.0)},
+        rules=RuleSet("0" * 64, 3, 1),
+    )
+
+
+def test_names_are_only_ever_text() -> None:
+    document = week_document(_nasty())
+    html = as_html(document)
+    found = _Tags()
+    found.feed(html)
+    assert "script" not in found.tags
+    assert "svg" in found.tags and "table" in found.tags
+    # nothing is loaded from anywhere
+    assert all(address.startswith("#") for address in found.addresses)
+    assert "&lt;script&gt;" in html and NASTY not in html
+    assert re.search(r"default-src 'none'", html)
+    assert len(found.ids) == len(set(found.ids))
+    markdown = as_markdown(document)
+    assert "<script>" not in markdown
+    # every row of a table has as many cells as its header
+    for table in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_a_page_of_many_pools_stays_under_a_megabyte() -> None:
+    html = as_html(week_document(_nasty(pools=60)))
+    assert 100_000 < len(html.encode()) <= MOST_BYTES
+    assert "52 pools not drawn" in html
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_stands_out_from_white() -> None:
+    texts = set(re.findall(r"[{;]color:(#[0-9a-f]{6})", STYLE)) | {BLUE, BLACK, GREY}
+    assert texts >= {"#1a1a1a", "#595959"}
+    for colour in texts:
+        assert 1.05 / (_luminance(colour) + 0.05) >= 4.5, colour
+    # a line of a plot, with a marker and a style of its own, needs 3:1 (WCAG 1.4.11)
+    assert 1.05 / (_luminance(VERMILLION) + 0.05) >= 3
+
+
+def test_the_hash_changes_with_a_rule_and_not_with_its_file(fleet_plan: Plan) -> None:
+    first = rules_of(fleet_plan)
+    moved = replace(
+        fleet_plan,
+        rules=tuple(replace(r, path="/elsewhere.yaml", line=9) for r in fleet_plan.rules),
+    )
+    assert rules_of(moved) == first
+    rule = fleet_plan.rules[0]
+    longer = replace(rule, for_seconds=rule.for_seconds + 60)
+    changed = replace(fleet_plan, rules=(longer, *fleet_plan.rules[1:]))
+    assert rules_of(changed).sha256 != first.sha256
+
+
+def test_the_top_screen_of_the_recorded_week(document: dict[str, Any]) -> None:
+    lines = top_screen(document)
+    assert lines[0] == "Week 10, Mon 2 – Sun 8 Mar 2026 UTC. 1 pool, 2 servers"
+    assert max(map(len, lines)) <= 80
+    assert lines[1] == "FOR YOU  nothing"
+    assert any(line.startswith("chat-8b-1 -2") and "GPU-h lost" in line for line in lines)

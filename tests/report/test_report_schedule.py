@@ -1,0 +1,159 @@
+"""Once a week, even over restarts; every receiver once; nothing lost while one is down."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from report_cases import FLEET_WEEK
+
+from driftwatch.cli.main import cli
+from driftwatch.notify.slack import SlackSender
+from driftwatch.notify.stdout import StdoutSender
+from driftwatch.notify.webhook import WebhookSender
+from driftwatch.report.week import Week
+from driftwatch.service.deliver import Attempt, deliver_due
+from driftwatch.service.plan import Plan
+from driftwatch.service.report_schedule import ReportOutbox, Schedule, due_weeks, make_due
+from driftwatch.store.store import Store
+from driftwatch.testing.slack_server import SlackServer
+from driftwatch.testing.webhook_server import WebhookServer
+
+ROOT = Path(__file__).resolve().parents[2]
+MONDAY = FLEET_WEEK.end
+AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
+SCHEDULE = Schedule(receivers=("desk", "hook", "out"))
+
+
+def test_due_once_a_week_at_its_day_and_hour() -> None:
+    made = [FLEET_WEEK.before.name]
+    assert due_weeks(SCHEDULE, made, AT_SEVEN - timedelta(minutes=1)) == []
+    assert due_weeks(SCHEDULE, made, AT_SEVEN) == [FLEET_WEEK]
+    assert due_weeks(SCHEDULE, [FLEET_WEEK.name], AT_SEVEN + timedelta(days=6)) == []
+    friday = Schedule(weekday="friday", hour=16)
+    assert due_weeks(friday, made, AT_SEVEN) == []
+    assert due_weeks(friday, made, MONDAY + timedelta(days=4, hours=16, minutes=10)) == [FLEET_WEEK]
+
+
+def test_what_was_missed_is_made_up_for_oldest_first() -> None:
+    made = [FLEET_WEEK.before.name]
+    later = AT_SEVEN + timedelta(weeks=2, days=3)
+    weeks = [FLEET_WEEK, FLEET_WEEK.after, FLEET_WEEK.after.after]
+    assert due_weeks(SCHEDULE, made, later) == weeks
+    # of weeks whose minutes are gone nothing can be told
+    assert len(due_weeks(SCHEDULE, made, AT_SEVEN + timedelta(weeks=30))) == 4
+
+
+def test_the_first_start_makes_no_report_of_long_ago() -> None:
+    assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(hours=2)) == [FLEET_WEEK]
+    assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(days=3)) == []
+
+
+def test_names_sort_over_the_year() -> None:
+    schedule = Schedule()
+    first = Week(2027, 1)
+    made = [Week(2026, 9).name, Week(2026, 53).name]
+    assert due_weeks(schedule, made, first.end + timedelta(hours=8)) == [first]
+
+
+def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
+    return deliver_due(ReportOutbox(store), senders, at)
+
+
+def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan, tmp_path: Path) -> None:
+    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    said = io.StringIO()
+    schedule = Schedule(receivers=SCHEDULE.receivers, directory=tmp_path / "reports")
+    with SlackServer() as slack, WebhookServer(schema) as hook:
+        senders = {
+            "desk": SlackSender("desk", slack.url),
+            "hook": WebhookSender("hook", hook.url),
+            "out": StdoutSender("out", json=True, stream=said),
+        }
+        (made,) = make_due(fleet_store, fleet_plan, schedule, AT_SEVEN)
+        assert made.week == FLEET_WEEK and made.problem is None
+        assert made.file == tmp_path / "reports" / f"driftwatch-{FLEET_WEEK.name}.html"
+        assert made.file.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        # the process dies after that and starts again: nothing is made or planned twice
+        assert make_due(fleet_store, fleet_plan, schedule, AT_SEVEN + timedelta(hours=1)) == []
+        results = _deliver(fleet_store, senders, AT_SEVEN)
+        assert [(a.receiver, a.result) for a in results] == [
+            ("desk", "sent"),
+            ("hook", "sent"),
+            ("out", "sent"),
+        ]
+        assert _deliver(fleet_store, senders, AT_SEVEN + timedelta(days=1)) == []
+        (message,) = slack.accepted
+        (posted,) = hook.accepted
+    assert message.mentions == ()
+    assert message.payload["text"].startswith(f"Report {FLEET_WEEK.name}: ")
+    body = message.payload["blocks"][1]["text"]["text"]
+    assert "*DRIFT* chat-8b-1 -2" in body and "*BLIND*" in body
+    told = json.loads(said.getvalue())
+    assert told == dict(posted)
+    assert told["links"]["command"] == f"driftwatch report --week {FLEET_WEEK.name}"
+    assert fleet_store.report(FLEET_WEEK.name) == told
+
+
+def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    said = io.StringIO()
+    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    make_due(fleet_store, fleet_plan, Schedule(receivers=("hook", "out")), AT_SEVEN)
+    with WebhookServer(schema) as hook:
+        url = hook.url
+    senders: dict[str, Any] = {
+        "hook": WebhookSender("hook", url, connect_seconds=0.5, read_seconds=0.5),
+        "out": StdoutSender("out", json=True, stream=said),
+    }
+    first = _deliver(fleet_store, senders, AT_SEVEN)
+    assert [(a.receiver, a.result) for a in first] == [("hook", "retried"), ("out", "sent")]
+    assert fleet_store.undelivered_reports() == 1
+    with WebhookServer(schema) as hook:
+        senders["hook"] = WebhookSender("hook", hook.url)
+        again = _deliver(fleet_store, senders, AT_SEVEN + timedelta(minutes=1))
+        assert [(a.receiver, a.result) for a in again] == [("hook", "sent")]
+        assert len(hook.accepted) == 1
+    assert fleet_store.undelivered_reports() == 0
+    assert len(said.getvalue().splitlines()) == 1
+
+
+def test_a_week_without_a_minute_has_no_report(fleet_store: Store, fleet_plan: Plan) -> None:
+    assert make_due(fleet_store, fleet_plan, SCHEDULE, AT_SEVEN + timedelta(weeks=3)) == []
+    assert fleet_store.report_weeks() == []
+
+
+def test_a_folder_that_cannot_be_written_does_not_keep_the_report(
+    fleet_store: Store, fleet_plan: Plan, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    schedule = Schedule(receivers=("out",), directory=blocked / "reports")
+    (made,) = make_due(fleet_store, fleet_plan, schedule, AT_SEVEN)
+    assert made.file is None
+    assert made.problem is not None and str(blocked) in made.problem
+    assert fleet_store.report_weeks() == [FLEET_WEEK.name]
+
+
+def test_the_command_line(
+    fleet_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def report(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["report", "--db", str(fleet_database), *arguments])
+
+    html = report("--at", AT_SEVEN.isoformat(), "--html", "-", "--md", "week.md")
+    assert html.exit_code == 0, html.output
+    assert html.stdout.startswith("<!DOCTYPE html>")
+    assert (tmp_path / "week.md").read_text().startswith("# Week 10, Mon 2 – Sun 8 Mar 2026 UTC")
+    two = report("--html", "-", "--json")
+    assert two.exit_code != 0 and "one form on standard output" in str(two.exception)
+    empty = report("--week", "2020-W07")
+    assert "not a minute of 2020-W07" in str(empty.exception)

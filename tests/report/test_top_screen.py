@@ -1,0 +1,307 @@
+"""The top screen binds: the design's mock-up, to the character."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from report_cases import WEEK, cell, cells, incident, page, verification
+
+from driftwatch.errors import UsageError
+from driftwatch.model import Slo, TargetKey
+from driftwatch.report.document import week_document
+from driftwatch.report.forms import as_html, as_markdown
+from driftwatch.report.material import AdviceGiven, Material, Price, Proposed
+from driftwatch.report.text import top_screen
+from driftwatch.report.week import Week, last_whole, week_named
+
+MOCK_UP = """\
+Week 47, Mon 16 – Sun 22 Nov 2026 UTC. 3 pools, 46 servers
+FOR YOU  chat-8b: re-tune max_num_seqs 64 → 128, open 4 d
+DRIFT           COST                            DONE        RESULT
+rag-8b ×2.3     414k requests over target       budget 2048 PASS, 1 → 100 %
+chat-8b-5 -19 % 0.30 GPU-h lost (Σ (1-r)·GPU·h) drained     r 1.00
+PAGES    4 (last week 6); 1 marked not useful, budget 1.1 a week
+ADVICE   8 weeks: 5 PASS, 1 FAIL, 1 INCONCLUSIVE; TTFT forecast off 26 % median
+BLIND    6.9 % of server-minutes without verdict: idle 4.0, out of tuned range
+         1.6, arming 0.9, no data 0.4; 3 servers cannot show length ×2"""
+
+STORY: dict[str, Any] = {
+    "week": {"title": WEEK.title, "whole": True},
+    "fleet": {"pools": 3, "servers": 46},
+    "for_you": [{"subject": "chat-8b", "text": "re-tune max_num_seqs 64 → 128, open 4 d"}],
+    "drift": [
+        {
+            "subject": "rag-8b",
+            "figure": "×2.3",
+            "cost": {
+                "kind": "requests",
+                "requests_over_target_low": 414_200.0,
+                "requests_over_target_high": 414_200.0,
+                "requests_over_target_reason": None,
+            },
+            "done": "budget 2048",
+            "result": "PASS, 1 → 100 %",
+        },
+        {
+            "subject": "chat-8b-5",
+            "figure": "-19 %",
+            "cost": {"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None},
+            "done": "drained",
+            "result": "r 1.00",
+        },
+    ],
+    "pages": {
+        "pages": 4,
+        "pages_last_week": 6,
+        "marked_not_useful": 1,
+        "silenced": 0,
+        "budget_false_episodes": 1.06,
+    },
+    "advice": {
+        "weeks": 8,
+        "verdicts": {"PASS": 5, "FAIL": 1, "INCONCLUSIVE": 1},
+        "open": 0,
+        "forecast_errors": {
+            "itl_seconds": {"median_ratio": 0.05, "n": 6},
+            "ttft_seconds": {"median_ratio": 0.26, "n": 6},
+        },
+    },
+    "blind": {
+        "without_verdict_ratio": 0.069,
+        "by_reason": {
+            "idle": 0.040,
+            "out of tuned range": 0.016,
+            "arming": 0.009,
+            "no data": 0.004,
+            "saturated": 0.0,
+        },
+        "cannot_show_doubled_lengths": {"either": 3},
+    },
+}
+
+
+def test_the_mock_up_to_the_character() -> None:
+    assert "\n".join(top_screen(STORY)) == MOCK_UP
+
+
+def test_piped_rows_are_whole_and_nothing_is_wrapped() -> None:
+    lines = top_screen(STORY, piped=True)
+    assert "rag-8b ×2.3\t414k requests over target\tbudget 2048\tPASS, 1 → 100 %" in lines
+    assert [line.split("\t")[0] for line in lines[1:]][-3:] == ["PAGES", "ADVICE", "BLIND"]
+
+
+def test_long_cells_go_on_below_themselves_and_nothing_is_lost() -> None:
+    story = copy.deepcopy(STORY)
+    story["drift"][0]["done"] = "max_num_seqs 128, max_num_batched_tokens 2048"
+    lines = top_screen(story)
+    assert max(map(len, lines)) <= 80
+    told = "".join(line[48:59] for line in lines[3:8])
+    assert "".join(told.split()) == "max_num_seqs128,max_num_batched_tokens2048"
+
+
+def _flat(document: dict[str, Any]) -> str:
+    """The top screen as one line: where it is wrapped does not matter."""
+    return " ".join(" ".join(top_screen(document)).split())
+
+
+def _material(**values: Any) -> Material:
+    return Material(
+        week=WEEK,
+        until=WEEK.end,
+        **{"cells": cells(cell()), "slos": {"p": Slo(1.0, 0.05)}, **values},
+    )
+
+
+def test_drift_cost_done_result_of_one_incident() -> None:
+    began = incident().started_at
+    ratio = {"prompt_tokens_mean_ratio": {"value": 2.34, "unit": "1"}}
+    over = cells(
+        cell(end=began + timedelta(minutes=10), ttft_over_low=300.0, ttft_over_high=400.0),
+        cell(end=began - timedelta(hours=3), ttft_over_low=9.0, ttft_over_high=9.0),
+    )
+    document = week_document(
+        _material(
+            cells=over,
+            incidents=[incident(page=page(evidence=ratio))],
+            verifications=[verification()],
+        )
+    )
+    (row,) = document["drift"]
+    assert (row["subject"], row["figure"]) == ("s0:8000", "×2.3")
+    # a bucket leaves a range, and what was over target before it began is not its cost
+    assert row["cost"]["requests_over_target_low"] == 300.0
+    assert row["cost"]["requests_over_target_high"] == 400.0
+    assert (row["done"], row["result"]) == ("budget 2048", "PASS, 1.3 → 100 %")
+    assert document["cost"]["requests_over_target_low"] == 309.0
+    assert document["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
+    assert document["advice"]["forecast_errors"]["ttft_seconds"]["median_ratio"] == pytest.approx(
+        0.25
+    )
+
+
+def test_unknown_is_said_and_never_zero() -> None:
+    began = incident().started_at
+    rows = cells(
+        cell(end=began + timedelta(minutes=10), verdict_seconds=0.0, arming_seconds=600.0),
+    )
+    slow = incident(alert="SlowerAtEqualLoad", rule="SlowerAtEqualLoad")
+    document = week_document(_material(cells=rows, slos={}, incidents=[incident(key="a"), slow]))
+    costs = {row["family"]: row["cost"] for row in document["drift"]}
+    assert costs["traffic"]["requests_over_target_low"] is None
+    assert costs["traffic"]["requests_over_target_reason"] == "no slo"
+    assert costs["speed"]["gpu_hours_lost"] is None
+    assert costs["speed"]["gpu_hours_lost_reason"] == "no verdict on the speed"
+    text = _flat(document)
+    assert "waits unknown; no slo" in text
+    assert "unknown: no verdict on the" in text
+    # GPUs that nobody counted: hours of servers, and no money
+    lost = cells(
+        cell(
+            end=began + timedelta(minutes=10),
+            slow_seconds=600.0,
+            lost_seconds=120.0,
+            lost_gpu_seconds=None,
+        )
+    )
+    priced = week_document(_material(cells=lost, incidents=[slow], price=Price(2.5, "USD")))
+    assert priced["drift"][0]["cost"]["gpu_hours_lost"] is None
+    assert priced["drift"][0]["cost"]["money"] is None
+    assert "0.03 h lost, GPU count unknown" in "\n".join(top_screen(priced))
+
+
+def test_money_only_where_a_price_is_given() -> None:
+    began = incident().started_at
+    lost = cells(
+        cell(
+            end=began + timedelta(minutes=10),
+            slow_seconds=600.0,
+            lost_seconds=114.0,
+            lost_gpu_seconds=228.0,
+        )
+    )
+    slow = incident(alert="SlowerAtEqualLoad")
+    free = week_document(_material(cells=lost, incidents=[slow]))
+    assert "USD" not in as_html(free)
+    assert free["drift"][0]["cost"]["gpu_hours_lost"] == pytest.approx(228 / 3600)
+    priced = week_document(_material(cells=lost, incidents=[slow], price=Price(2.5, "USD")))
+    assert priced["drift"][0]["cost"]["money"] == pytest.approx(2.5 * 228 / 3600)
+    assert "USD" in as_html(priced)
+
+
+def test_a_pools_own_page_takes_the_place_of_its_servers_rows() -> None:
+    two = [
+        incident(id=f"{n}" * 12, key=f"k{n}", alert="SlowerAtEqualLoad", target=target)
+        for n, target in enumerate(
+            [
+                {"pool": "p", "instance": "s0:8000", "engine": "0"},
+                {"pool": "p", "instance": "s1:8000", "engine": "0"},
+            ]
+        )
+    ]
+    whole = incident(id="9" * 12, key="k9", alert="SlowerAtEqualLoad", target={"pool": "p"})
+    alone = week_document(_material(incidents=two))
+    together = week_document(_material(incidents=[*two, whole]))
+    assert [row["subject"] for row in alone["drift"]] == ["s0", "s1"]
+    assert [(row["subject"], len(row["incidents"])) for row in together["drift"]] == [("p", 3)]
+
+
+def test_open_decisions_come_first_by_kind_and_age() -> None:
+    change = {
+        "action": "change",
+        "knob": "max_num_seqs",
+        "from": 64.0,
+        "to": 128.0,
+        "from_provenance": "config",
+    }
+    firing = WEEK.end - timedelta(days=4, hours=2)
+    stale = incident(
+        alert="RetuneAdvised",
+        severity="ticket",
+        target={"pool": "chat-8b"},
+        firing_at=firing,
+        started_at=firing,
+        resolved_at=None,
+        page=page(severity="ticket", alert="RetuneAdvised", recommendation=change),
+    )
+    advised = {"action": "change", "knob": "max_num_batched_tokens", "from_value": 512.0}
+    given = AdviceGiven(
+        TargetKey("s0:8000", "0"), "p", WEEK.end - timedelta(days=2), {**advised, "to_value": 2048}
+    )
+    failed = verification(verdict="INCONCLUSIVE", reason="31 of 60 matched minutes", id="v2")
+    proposed = Proposed("a1b2c3", "p", WEEK.start, WEEK.start + timedelta(days=1))
+    document = week_document(
+        _material(incidents=[stale], advice=[given], verifications=[failed], proposed=[proposed])
+    )
+    assert [d["kind"] for d in document["for_you"]] == ["retune", "advice", "verification", "pin"]
+    text = _flat(document)
+    assert "FOR YOU chat-8b: re-tune max_num_seqs 64 → 128, open 4 d" in text
+    assert "max_num_batched_tokens 512 → 2048 was advised, not seen changed" in text
+    assert "31 of 60 matched minutes" in text
+    assert "driftwatch baseline pin a1b2c3" in text
+    # a change of that knob after the advice is what it asked for
+    later = verification(change=verification().change, id="v3")
+    changed = AdviceGiven(
+        given.target, "p", later.change.at - timedelta(hours=1), given.recommendation
+    )
+    done = week_document(_material(advice=[changed], verifications=[later]))
+    assert [d["kind"] for d in done["for_you"]] == []
+
+
+def test_the_week_is_told_as_it_stood_at_its_end() -> None:
+    late = incident(resolved_at=WEEK.end + timedelta(hours=3))
+    document = week_document(
+        _material(incidents=[late], verifications=[verification(closed_at=WEEK.end)])
+    )
+    assert document["drift"][0]["result"] == "verification open"
+    assert document["incidents"][0]["open"]
+    assert document["advice"]["open"] == 1
+    assert [d["kind"] for d in document["for_you"]] == ["page"]
+    assert document["pages"]["pages"] == 1
+    before = incident(
+        firing_at=WEEK.start - timedelta(days=2),
+        started_at=WEEK.start - timedelta(days=2),
+        resolved_at=WEEK.start - timedelta(days=1),
+    )
+    quiet = week_document(_material(incidents=[before]))
+    assert (quiet["pages"]["pages"], quiet["pages"]["pages_last_week"]) == (0, 1)
+
+
+def test_a_quiet_week_is_the_top_screen_alone() -> None:
+    document = week_document(_material())
+    assert document["quiet"]
+    lines = top_screen(document)
+    assert lines[1:3] == ["FOR YOU  nothing", "DRIFT    none"]
+    assert "<h2>" not in as_html(document)
+    assert "\n## " not in as_markdown(document)
+    assert document["pools"], "the JSON holds everything all the same"
+
+
+def test_blind_minutes_by_reason_and_those_nobody_watched() -> None:
+    rows = cells(
+        cell(verdict_seconds=300.0, idle_seconds=300.0),
+        # nobody watched for 20 minutes in between
+        cell(end=WEEK.start + timedelta(minutes=40)),
+    )
+    blind = week_document(_material(cells=rows))["blind"]
+    assert blind["server_minutes"] == 40.0
+    assert blind["by_reason"]["idle"] == pytest.approx(5 / 40)
+    assert blind["by_reason"]["no data"] == pytest.approx(20 / 40)
+    assert blind["longest_gap_hours"] == pytest.approx(1 / 3)
+    assert blind["cannot_show_doubled_lengths"]["either"] == 1
+
+
+@pytest.mark.parametrize("text", ["2026-47", "2026-W54", "W47", "2026-W00", "2027-W53"])
+def test_a_week_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--week"):
+        week_named(text)
+
+
+def test_weeks_follow_each_other_over_the_year() -> None:
+    assert week_named("2026-w53") == Week(2026, 53)
+    assert Week(2026, 53).after == Week(2027, 1)
+    assert Week(2027, 1).before == Week(2026, 53)
+    assert last_whole(WEEK.end) == WEEK
+    assert last_whole(WEEK.end - timedelta(microseconds=1)) == Week(2026, 46)
