@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
+from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.gate_noise import spread_by_chance
 from driftwatch.recommend.gates import (
@@ -82,6 +83,8 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
+    if advice.calibration is not None:
+        observed = with_bursts(observed, advice.calibration.gap_cv, seed=question.seed)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(observed, question.seed)
     ground = Ground(

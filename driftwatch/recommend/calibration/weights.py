@@ -94,8 +94,7 @@ def redrawn(requests: Requests, rng: np.random.Generator, *, gap_cv: float = 1.0
         those = np.flatnonzero(inside & (minute == number))
         gaps = rng.standard_gamma(1.0 / gap_cv**2, len(those) + 1) + 1e-12
         times[those] = (number + np.cumsum(gaps)[:-1] / gaps.sum()) * _MINUTE
-    shuffled = np.lexsort((rng.random(len(arrival)), minute, inside))
-    lengths = np.empty(len(arrival), dtype=np.int64)
-    lengths[np.lexsort((np.arange(len(arrival)), minute, inside))] = shuffled
+    lengths = np.arange(len(arrival))
+    lengths[inside] = lengths[inside][np.lexsort((rng.random(int(inside.sum())), minute[inside]))]
     mixed = requests.take(lengths)
     return replace(mixed, arrival_seconds=times, cancel_seconds=np.full(len(times), np.inf))
