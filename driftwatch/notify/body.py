@@ -35,6 +35,7 @@ from driftwatch.notify.numbers import (
 from driftwatch.notify.page_values import Page, instant, reference_values, value
 from driftwatch.notify.past_lines import as_before, made_of, moved_mass, not_seen, speed_lines
 from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
+from driftwatch.notify.verification_line import verification_line
 from driftwatch.notify.wording import (
     all_gone,
     complaints,
@@ -57,6 +58,9 @@ _NOT_FORECAST = "how much TTFT gains is not forecast"
 # before the reason of an advice that changes nothing
 _LABEL = {"none": "No knob", "no_action": "No action", "insufficient": "Replay"}
 
+# a second knob stands in the reason of a replay; else it says what the effect says
+_WITH_IT = "; with it "
+
 _MILLISECOND_STEMS = ("itl_", "tpot_")
 
 
@@ -77,6 +81,9 @@ def _body(page: Page) -> Iterator[Line]:
         if page.get("resolved_reason"):
             yield Line("Why", clean(page["resolved_reason"]), weight=8)
         yield from _was(page)
+        if (document := page.get("verification")) is not None:
+            today = ended.date() if ended is not None else None
+            yield Line("Verified", verification_line(document, today), weight=8)
         yield from not_seen(page)
         return
     if (text := _concerned(page)) is not None:
@@ -107,7 +114,8 @@ def _body(page: Page) -> Iterator[Line]:
     if advised is None:
         return
     if advised["action"] == "change":
-        yield Line("Why", clean(advised["reason"]), weight=1)
+        if advised.get("basis") != "replay" or _WITH_IT in advised["reason"]:
+            yield Line("Why", clean(advised["reason"]), weight=1)
         yield Line("Effect", _effect(advised), weight=7)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""

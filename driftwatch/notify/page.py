@@ -115,6 +115,8 @@ def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> di
     if finding is None:
         last = incident.page or {}
         found = {key: last.get(key) for key in ("slo", "diagnosis", "recommendation", "reference")}
+        if last.get("verification") is not None:
+            found["verification"] = last["verification"]
         return {"evidence": dict(last.get("evidence") or {}), **found}
     return {
         "evidence": evidence_json(finding, incident.alert),

@@ -86,7 +86,7 @@ def _answer(question: Question, ask: Literal["advise", "assess"]) -> Advice:
     # what replays is not loaded before the first one
     from driftwatch.recommend.advise import advise, assess
 
-    return advise(question) if ask == "advise" else assess(question)
+    return advise(question, table=False) if ask == "advise" else assess(question)
 
 
 def _in_one_line(text: str) -> str:
