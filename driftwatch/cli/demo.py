@@ -6,12 +6,16 @@ import sys
 from datetime import timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.cli.demo_scenario import FORMATS
 from driftwatch.cli.options import Duration
 from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.service.replaying import Replayed
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -22,6 +26,7 @@ _END = """\
 That is all the pages there were: the restart paged nobody, and the same
 requests, sent again to the restarted server, wait no more.
 next:    driftwatch watch http://HOST:8000/metrics      on your own server
+         driftwatch recommend HOST:8000                 what to change there
          driftwatch evidence queue                      what the words mean
 """
 
@@ -185,6 +190,25 @@ def _play_recorded(fast: bool) -> None:
                     click.echo("-" * 80)
                     sender.send(transition.incident.page)
                     click.echo("-" * 80)
+            for answer in outcome.replayed:
+                _show_basis(answer, ascii)
             time.sleep(pause)
     click.echo("\n" + _END, nl=False)
     taken.tell()
+
+
+def _show_basis(answer: Replayed, ascii: bool) -> None:
+    """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
+    from driftwatch.cli.recommend_text import Asked, basis, change_lines
+    from driftwatch.notify.layout import spell
+    from driftwatch.recommend.change_text import moves_of
+
+    asked = Asked(answer.target.key.text, answer.target.labels.get("model_name"))
+    click.echo("What its advice rests on (driftwatch recommend):\n")
+    for line in basis(answer.advice, asked, ascii=ascii):
+        click.echo(line)
+    if moves := moves_of(answer.advice):
+        click.echo("")
+        for line in change_lines(moves, asked.model):
+            click.echo(spell(line, ascii))
+    click.echo("-" * 80)

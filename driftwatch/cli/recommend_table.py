@@ -55,6 +55,9 @@ def tabbed(advice: Advice) -> Iterator[str]:
     kinds = [(c, "now" if not c.knobs else "") for c in advice.candidates]
     if advice.today is not None and not any(not c.knobs for c in advice.candidates):
         kinds.insert(0, (advice.today, "now"))
+    knobs = [dict(c.knobs) for c in advice.candidates]
+    if advice.advised is not None and dict(advice.advised.knobs) not in knobs:
+        kinds.append((advice.advised, ""))  # a page's advice comes without its table
     kinds += [(c, "what if") for c in advice.what_ifs]
     if kinds:
         yield "\t".join(TABBED_HEADER)

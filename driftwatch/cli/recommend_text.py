@@ -80,28 +80,39 @@ def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool =
         ascii: spell everything in ASCII.
         piped: whole lines and rows between tabs instead of 80 columns.
     """
-
-    def lines(texts: Iterable[str], indent: str) -> Iterator[str]:
-        for text in texts:
-            said = spell(clean(text), ascii)
-            yield from [said] if piped else wrap(said, _WIDTH, indent)
-
-    out = [*lines((_replay(advice, asked), *_fit(advice), *_targets(advice)), "  ")]
-    if piped:
-        out += [spell(line, ascii) for line in tabbed(advice)]
-    else:
-        out += [fit(spell(line, ascii), _WIDTH) for line in table(advice)]
-        out += lines(others(advice), "  ")
-    out += lines((*reasons(advice), *_capacity(advice), *_notes(advice)), "  ")
-    out.append("")
-    out += lines((*_verdict(advice), *_gates(advice)), " " * 9)
+    out = [*basis(advice, asked, ascii=ascii, piped=piped), ""]
+    out += _lines((*_verdict(advice), *_gates(advice)), " " * 9, ascii, piped)
     moves = moves_of(advice)
     if moves:
         out += ["", *(spell(line, ascii) for line in change_lines(moves, asked.model))]
     if asked.next_command is not None:
         word = "then:    after the restart: " if moves else "next:    "
-        out += lines((f"{word}{asked.next_command}",), " " * 9)
+        out += _lines((f"{word}{asked.next_command}",), " " * 9, ascii, piped)
     return "\n".join(out).strip("\n")
+
+
+def basis(
+    advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool = False
+) -> Iterator[str]:
+    """What the answer rests on: replay, fit, targets, table, capacity, what was taken instead.
+
+    Arguments as of :func:`rendered`.
+    """
+    head = (_replay(advice, asked), *_fit(advice), *_targets(advice))
+    yield from _lines(head, "  ", ascii, piped)
+    if piped:
+        yield from (spell(line, ascii) for line in tabbed(advice))
+    else:
+        yield from (fit(spell(line, ascii), _WIDTH) for line in table(advice))
+        yield from _lines(others(advice), "  ", ascii, piped)
+    said = (*reasons(advice), *_capacity(advice), *_notes(advice))
+    yield from _lines(said, "  ", ascii, piped)
+
+
+def _lines(texts: Iterable[str], indent: str, ascii: bool, piped: bool) -> Iterator[str]:
+    for text in texts:
+        said = spell(clean(text), ascii)
+        yield from [said] if piped else wrap(said, _WIDTH, indent)
 
 
 def change_lines(moves: Sequence[Move], model: str | None) -> Iterator[str]:

@@ -45,6 +45,10 @@ def axis_of(advice: Advice) -> Axis | None:
     """The axis; None where nothing was swept and today was not replayed."""
     today = advice.today
     swept = [c for c in advice.candidates if c.knobs]
+    advised = advice.advised
+    # a page's advice comes without its table
+    if advised is not None and advised.knobs and not any(_is(c, advised) for c in swept):
+        swept.append(advised)
     if today is None and not swept:
         return None
     knobs = _knobs(advice, swept)

@@ -83,6 +83,9 @@ def test_the_axis_is_the_advised_knob_and_else_the_one_swept_most() -> None:
     fewer = axis_of(no_knob())
     assert fewer is not None
     assert fewer.knobs == ("max_num_seqs",)
+    short = axis_of(replace(story(), candidates=(story().candidates[0],)))
+    assert short is not None
+    assert [(p.values[0], p.advised) for p in short.points] == [(512, False), (2048, True)]
     both = replace(
         story(),
         candidates=(
