@@ -10,7 +10,7 @@ import pytest
 from pipeline_cases import scrapes, serving, windows
 
 from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.diagnose.limits import binding_of_scrape
+from driftwatch.diagnose.limits import binding_of_scrape, limit_that_costs
 from driftwatch.diagnose.walk import limits_of
 
 QUEUED = {
@@ -410,3 +410,38 @@ def test_limits_of_a_row_without_finished_requests() -> None:
     assert budget.note == kv.note == "no finished requests to size by"
     assert (seqs.allows_requests, seqs.binds, seqs.margin_ratio) == (64.0, True, 0.0)
     assert (kv.binds, kv.allows_requests) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "max_num_seqs"),
+        ({"slo_missed": False}, "none"),  # in target: bursts fill a batch, and nobody minds
+        ({"slo_missed": None}, "none"),
+        ({"limit_binding_share_10m_ratio": 0.24}, "none"),
+        ({"queue_share_of_ttft_10m_ratio": 0.49}, "none"),  # not the wait is what is missed
+        ({"queue_share_of_ttft_10m_ratio": None}, "none"),
+        ({"queue_limit": None}, None),  # which limit it is cannot be told
+        ({"binding_limit": "deferred"}, "deferred"),
+        ({"binding_limit": None}, None),
+    ],
+)
+def test_a_missed_target_names_the_limit_that_requests_wait_for(
+    changes: dict[str, Any], expected: str | None
+) -> None:
+    known = {
+        "binding_limit": "none",
+        "queue_limit": "max_num_seqs",
+        "limit_binding_share_10m_ratio": 0.4,
+        "slo_missed": True,
+        "queue_share_of_ttft_10m_ratio": 0.84,
+    }
+    schema = {
+        "binding_limit": pl.String,
+        "queue_limit": pl.String,
+        "limit_binding_share_10m_ratio": pl.Float64,
+        "slo_missed": pl.Boolean,
+        "queue_share_of_ttft_10m_ratio": pl.Float64,
+    }
+    row = pl.DataFrame([known | changes], schema=schema)
+    assert row.select(limit_that_costs()).item() == expected

@@ -16,8 +16,8 @@ from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import Leaf, Node, Tree
 from driftwatch.diagnose.walk import UNDETERMINED, walk
 from driftwatch.evidence import BY_NAME, COLUMNS, DType
-from driftwatch.model import Diagnosis, Recommendation, Serving, Setting
-from driftwatch.recommend.closed_form import recommend
+from driftwatch.model import Diagnosis
+from driftwatch.recommend.engine_first import no_knob_because
 from driftwatch.rulebook.book import load_rulebook
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
@@ -95,11 +95,12 @@ def diagnosed(tree: Tree, **changes: Any) -> Diagnosis:
     return found
 
 
-def advised(tree: Tree, row: dict[str, Any], found: Diagnosis) -> Recommendation:
-    serving = Serving(
-        max_num_seqs=Setting(8, "config"), max_num_batched_tokens=Setting(512, "config")
-    )
-    return recommend(tree.leaves.get(found.leaf), found, row, serving)
+def knob_of(tree: Tree, row: dict[str, Any], found: Diagnosis) -> str | None:
+    """The knob that a replay is asked about: the leaf's, where a knob may be the answer."""
+    leaf = tree.leaves.get(found.leaf)
+    if leaf is None or leaf.kind != "change" or no_knob_because(row, found.leaf) is not None:
+        return None
+    return leaf.knob
 
 
 LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
@@ -202,7 +203,7 @@ def test_a_needed_column_that_is_unknown_is_named(
             assert last.reason is not None
             assert column in last.reason
             assert found.advice is None
-            assert advised(tree, row | {column: None}, found).action == "none"
+            assert knob_of(tree, row | {column: None}, found) is None
             continue
         # the walk went on: because another part decided, or because the tree says what it means
         for step in found.path:
@@ -350,7 +351,7 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
     for row, found in zip(rows, walk(tree, frame(*rows)), strict=True):
         stuck = (row["seconds_since_last_token"] or 0) >= 120
         slow = bool(row["slower_at_equal_load"] or row["slower_than_pool"])
-        advice = advised(tree, row, found)
+        knob = knob_of(tree, row, found)
 
         # the way is one of the tree's
         place = tree.start
@@ -364,8 +365,7 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
             assert found.missing
             assert set(found.missing) <= last.when.columns - last.not_asked.keys()
             assert all(row[column] is None for column in found.missing)
-            assert (advice.action, found.advice, found.meaning) == ("none", None, None)
-            assert advice.reason.startswith("undetermined: ")
+            assert (knob, found.advice, found.meaning) == (None, None, None)
         else:
             assert found.leaf == place
             assert found.missing == ()
@@ -376,13 +376,13 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
         elif slow and row["seconds_since_last_token"] is not None:
             assert tree.leaves[found.leaf].kind == "none"
             assert found.leaf not in ("kv_pressure", "deferred_admission", "replica_imbalance")
-        if advice.action == "change":
+        if knob is not None:
             assert tree.leaves[found.leaf].kind == "change"
             assert not stuck
             assert not slow
             assert row["seconds_since_last_token"] is not None
-            assert row["binding_limit"] == advice.knob
-        if advice.knob == "max_num_seqs":
+            assert row["binding_limit"] == knob
+        if knob == "max_num_seqs":
             assert row["binding_limit"] == "max_num_seqs"
             held_back = (
                 bool(row["slo_missed"]) and (row["queue_share_of_ttft_10m_ratio"] or 0) >= 0.5
@@ -391,7 +391,7 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
                 (row["limit_binding_share_10m_ratio"] or 0) >= (0.25 if held_back else 0.5)
             )
         if found.leaf in ("kv_pressure", "deferred_admission"):
-            assert advice.action == "none"
+            assert knob is None
 
 
 @pytest.mark.parametrize("why", [SLOW, {"seconds_since_last_token": 300.0}])
@@ -402,8 +402,8 @@ def test_a_slow_or_stuck_engine_with_a_full_cap_is_not_told_to_raise_it(
     """A slow engine fills its batch, and then max_num_seqs looks like the limit."""
     row = KNOWN | CAP | MISSED | why | drift
     (found,) = walk(tree, frame(row))
-    advice = advised(tree, row, found)
-    assert (advice.action, advice.knob) == ("none", None)
+    assert knob_of(tree, row, found) is None
+    assert no_knob_because(row, found.leaf) is not None
     assert found.advice is not None
     assert "Do not change a knob" in found.advice
 

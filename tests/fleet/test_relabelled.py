@@ -1,0 +1,87 @@
+"""A recording that tells which release runs, and from when on another one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from driftwatch.collect.compact import CompactRecordingSource, Part
+from driftwatch.errors import RecordingError
+from driftwatch.model import TargetKey
+from driftwatch.testing.fleet.naming import relabelled_of, targets_of
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.write_compact import write_manifest
+
+ROLLOUT: dict[str, Any] = {
+    "name": "upgrade",
+    "title": "one replica after the other gets another release",
+    "duration": "2h",
+    "pool": {"name": "chat", "replicas": 2, "vllm_version": "0.32.0"},
+    "traffic": {"requests_per_second": 1.0},
+    "faults": [
+        {
+            "kind": "rollout",
+            "at": "1h",
+            "every": "10m",
+            "down": "1m",
+            "vllm_version": "0.33.0",
+        }
+    ],
+    "truth": {},
+}
+
+
+def recording(folder: Path) -> tuple[Scenario, CompactRecordingSource]:
+    scenario = Scenario.model_validate(ROLLOUT)
+    start = scenario.start.timestamp()
+    part = Part("no.scrapes.parquet", "scrapes", start, start + 7200.0, 1)
+    write_manifest(folder, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
+    return scenario, CompactRecordingSource(folder)
+
+
+def test_each_server_has_its_release_of_that_moment(tmp_path: Path) -> None:
+    scenario, source = recording(tmp_path)
+    first, second = TargetKey("chat-0:8000", "0"), TargetKey("chat-1:8000", "0")
+
+    def releases(after: timedelta) -> list[str]:
+        targets = source.targets_until(scenario.start + after)
+        return [targets[key].labels["vllm_version"] for key in (first, second)]
+
+    assert releases(timedelta(minutes=61)) == ["0.32.0", "0.32.0"]  # it is down still
+    assert releases(timedelta(minutes=61, seconds=1)) == ["0.33.0", "0.32.0"]
+    assert releases(timedelta(hours=2)) == ["0.33.0", "0.33.0"]
+    labels = source.targets_until(scenario.start + timedelta(hours=2))[first].labels
+    assert labels["model_name"] == "meta-llama/Llama-3.1-8B"  # the others stay
+
+
+def test_a_recording_without_releases_says_nothing_of_them(tmp_path: Path) -> None:
+    plain = ROLLOUT | {"pool": {"name": "chat", "replicas": 2}, "faults": []}
+    scenario = Scenario.model_validate(plain)
+    part = Part("no.scrapes.parquet", "scrapes", 0.0, 1.0, 1)
+    write_manifest(tmp_path, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
+    assert "relabelled" not in orjson.loads((tmp_path / "recording.json").read_bytes())
+    (one, _) = CompactRecordingSource(tmp_path).targets_until(scenario.start).values()
+    assert "vllm_version" not in one.labels
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"since": "soon"},
+        {"since": float("nan")},
+        {"labels": {"instance": "other:8000"}},
+        {"labels": None},
+    ],
+)
+def test_a_broken_change_of_labels_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    _, source = recording(tmp_path)
+    path = tmp_path / "recording.json"
+    said = orjson.loads(path.read_bytes())
+    said["relabelled"][0] |= change
+    path.write_bytes(orjson.dumps(said))
+    with pytest.raises(RecordingError, match="not a manifest"):
+        source.span()
