@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -265,7 +266,7 @@ def _scheduler(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for number, run in enumerate(golden.golden_runs(given.data)):
         if given.only or given.detection:
             break
-        into = folder / f"golden-{number}"
+        into = _anew(folder / f"golden-{number}")
         into.mkdir(parents=True)
         found = golden.compare(run, into)
         runs.append({name: getattr(found, name) for name in (*found.__dataclass_fields__, "equal")})
@@ -303,7 +304,7 @@ def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     draw = _one_draw(given, HIDDEN)
     if draw is not None:
         cases.append(fleets.made(draw, folder / "plain"))
-    return [disguise.same_findings(case, folder / f"hidden-{case.name}") for case in cases]
+    return [disguise.same_findings(case, _anew(folder / f"hidden-{case.name}")) for case in cases]
 
 
 def _through_prometheus(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
@@ -316,8 +317,14 @@ def _through_prometheus(given: argparse.Namespace, folder: Path) -> list[dict[st
     ]
     draw = _one_draw(given, THROUGH_PROMETHEUS)
     if draw is not None:
-        found.append(through_prometheus.scenario_the_same(draw, folder / "prometheus"))
+        found.append(through_prometheus.scenario_the_same(draw, _anew(folder / "prometheus")))
     return found
+
+
+def _anew(folder: Path) -> Path:
+    """A folder that is not there: what an earlier run kept in it is made again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _stretch(ran: Ran) -> dict[str, Any]:
