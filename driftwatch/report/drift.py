@@ -113,6 +113,7 @@ def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]
         "requests_over_target_low": over[0],
         "requests_over_target_high": over[1],
         "requests_over_target_reason": unknown,
+        "targets_derived": unknown is None and _any_derived(material, cells),
         "gpu_hours_lost": lost,
         "gpu_hours_lost_reason": gpus_unknown,
         "server_hours_lost": float(cells["lost_seconds"].sum()) / HOUR_SECONDS,
@@ -160,6 +161,10 @@ def gpu_hours_lost(cells: pl.DataFrame) -> tuple[float | None, str | None]:
     return float(cells["lost_gpu_seconds"].sum()) / HOUR_SECONDS, None
 
 
+def _any_derived(material: Material, cells: pl.DataFrame) -> bool:
+    return bool(set(cells["pool"].unique().to_list()) & material.derived)
+
+
 def _waited(cells: pl.DataFrame) -> float | None:
     """How long requests waited for their first step, all of them together."""
     waited = cells["queue_seconds_sum"]
@@ -191,7 +196,13 @@ def cost_text(found: Mapping[str, Any]) -> str:
         said = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
         return f"{said}; {why}"
     low, high = (compact(found[f"requests_over_target_{b}"]) for b in ("low", "high"))
-    return f"{low if low == high else f'{low}–{high}'} requests over target"
+    over = low if low == high else f"{low}–{high}"
+    # nobody asked for that target: twice the pin's p95
+    return (
+        f"{over} over derived target"
+        if found["targets_derived"]
+        else f"{over} requests over target"
+    )
 
 
 def hours_text(hours: float) -> str:

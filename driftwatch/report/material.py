@@ -130,6 +130,7 @@ class Material:
         proposed: pins that wait for a person.
         silences: those that held in some of the week.
         slos: pool → latency targets; only pools that have one.
+        derived: pools whose targets nobody configured: twice the pin's p95.
         rules: what was watched for.
         false_episodes_per_server_month: the noise budget.
         price: None = no money is printed.
@@ -147,6 +148,7 @@ class Material:
     proposed: Sequence[Proposed] = ()
     silences: Sequence[Held] = ()
     slos: Mapping[str, Slo] = field(default_factory=dict)
+    derived: frozenset[str] = frozenset()
     rules: RuleSet = field(default_factory=lambda: RuleSet("", 0, 0))
     false_episodes_per_server_month: float = 0.25
     price: Price | None = None

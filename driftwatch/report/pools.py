@@ -46,6 +46,7 @@ def _pool(material: Material, name: str) -> dict[str, Any]:
             "ttft_seconds": slo.ttft_seconds,
             "tpot_seconds": slo.tpot_seconds,
             "share": slo.share,
+            "derived": name in material.derived,
         },
         "finished_requests": _total(cells, "finished_requests_total"),
         "requests_over_target": _over(cells),

@@ -107,6 +107,8 @@ def _drift(document: Document) -> Iterator[Section]:
         "Counted in cells of ten minutes that an incident touches. Requests over TTFT and TPOT "
         "targets are bounds: a target inside a bucket, or two targets, leave a range."
     ]
+    if document["cost"]["targets_derived"]:
+        notes.append("Targets are derived where none is configured: twice the pin's p95.")
     if (line := _cost_line(document["cost"])) is not None:
         notes.append(line)
     if rows:

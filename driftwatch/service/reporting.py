@@ -14,6 +14,7 @@ import polars as pl
 from driftwatch.detect.pins import Pin
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Incident, Slo, TargetKey
+from driftwatch.recommend.targets import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.days import days_of, kept_days, no_days
 from driftwatch.report.material import (
@@ -91,6 +92,27 @@ def slos_of(plan: Plan) -> dict[str, Slo]:
     }
 
 
+def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> dict[str, Slo]:
+    """Pool → twice the p95 of its pin (the mean of its targets' pins), where nobody said targets.
+
+    As recommendations are judged (:func:`driftwatch.recommend.targets.targets_of`).
+    """
+    found: dict[str, Slo] = {}
+    by_pool: dict[str, list[Reference]] = {}
+    for one in references:
+        if one.pool not in configured:
+            by_pool.setdefault(one.pool, []).append(one)
+    for pool, several in by_pool.items():
+        whole = [one for one in several if one.instance is None] or several
+        means = []
+        for name in ("ttft_seconds_p95", "tpot_seconds_p95"):
+            known = [value for one in whole if (value := one.values.get(name))]
+            means.append(DERIVED_TIMES * sum(known) / len(known) if known else None)
+        if any(means):
+            found[pool] = Slo(*means)
+    return found
+
+
 def gather(
     store: Store, plan: Plan, week: Week, *, until: datetime | None = None, price: Price | None
 ) -> Material:
@@ -108,7 +130,11 @@ def gather(
         StoreError: the store does not serve, or one of its documents cannot be read.
     """
     end = week.end if until is None else min(until, week.end)
-    folded = Folded(slos_of(plan))
+    references = [*_of_pins(store, end), *_declared(plan)]
+    configured = slos_of(plan)
+    derived = _derived(references, configured)
+    slos = {**derived, **configured}
+    folded = Folded(slos)
     since = _midnight(end) - MONTH
     there = set(store.day_starts())
     for day in _days_between(week.start, end):
@@ -145,10 +171,11 @@ def gather(
             )
             for one in store.advices(first, end)
         ],
-        references=[*_of_pins(store, end), *_declared(plan)],
+        references=references,
         proposed=list(_proposed(store, end)),
         silences=list(_held(store, week.start, end)),
-        slos=slos_of(plan),
+        slos=slos,
+        derived=frozenset(derived),
         rules=rules_of(plan),
         false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
         price=price,

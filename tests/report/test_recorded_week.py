@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,20 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
+from driftwatch.detect.pins import Pin
+from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.model import Slo
 from driftwatch.notify.silence import parse_matcher
 from driftwatch.report.days import REPORT_DAY_SCHEMA
 from driftwatch.report.document import week_document
+from driftwatch.report.drift import cost_text
 from driftwatch.report.forms import as_html, as_json_text, as_markdown
 from driftwatch.report.html import MOST_BYTES
 from driftwatch.report.material import Material, RuleSet
 from driftwatch.report.page_style import STYLE
 from driftwatch.report.plots import BLACK, BLUE, GREY, VERMILLION
 from driftwatch.report.text import top_screen
+from driftwatch.service.pins import row_of
 from driftwatch.service.plan import Plan
 from driftwatch.service.reporting import gather, rules_of
 from driftwatch.store.store import Store
@@ -260,3 +265,47 @@ def test_the_top_screen_of_the_recorded_week(document: dict[str, Any]) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[1] == "FOR YOU  nothing"
     assert any(line.startswith("chat-8b-1 -2") and "GPU-h lost" in line for line in lines)
+
+
+def test_without_targets_twice_the_pins_p95_marked_derived(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    unsaid = replace(fleet_plan, pools=(replace(fleet_plan.pools[0], slo=Slo()),))
+    without = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
+    assert without["cost"]["requests_over_target_reason"] == "no slo"
+    row = dict.fromkeys(REFERENCE_SCHEMA) | {
+        "instance": "chat-8b",
+        "engine": "",
+        "kind": "baseline",
+        "since": FLEET_WEEK.start,
+        "until": FLEET_WEEK.start + timedelta(hours=8),
+        "reference_ttft_seconds_p95": 0.05,
+        "reference_prompt_tokens_mean": 600.0,
+    }
+    pin = Pin(
+        id="abcd1234",
+        scope="pool",
+        instance=None,
+        engine=None,
+        pool="chat-8b",
+        since=FLEET_WEEK.start,
+        until=FLEET_WEEK.start + timedelta(hours=8),
+        accepted_by="Ana",
+        accepted_at=FLEET_WEEK.start + timedelta(hours=9),
+        why="quiet",
+        reference=pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row"),
+    )
+    fleet_store.add_pins([row_of(pin)])
+    document = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
+    pool = document["pools"][0]
+    assert pool["slo"] == {
+        "ttft_seconds": 0.1,
+        "tpot_seconds": None,
+        "share": 0.95,
+        "derived": True,
+    }
+    assert document["cost"]["targets_derived"]
+    assert document["cost"]["requests_over_target_low"] is not None
+    assert pool["tuned_for"] == "pin 2026-03-02 8 h"
+    assert pool["prompt_tokens"]["ratio"] == pytest.approx(pool["prompt_tokens"]["mean"] / 600)
+    assert "over derived target" in cost_text({**document["cost"], "kind": "requests"})

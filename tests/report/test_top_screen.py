@@ -41,6 +41,7 @@ STORY: dict[str, Any] = {
                 "requests_over_target_low": 414_200.0,
                 "requests_over_target_high": 414_200.0,
                 "requests_over_target_reason": None,
+                "targets_derived": False,
             },
             "done": "budget 2048",
             "result": "PASS, 1 → 100 %",
