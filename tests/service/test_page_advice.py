@@ -1,0 +1,168 @@
+"""Pages ask the replay: the real server's page, whatever goes wrong in it, and who is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.diagnose.tree import Leaf
+from driftwatch.model import Diagnosis, Limit, TargetKey
+from driftwatch.recommend import advise as advising
+from driftwatch.service.page_advice import without_replay
+from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
+from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
+from driftwatch.service.state import Outcome, State
+from driftwatch.service.tick import tick
+from driftwatch.store import Store
+from driftwatch.store.minute_columns import stored_rows
+
+KEY = TargetKey("host:8000", "0")
+
+
+@pytest.fixture(scope="module")
+def cap(shared_data: Path) -> FrameSource:
+    """The cap's first phase, with the page at minute 11."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    first, _ = source.span()
+    collected = source.collect(first, first + timedelta(minutes=13))
+    return FrameSource(collected.scrapes, collected.targets)
+
+
+def _span(source: FrameSource) -> tuple[datetime, datetime]:
+    first, last = source.frame["time"].min(), source.frame["time"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    return first, last + timedelta(seconds=1)
+
+
+def told(
+    source: FrameSource,
+    minutes: Sequence[int] = (),
+    store: Store | None = None,
+    replays: int = 1,
+) -> list[Outcome]:
+    """Every outcome of the recording, cut after these minutes."""
+    first, last = _span(source)
+    plan = shipped_plan(replays)
+    past = None if store is None else StoredMinutes(store)
+    state = State(collected_until={source.name: first})
+    outcomes = []
+    for now in [*(first + timedelta(minutes=m) for m in minutes), last]:
+        state, outcome = tick([source], state, now, plan, past)
+        outcomes.append(outcome)
+        if store is not None:
+            store.commit_tick(
+                incidents=state.incidents.values(),
+                transitions=outcome.transitions,
+                deliveries=(),
+                scrapes=None,
+                since=first,
+                until=now,
+                memory={},
+                minutes=stored_rows(outcome.rows),
+                calibrations=kept_calibrations(outcome.replayed),
+                advices=kept_advices(outcome.replayed),
+            )
+            assert state.recent.height <= outcome.rows.height
+    return outcomes
+
+
+def pages(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    return [dict(t.incident.page or {}) for o in outcomes for t in o.transitions]
+
+
+def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_they_are_kept(
+    cap: FrameSource, tmp_path: Path
+) -> None:
+    at_once = told(cap)
+    (page,) = pages(at_once)
+    advice = page["recommendation"]
+    assert isinstance(advice, dict)
+    assert (advice["action"], advice["knob"], advice["basis"]) == (
+        "change",
+        "max_num_seqs",
+        "replay",
+    )
+    assert 16 <= advice["to"] <= 64
+    assert advice["effect"]
+    assert advice["forecast"]["today"]
+    evidence = page["evidence"]
+    assert isinstance(evidence, dict)
+    assert evidence["capacity_requests_per_second"]["value"] > 0
+    with Store.open(tmp_path / "kept.db") as store:
+        assert pages(told(cap, (4, 9, 10), store)) == [page]
+        (kept,) = store.advices_of(str(page["incident"]["id"]))  # type: ignore[index]
+        assert kept.document["recommendation"]["to_value"] == advice["to"]
+        fitted = store.calibration(KEY)
+        assert fitted is not None
+        assert fitted.at == kept.at
+
+
+@pytest.mark.parametrize("replays", [0, 1])
+def test_a_page_never_waits_for_an_answer_that_does_not_come(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch, replays: int
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise ZeroDivisionError("no requests")
+
+    monkeypatch.setattr(advising, "advise", broken)
+    outcomes = told(cap, replays=replays)
+    (page,) = pages(outcomes)
+    advice = page["recommendation"]
+    assert isinstance(advice, dict)
+    assert advice["action"] == "insufficient"
+    assert "No verdict" in str(page["summary"])
+    answers = [answer for o in outcomes for answer in o.replayed]
+    if replays:
+        assert "ZeroDivisionError: no requests" in advice["reason"]
+        assert "ZeroDivisionError" in (answers[0].failed or "")
+    else:
+        assert advice["reason"].endswith("driftwatch recommend host:8000 says it")
+        assert answers == []
+
+
+CHANGE = Leaf("concurrency_cap_binding", "change", "full", knob="max_num_seqs")
+ENGINE = Leaf("replica_slow", "none", "slow", advice="Do not change a knob; drain it")
+KV = Leaf("kv_pressure", "none", "full", advice="Do not change a knob; add a replica")
+
+
+def _walked(leaf: str, *limits: Limit) -> Diagnosis:
+    return Diagnosis("batch-size-drift", leaf, (), limits=limits, missing=("binding_limit",))
+
+
+def test_who_is_asked_and_who_answers_by_himself() -> None:
+    binds = Limit("max_num_seqs", 8.0, 8.0, 0.0, True)
+    free = replace(binds, binds=False)
+    assert without_replay(CHANGE, _walked(CHANGE.name), {}) is None
+    assert without_replay(KV, _walked(KV.name), {}) is None
+    assert without_replay(None, _walked("undetermined", binds), {}) is None
+    for leaf, limits, evidence, said in (
+        (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
+        (None, (free,), {}, "undetermined: binding_limit unknown"),
+        (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob; 1 GPU is lost"),
+    ):
+        own = without_replay(leaf, _walked("x", *limits), evidence)  # type: ignore[arg-type]
+        assert own is not None
+        assert (own.action, own.reason) == ("none", said)
+
+
+def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> None:
+    (outcome,) = told(cap, replays=0)
+    from driftwatch.signals.minutes import minutes
+
+    frame = minutes(outcome.rows)
+    end = frame["end"][-1]
+    old = SeenMinutes(frame.head(8).with_columns(running_requests=pl.lit(-1.0)))
+    seen = SeenMinutes(frame.tail(6), old).minutes(KEY, end - timedelta(hours=1), end)
+    assert seen["end"].to_list() == frame["end"].to_list()
+    overlap = len(frame) - 6
+    assert (seen["running_requests"].to_numpy()[:overlap] == -1.0).all()
+    assert (seen["running_requests"].to_numpy()[overlap:] >= 0.0).all()
+    assert SeenMinutes(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
