@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import NoVerdict
+from driftwatch.recommend.observed.bursts import arrivals, dispersion
 from driftwatch.recommend.observed.chunks import chunks_of, p95_of
 from driftwatch.recommend.observed.clean import Clean, Floats, clean
 from driftwatch.recommend.observed.flows import Flows, flows
@@ -25,12 +27,15 @@ Source = Literal["metrics", "request log"]
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
-_CANNOT_KNOW = "when in its minute a request came: drawn evenly"
+_EVENLY = "when in its minute a request came: drawn evenly"
+_BURSTS = "when in its minute a request came: drawn in bursts, as the counts of the minutes allow"
 _DRAWN = "which prompt came with which generation: drawn"
 _PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
 
 
-def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
+def observed_from_minutes(
+    minutes: pl.DataFrame, server: Server, *, seed: int = 0, in_bursts: bool = False
+) -> Observed:
     """Traffic rebuilt from minutes.
 
     Arrivals of a row are its first tokens + Δwaiting (:mod:`.flows`), drawn evenly inside it.
@@ -43,25 +48,36 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
             stretch up to the last row counts.
         server: for the longest request that can be, and the size of a block.
         seed: of everything drawn.
+        in_bursts: arrivals come in bursts inside a row, as far as the rows' counts allow
+            (:mod:`.bursts`), instead of evenly.
 
     Raises:
         NoVerdict: naming what is missing.
     """
     stretch = clean(minutes)
     counts = flows(stretch)
+    spread = dispersion(stretch, counts)
     rng = np.random.default_rng(seed)
     longest, bound = longest_request(server)
     told = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
-    requests, carried = _requests(stretch, counts, told, hits, server, rng)
-    notes = [*stretch.notes, *counts.notes, _CANNOT_KNOW, _PAIRED if told.paired else _DRAWN]
+    requests, carried = _requests(
+        stretch, counts, told, hits, server, rng, spread if in_bursts else 1.0
+    )
+    notes = [
+        *stretch.notes,
+        *counts.notes,
+        _BURSTS if in_bursts else _EVENLY,
+        _PAIRED if told.paired else _DRAWN,
+    ]
     if bound is not None and int(told.prompt_tokens.max()) > 0:
         notes.append(bound)
     if told.clipped:
         notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
     if hits_note is not None:
         notes.append(hits_note)
-    return observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    found = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    return replace(found, dispersion=spread)
 
 
 def observed_of(
@@ -139,12 +155,11 @@ def _requests(
     hits: Floats,
     server: Server,
     rng: np.random.Generator,
+    bursts: float,
 ) -> tuple[Requests, int]:
     """All requests, and how many of them were there before."""
     block = server.block_size or _DEFAULT_BLOCK_TOKENS
-    row = np.repeat(np.arange(len(counts.arrived)), counts.arrived)
-    widths = np.diff(stretch.edges)
-    came = np.sort(stretch.edges[:-1][row] + rng.random(len(row)) * widths[row])
+    came, row = arrivals(stretch, counts, bursts, rng)
     carried = counts.running_first + counts.waiting_first
     arrival = np.concatenate((np.zeros(carried), came))
     count = min(len(arrival), len(told.prompt_tokens))
