@@ -44,14 +44,13 @@ def past(pools: dict[str, float]) -> SeenMinutes:
         for pool, n in pools.items()
         for m in range(-60, 60)
     ]
+    frame = pl.DataFrame(made, schema_overrides=MINUTE_SCHEMA)
     return SeenMinutes(
-        pl.DataFrame(made, schema_overrides=MINUTE_SCHEMA)
-        .select(
-            pl.col(c) if c in made[0] else pl.lit(None, dtype=t).alias(c)
+        frame.select(
+            (pl.col(c) if c in frame.columns else pl.lit(None)).cast(t).alias(c)
             for c, t in MINUTE_SCHEMA.items()
         )
-        .cast(MINUTE_SCHEMA)
-    )  # type: ignore[arg-type]
+    )
 
 
 class Asked:

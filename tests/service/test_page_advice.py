@@ -148,7 +148,7 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
         (None, (free,), {}, "undetermined: binding_limit unknown"),
         (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob; 1 GPU is lost"),
     ):
-        own = without_replay(leaf, _walked("x", *limits), evidence)  # type: ignore[arg-type]
+        own = without_replay(leaf, _walked("x", *limits), evidence)
         assert own is not None
         assert (own.action, own.reason) == ("none", said)
 
