@@ -219,6 +219,32 @@ def test_of_one_limit_the_page_that_says_more_wins(book: Rulebook) -> None:
     assert says(book, "BatchDrift", **moved) is says(book, "BatchLimitBinding", **moved) is True
 
 
+IN_TARGET = {"prompt_tokens_mean_2m_ratio": 2.3, "slo_missed": False, "capacity_ratio": 0.85}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"utilization_ratio": 0.8}, True),
+        ({"utilization_ratio": 0.79}, False),  # there is room
+        ({"utilization_ratio": 0.9, "capacity_ratio": 0.86}, False),
+        ({"utilization_ratio": 0.9, "limit_binding_share_10m_ratio": 0.4}, False),
+        ({"utilization_ratio": 0.9, "prompt_tokens_mean_2m_ratio": 1.2}, False),
+        ({"utilization_ratio": None, "capacity_ratio": None}, None),  # nobody replayed
+        ({"utilization_ratio": None, "capacity_ratio": None, "slo_missed": True}, True),
+    ],
+)
+def test_drift_inside_the_target_pages_where_capacity_runs_out(
+    book: Rulebook, change: dict[str, Any], expected: bool | None
+) -> None:
+    row = REFERENCE | BOUND | IN_TARGET | change
+    assert says(book, "BatchDrift", **row) is expected
+    (rule,) = (one for one in book.rules if one.id == "BatchDrift")
+    assert rule.until is not None
+    (over,) = rows(row).select(rule.until.expression).to_series().to_list()
+    assert not (over and expected)  # what makes it true does not end it
+
+
 def test_engine_stuck(book: Rulebook) -> None:
     assert says(book, "EngineStuck", seconds_since_last_token=119.0) is False
     assert says(book, "EngineStuck", seconds_since_last_token=120.0) is True
