@@ -109,7 +109,7 @@ def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> 
             known = [value for one in whole if (value := one.values.get(name))]
             means.append(DERIVED_TIMES * sum(known) / len(known) if known else None)
         if any(means):
-            found[pool] = Slo(*means)
+            found[pool] = Slo(ttft_seconds=means[0], tpot_seconds=means[1])
     return found
 
 
