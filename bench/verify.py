@@ -183,7 +183,10 @@ def changed(
     before, after = minutes_of_change(both, at, until)
     if not len(before) or not len(after):
         return
-    tally.verdict(kind, verdict_of(before, after, at, until))
+    same = after.select("end").join(was, on="end", how="left")
+    gained = in_target(after) - in_target(same)
+    truth = "better" if gained >= 0.02 else "worse" if gained <= -0.02 else "as good"
+    tally.verdict(f"{kind}, truly {truth}", verdict_of(before, after, at, until))
     found = compare(before, after, slo=SLO)
     if found.load != "same" or not found.enough:
         return
@@ -199,6 +202,13 @@ def changed(
             for p in (unchanged[effect.name], real[effect.name])
         )
         tally.cover(kind, effect.name, effect.low - 1e-12 <= other - one <= effect.high + 1e-12)
+
+
+def in_target(told: pl.DataFrame) -> float:
+    """Share of requests in target: of the target that fewest meet."""
+    known = parts(told, SLO)
+    shares = [known[f"{name}_in_target_ratio"] for name in ("ttft", "tpot")]
+    return min(float(p.numerator.sum() / p.denominator.sum()) for p in shares)
 
 
 def wilson(hits: int, of: int) -> str:

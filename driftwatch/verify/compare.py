@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.model import Slo
+from driftwatch.verify.adjust import Adjusted, adjusted
 from driftwatch.verify.figures import FIGURES, IN_TARGET, Parts, parts
 from driftwatch.verify.interval import Level, Side, block_length, counts_of, difference, level
 from driftwatch.verify.strata import LENGTHS, Matched, matched
@@ -132,11 +133,12 @@ def _effects(
     confidence: float,
     seed: int,
 ) -> tuple[Effect, ...]:
+    moved = adjusted(found, parts(found.before, slo), parts(found.after, slo))
     sides = tuple(
-        _side(frame, cell, found, slo)
-        for frame, cell in (
-            (found.before, found.before_cell),
-            (found.after, found.after_cell),
+        _side(frame, cell, found, known)
+        for frame, cell, known in (
+            (found.before, found.before_cell, moved[0]),
+            (found.after, found.after_cell, moved[1]),
         )
     )
     counts = [
@@ -177,13 +179,13 @@ def _add_in_target(levels: dict[str, tuple[Level, Level]]) -> None:
 
 
 def _side(
-    frame: pl.DataFrame, cell: npt.NDArray[np.int64], found: Matched, slo: Slo | None
+    frame: pl.DataFrame, cell: npt.NDArray[np.int64], found: Matched, known: Adjusted
 ) -> Side:
-    known = parts(frame, slo)
     ends = frame["end"]
     first, last = ends[0], ends[-1]
     seconds = (last - first).total_seconds() + 60.0 if isinstance(first, datetime) else 0.0
-    return Side(known, cell, found.weights, seconds, _block(known, cell))
+    block = _block(known.parts, cell)
+    return Side(known.parts, cell, found.weights, seconds, block, known.speed, known.fitted)
 
 
 def _block(known: Mapping[str, Parts], cell: npt.NDArray[np.int64]) -> int:

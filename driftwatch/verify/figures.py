@@ -24,13 +24,11 @@ class Figure:
         name: evidence column, or one of the ``…_in_target_ratio``.
         unit: base unit, "1" for ratios.
         better: which way is good.
-        speed: it moves with the engine's own speed, so that its slow wander is noise of it.
     """
 
     name: str
     unit: str
     better: Better
-    speed: bool = False
 
 
 IN_TARGET = "in_target_ratio"
@@ -40,14 +38,14 @@ FIGURES: dict[str, Figure] = {
         Figure(IN_TARGET, "1", "higher"),
         Figure("ttft_in_target_ratio", "1", "higher"),
         Figure("tpot_in_target_ratio", "1", "higher"),
-        Figure("ttft_seconds_mean", "seconds", "lower", speed=True),
-        Figure("itl_seconds_mean", "seconds", "lower", speed=True),
-        Figure("e2e_seconds_mean", "seconds", "lower", speed=True),
-        Figure("batch_assembly_wait_seconds", "seconds", "lower", speed=True),
+        Figure("ttft_seconds_mean", "seconds", "lower"),
+        Figure("itl_seconds_mean", "seconds", "lower"),
+        Figure("e2e_seconds_mean", "seconds", "lower"),
+        Figure("batch_assembly_wait_seconds", "seconds", "lower"),
         Figure("generation_tokens_per_second", "tokens/s", "higher"),
-        Figure("requests_per_forward_pass", "requests", "neither", speed=True),
-        Figure("running_requests", "requests", "neither", speed=True),
-        Figure("kv_cache_usage_ratio", "1", "neither", speed=True),
+        Figure("requests_per_forward_pass", "requests", "neither"),
+        Figure("running_requests", "requests", "neither"),
+        Figure("kv_cache_usage_ratio", "1", "neither"),
         Figure("preemptions_per_second", "1/s", "lower"),
     )
 }
