@@ -174,7 +174,7 @@ def _print_json(advice: Advice, looked: Looked) -> None:
 def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
     from driftwatch.cli.recommend_text import Asked, rendered, settles
     from driftwatch.clock import SystemClock
-    from driftwatch.notify.layout import paint
+    from driftwatch.notify.layout import paint, wrap
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
     asked = Asked(
@@ -186,7 +186,8 @@ def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
     text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
     if (way := settles(advice)) is not None:
-        click.echo(f"help: {way}", err=True)
+        told = f"help: {way}"
+        click.echo("\n".join(wrap(told, 80, "  ")) if sys.stderr.isatty() else told, err=True)
 
 
 def _model(looked: Looked) -> str | None:

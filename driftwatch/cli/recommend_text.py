@@ -227,7 +227,7 @@ def _verdict(advice: Advice) -> Iterator[str]:
     elif said.action == "insufficient":
         yield f"NO VERDICT {said.reason}"
     else:
-        yield f"{_SAY[said.action]} {said.reason}"
+        yield _none(_SAY[said.action], said.reason)
     for label, parts in (
         ("instead", said.instead),
         ("effect", said.effect),
@@ -240,6 +240,16 @@ def _verdict(advice: Advice) -> Iterator[str]:
         yield f"undo     {said.undo}"
     if said.wrong_if:
         yield f"wrong if {said.wrong_if}"
+
+
+def _none(word: str, reason: str) -> str:
+    """``NO KNOB: the KV cache binds``; a reason that begins with the word continues it."""
+    for start in ("do not change a knob: ", "do not change a knob; ", "no knob helps: "):
+        if reason.startswith(start):
+            return f"{word}: {reason.removeprefix(start)}"
+    if reason.lower().startswith(f"{word.lower()} "):
+        return f"{word}{reason[len(word) :]}"
+    return f"{word}: {reason}"
 
 
 def _move(move: Move) -> str:
