@@ -14,7 +14,7 @@ from driftwatch.notify.verification_line import difference_text, value_text
 from driftwatch.verify.changes import text_of
 from driftwatch.verify.documents import to_document
 from driftwatch.verify.figures import SHARES
-from driftwatch.verify.judge import WORDS
+from driftwatch.verify.words import WORDS
 
 if TYPE_CHECKING:
     from driftwatch.verify.track_record import TrackRecord

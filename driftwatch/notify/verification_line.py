@@ -7,23 +7,10 @@ from datetime import date, datetime
 from typing import Any
 
 from driftwatch.notify.numbers import bare_seconds, figure, milliseconds, moment, percent, seconds
+from driftwatch.verify.words import WORDS
 
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
-_WORDS = {
-    "in_target_ratio": "in target",
-    "ttft_in_target_ratio": "in the TTFT target",
-    "tpot_in_target_ratio": "in the TPOT target",
-    "ttft_seconds_mean": "TTFT mean",
-    "itl_seconds_mean": "ITL mean",
-    "e2e_seconds_mean": "time of a request",
-    "batch_assembly_wait_seconds": "queue wait",
-    "generation_tokens_per_second": "tokens/s",
-    "requests_per_forward_pass": "requests a pass",
-    "running_requests": "running requests",
-    "kv_cache_usage_ratio": "KV cache",
-    "preemptions_per_second": "preemptions/s",
-}
 _LIMIT = 2
 
 
@@ -59,7 +46,7 @@ def effect_text(effect: Mapping[str, Any]) -> str:
     one, other = value_text(effect["before"], effect), value_text(effect["after"], effect)
     unit = other.rpartition(" ")[2] if " " in other else ""
     short = one.removesuffix(f" {unit}") if unit else one
-    said = f"{_WORDS.get(effect['name'], effect['name'])} {short} → {other}"
+    said = f"{WORDS.get(effect['name'], effect['name'])} {short} → {other}"
     if effect["forecast"] is not None:
         told = value_text(effect["forecast"], effect)
         said += f" (forecast {told.removesuffix(f' {unit}') if unit else told})"

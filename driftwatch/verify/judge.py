@@ -14,6 +14,7 @@ from typing import Any
 from driftwatch.verify.compare import FEWEST_MINUTES, FEWEST_REQUESTS, Comparison
 from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES
 from driftwatch.verify.verification import Effect, Kind, Verdict
+from driftwatch.verify.words import WORDS
 
 # A share of requests in target that falls by more hurts (evaluation.md: "hurt by > 2 points").
 HARM_SHARE = 0.02
@@ -190,22 +191,6 @@ def _margin_of(name: str, base: float) -> float:
 
 def _sign(name: str) -> float:
     return 1.0 if FIGURES[name].better == "higher" else -1.0
-
-
-WORDS = {
-    IN_TARGET: "requests in target",
-    "ttft_in_target_ratio": "requests in the TTFT target",
-    "tpot_in_target_ratio": "requests in the TPOT target",
-    "ttft_seconds_mean": "TTFT mean",
-    "itl_seconds_mean": "ITL mean",
-    "e2e_seconds_mean": "time of a request",
-    "batch_assembly_wait_seconds": "queue wait",
-    "generation_tokens_per_second": "tokens/s",
-    "requests_per_forward_pass": "requests a pass",
-    "running_requests": "running requests",
-    "kv_cache_usage_ratio": "KV cache",
-    "preemptions_per_second": "preemptions",
-}
 
 
 def _said(effect: Effect) -> str:
