@@ -7,7 +7,8 @@ filled; both are labelled. Colours are Okabe and Ito's, and each line has a mark
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
@@ -148,10 +149,8 @@ def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
     """Capacity with its band, the offered rate dashed."""
     drawn = _drawn(axis, "capacity_requests_per_second")
     if drawn:
-        low = [_or(p.candidate.capacity_low_requests_per_second, v) for _, p, v in drawn]
-        high = [_or(p.candidate.capacity_high_requests_per_second, v) for _, p, v in drawn]
-        at = [place for place, _, _ in drawn]
-        panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
+        for at, low, high in _bands(drawn):
+            panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
         _line(panel, drawn, _BLUE, "-", "o", "capacity in target (band: 3 models)")
         for x, point, value in drawn:
             if point.now or point.advised:
@@ -219,11 +218,30 @@ def _drawn(axis: Axis, name: str) -> list[_Drawn]:
     return found
 
 
+def _bands(drawn: Sequence[_Drawn]) -> Iterator[tuple[list[int], list[float], list[float]]]:
+    """Places, lowest and highest capacity, of each stretch without a gap."""
+    stretches: list[list[_Drawn]] = []
+    for one in drawn:
+        if stretches and one[0] == stretches[-1][-1][0] + 1:
+            stretches[-1].append(one)
+        else:
+            stretches.append([one])
+    for stretch in stretches:
+        yield (
+            [place for place, _, _ in stretch],
+            [_or(p.candidate.capacity_low_requests_per_second, v) for _, p, v in stretch],
+            [_or(p.candidate.capacity_high_requests_per_second, v) for _, p, v in stretch],
+        )
+
+
 def _line(
     panel: Any, drawn: Sequence[_Drawn], colour: str, style: str, marker: str, label: str
 ) -> None:
     """A line whose marker is hollow at today's value, large and filled at the advised one."""
-    at, values = [place for place, _, _ in drawn], [value for _, _, value in drawn]
+    # what is not known is a gap, not a line drawn through
+    known = {place: value for place, _, value in drawn}
+    at = range(min(known), max(known) + 1)
+    values = [known.get(place, math.nan) for place in at]
     panel.plot(at, values, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
     for place, point, value in drawn:
         if point.now or point.advised:

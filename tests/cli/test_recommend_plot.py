@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -72,6 +73,19 @@ def test_what_is_not_known_or_refused_is_said_and_not_drawn_as_zero() -> None:
     assert "TTFT p95" not in late.get_legend_handles_labels()[1]
     with pytest.raises(NoVerdict, match="nothing was replayed"):
         draw_advice(refused())
+
+
+def test_an_unknown_value_is_a_gap_in_its_line() -> None:
+    first, second, third, last, *_ = story().candidates
+    gap = replace(
+        second, ttft_p95_seconds=None, capacity_requests_per_second=None, in_target_ratio=None
+    )
+    advice = replace(story(), candidates=(first, gap, third, last))
+    rate, late = plot_advice(advice, table=False).axes
+    for panel in (rate, late):
+        line = panel.lines[0]
+        assert [math.isnan(y) for y in line.get_ydata()] == [False, True, False, False]
+    assert len(rate.collections) == 2  # the band has the gap as well
 
 
 def test_the_axis_is_the_advised_knob_and_else_the_one_swept_most() -> None:
