@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of  # noqa: E402
+from advice_truth.closed_form import closed_form  # noqa: E402
 from advice_truth.shown import question_of  # noqa: E402
 from truth_judge.whatif import Runs, ladder  # noqa: E402
 
@@ -46,6 +47,8 @@ class Result:
         advised: with the advised ones.
         best: of the ladder.
         folk: with the folk rule.
+        formula: with the closed form.
+        formula_knobs: of the closed form.
         forecast: share forecast with the advised ones.
         replayed: share of today by the replay.
         seconds: of advise().
@@ -64,6 +67,8 @@ class Result:
     advised: float
     best: float
     folk: float
+    formula: float
+    formula_knobs: dict[str, int]
     forecast: float | None
     replayed: float | None
     seconds: float
@@ -105,6 +110,7 @@ def result_of(seed: int, number: int) -> Result | None:
     best = max(shares, key=lambda k: shares[k])
     knobs = dict(answer.advised.knobs) if answer.advised else {}
     serving, pool = case.scenario.pool.serving, case.scenario.pool
+    formula = closed_form(question.evidence, serving.max_num_seqs, serving.max_num_batched_tokens)
     failed = [gate.name for gate in answer.gates if not gate.passed]
     return Result(
         number,
@@ -116,6 +122,8 @@ def result_of(seed: int, number: int) -> Result | None:
         share({k: round(v) for k, v in knobs.items()}) if knobs else today,
         max(shares[best], today),
         share(folk_rule(case)),
+        share(formula) if formula else today,
+        formula,
         answer.advised.in_target_ratio if answer.advised else None,
         answer.today.in_target_ratio if answer.today else None,
         seconds,
@@ -156,8 +164,17 @@ def figures(results: list[Result]) -> dict[str, object]:
         if among
         else None,
         "folk_gain_captured_ratio": captured("folk"),
+        "closed_form_gain_captured_ratio": captured("formula"),
         "hurt_ratio": share(sum(r.advised < r.today - HURTS for r in told), len(told)),
         "folk_hurt_ratio": share(sum(r.folk < r.today - HURTS for r in results), len(results)),
+        "closed_form_hurt_ratio": share(
+            sum(r.formula < r.today - HURTS for r in results if r.formula_knobs),
+            sum(bool(r.formula_knobs) for r in results),
+        ),
+        "folk_knob_where_none_helps_ratio": 1.0,
+        "closed_form_knob_where_none_helps_ratio": share(
+            sum(bool(r.formula_knobs) for r in none_helps), len(none_helps)
+        ),
         "knob_where_none_helps_ratio": share(
             sum(bool(r.knobs) for r in none_helps), len(none_helps)
         ),

@@ -26,13 +26,14 @@ _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 
 def not_a_knob(question: Question) -> Recommendation | None:
     """A verdict without a replay where a knob cannot be the answer; None where it may be."""
-    why = _because(question.evidence, question.leaf)
+    why = no_knob_because(question.evidence, question.leaf)
     if why is None:
         return None
     return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
 
 
-def _because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
+def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
+    """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:

@@ -1,0 +1,40 @@
+"""Questions about recorded real servers, as a page asks them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.model import Target
+from driftwatch.recommend.advice import Question
+from driftwatch.service.advising import question_for
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.plan import Plan
+from driftwatch.service.state import State
+from driftwatch.service.tick import evaluate
+from driftwatch.signals.minutes import minutes
+
+
+@cache
+def recorded_rows(recording: Path) -> tuple[pl.DataFrame, Target, Plan]:
+    """Evidence rows of every minute, the one target, and a plan without a configuration."""
+    plan = plan_of_rules(())
+    source = RecordingSource(recording)
+    since, until = source.span()
+    collected = source.collect(since, until)
+    _, outcome = evaluate(State(), [collected], until, plan)
+    return outcome.rows, next(iter(collected.targets.values())), plan
+
+
+def question_at(recording: Path, minute: int) -> Question:
+    """What is asked that many minutes after the first."""
+    rows, target, plan = recorded_rows(recording)
+    first = rows["end"].min()
+    assert isinstance(first, datetime)
+    at = first + timedelta(minutes=minute)
+    known = rows.filter(pl.col("end") <= at)
+    return question_for(target, plan, at, minutes(known), row=known.row(-1, named=True))

@@ -1,0 +1,166 @@
+"""Changes that people make and that hurt: none of them is advised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
+from recorded_questions import question_at
+
+from driftwatch.model import Slo
+from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.advise import advise
+from driftwatch.signals.minutes import no_minutes
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.engine import simulate
+
+BLOCKS = 27_000
+
+
+@pytest.mark.parametrize("budget", [2048, 4096, 8192])
+def test_raising_the_token_budget_at_2048_and_above_is_not_advised(budget: int) -> None:
+    """Long prompts fill every step and the demand is above what the GPU computes: what a larger
+    budget gives back is a few percent of capacity, and each step of it takes longer."""
+    requests = requests_of(9, 4000, 150)
+    answer = answer_of(requests, SchedulerConfiguration(256, budget, BLOCKS), Slo(1.0, 0.03))
+    said = answer.recommendation
+    assert not (said.knob == "max_num_batched_tokens" and (said.to_value or 0) > budget)
+    assert said.action == "none"
+    assert any("replica" in words for words in said.instead)
+
+    ground = prepared_of(
+        requests, SchedulerConfiguration(256, budget, BLOCKS), Slo(1.0, 0.03)
+    ).ground
+    world = ground.worlds[0]
+    today = ground.measured(world, {}, scraped=True)
+    raised = ground.measured(world, {"max_num_batched_tokens": 2.0 * budget}, scraped=True)
+    assert today is not None and raised is not None
+    assert raised.itl_p99_seconds > 1.2 * today.itl_p99_seconds  # type: ignore[operator]
+
+
+def test_raising_max_num_seqs_when_the_kv_cache_binds_is_not_advised() -> None:
+    requests = requests_of(14, 800, 900)
+    configuration = SchedulerConfiguration(128, 2048, 3000)
+    answer = answer_of(requests, configuration, Slo(2.0, 0.05), replicas=2)
+    said = answer.recommendation
+    assert said.action == "none" and said.knob is None
+    assert answer.today is not None and (answer.today.preemptions or 0) > 0.5  # it does bind
+    more = next(row for row in answer.candidates if row.knobs.get("max_num_seqs") == 256)
+    assert more.capacity_requests_per_second is None or (
+        more.capacity_requests_per_second < (answer.today.capacity_requests_per_second or 0)
+    )
+    assert any(words.startswith("fp8 KV cache") for words in said.instead)
+
+
+def test_a_budget_that_is_full_four_steps_in_ten_is_no_alarm_in_a_healthy_server() -> None:
+    requests = requests_of(11.5, 1200, 120)
+    configuration = SchedulerConfiguration(256, 512, BLOCKS)
+    steps = simulate(requests, configuration, H100_8B["linear"], per_step=True).steps
+    assert steps is not None
+    seconds = steps["end_seconds"] - steps["start_seconds"]
+    full = steps["prefill_tokens"] + steps["decode_seqs"] >= 512
+    assert 0.3 <= float((seconds * full).sum()) / SECONDS <= 0.6
+    answer = answer_of(requests, configuration, Slo(1.0, 0.05))
+    assert answer.recommendation.action == "no_action"
+    assert "of capacity" in answer.recommendation.reason
+
+
+@cache
+def _at_the_cap(shared: Path) -> Question:
+    return question_at(shared / "vllm-0.32" / "run_cap", 12)
+
+
+def test_a_queue_of_deferred_requests_is_not_answered_with_a_knob(shared_data: Path) -> None:
+    """Requests wait, and the scheduler says that LoRA slots, KV transfer or grammar hold them."""
+    asked = _at_the_cap(shared_data)
+    deferred = {**asked.evidence, "binding_limit": "deferred"}
+    answer = advise(replace(asked, evidence=deferred))
+    assert answer.recommendation.action == "none"
+    assert "deferred" in answer.recommendation.reason
+    assert advise(replace(asked, leaf="deferred_admission")).recommendation.knob is None
+
+
+def test_a_slowed_engine_whose_batch_hit_the_cap_is_not_told_to_raise_it(
+    shared_data: Path,
+) -> None:
+    """The same recorded window ends in a change where the engine keeps its speed."""
+    asked = _at_the_cap(shared_data)
+    assert asked.evidence["binding_limit"] == "max_num_seqs"
+    slowed = {**asked.evidence, "slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
+    answer = advise(replace(asked, evidence=slowed))
+    assert answer.recommendation.action == "none"
+    assert answer.recommendation.reason == "do not change a knob: slower at equal load (r 0.81)"
+    for leaf in ("replica_slow", "version_change", "gpu_throttled", "engine_stuck"):
+        assert advise(replace(asked, leaf=leaf)).recommendation.action == "none"
+
+
+@cache
+def _answered(shared: Path) -> Advice:
+    return advise(_at_the_cap(shared))
+
+
+def test_a_saturated_window_without_a_request_log_is_answered_on_capacity(
+    shared_data: Path,
+) -> None:
+    """Requests wait in most scrapes of the real server's window: a TTFT cannot be replayed there,
+    which is no reason to refuse."""
+    answer = _answered(shared_data)
+    said = answer.recommendation
+    assert said.action == "change" and said.basis == "replay"
+    assert (said.knob, said.from_value, said.from_provenance) == ("max_num_seqs", 8.0, "inferred")
+    assert 16 <= (said.to_value or 0) <= 64
+    today, then = answer.today, answer.advised
+    assert today is not None and then is not None
+    assert today.ttft_seconds is None and today.ttft_p95_seconds is None
+    assert "saturated" in today.reasons["ttft_seconds"]
+    assert not any("TTFT" in words for words in (*said.effect, *said.price))
+    assert today.capacity_requests_per_second and then.capacity_requests_per_second
+    assert then.capacity_requests_per_second > 1.2 * today.capacity_requests_per_second
+
+
+def test_the_answer_is_the_same_to_the_byte(shared_data: Path) -> None:
+    first = _answered(shared_data)
+    again = advise(_at_the_cap(shared_data))
+    assert again.recommendation == first.recommendation
+    assert again.candidates == first.candidates
+
+
+def test_a_request_alone_that_misses_its_target_is_no_matter_of_knobs() -> None:
+    """An SLO that no configuration can meet."""
+    answer = answer_of(
+        requests_of(4, 1200, 150), SchedulerConfiguration(256, 512, BLOCKS), Slo(0.001, 0.001)
+    )
+    assert answer.recommendation.action == "none"
+    assert "requests that are served alone" in answer.recommendation.reason
+    assert not any("replica" in words for words in answer.recommendation.instead)
+
+
+def test_a_model_and_a_gpu_that_no_table_knows_are_named(shared_data: Path) -> None:
+    asked = _at_the_cap(shared_data)
+    server = replace(asked.server, model="acme/own-7b", gpu="Acme X1")
+    answer = advise(replace(asked, server=server))
+    assert answer.calibration is not None and not answer.calibration.prior_known
+    assert "acme/own-7b" in answer.calibration.prior or "Acme X1" in answer.calibration.prior
+    assert any("not corrected" in note and "acme/own-7b" in note for note in answer.notes)
+    assert answer.recommendation.action in ("change", "insufficient")
+
+
+def test_unknown_settings_are_named(shared_data: Path) -> None:
+    asked = _at_the_cap(shared_data)
+    unknown = replace(asked.server, serving=replace(asked.server.serving, max_num_seqs=None))
+    answer = advise(replace(asked, server=unknown))
+    assert answer.recommendation.action == "insufficient"
+    assert "max_num_seqs" in answer.recommendation.reason
+
+
+def test_nothing_seen_is_no_verdict() -> None:
+    configuration = SchedulerConfiguration(8, 512, BLOCKS)
+    answer = advise(Question(AT, no_minutes(), server_with(configuration)))
+    assert answer.recommendation.action == "insufficient"
+    assert isinstance(no_minutes(), pl.DataFrame)
+    assert np.isfinite(SECONDS)
