@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.numbers import count
@@ -60,6 +61,7 @@ def with_advice(
     plan: Plan,
     past: PastMinutes,
     gpus: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
 ) -> tuple[dict[str, Finding], tuple[Replayed, ...]]:
     """Findings with their recommendations, and what was replayed for them.
 
@@ -73,6 +75,7 @@ def with_advice(
         plan: rules, trees, pools.
         past: minutes up to those of the findings.
         gpus: GPU readings, for the names of their models.
+        rows: evidence rows of these minutes: how busy twins are is asked of one of them.
     """
     rules = {rule.id: rule for rule in plan.rules}
     told: dict[str, Finding] = {}
@@ -93,6 +96,11 @@ def with_advice(
             if own is None and finding.diagnosis is not None:
                 own = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
             told[incident.id] = replace(finding, recommendation=own)
+            if rows is not None and asking.get(transition.at, 0) < plan.replays:
+                if (room := _room(finding, transition.at, rows, past, plan, targets)) is None:
+                    continue
+                asking[transition.at] = asking.get(transition.at, 0) + 1
+                told[incident.id] = replace(told[incident.id], twins=room)
             continue
         number = asking[transition.at] = asking.get(transition.at, 0) + 1
         if number > plan.replays:
@@ -115,6 +123,41 @@ def with_advice(
     return told, tuple(answers)
 
 
+def _room(
+    finding: Finding,
+    at: datetime,
+    rows: pl.DataFrame,
+    past: PastMinutes,
+    plan: Plan,
+    targets: Mapping[TargetKey, Target],
+) -> dict[str, float] | None:
+    """The twins with the share of its capacity that the busiest of them uses; None if not asked.
+
+    Asked of a page that speaks of one slow server among twins: it is to be drained.
+    """
+    leaf = finding.diagnosis.leaf if finding.diagnosis else None
+    if finding.twins is None or finding.of_targets is not None or leaf not in _DRAINED:
+        return None
+    key = finding.target.key
+    others = rows.filter(
+        (pl.col("end") == at)
+        & (pl.col("pool") == finding.target.pool)
+        & ~((pl.col("instance") == key.instance) & (pl.col("engine") == key.engine))
+        & pl.col("requests_per_second").is_not_null()
+    ).sort("requests_per_second", *_KEY, descending=[True, False, False])
+    if others.is_empty():
+        return None
+    row = others.row(0, named=True)
+    busiest = targets[TargetKey(row["instance"], row["engine"])]
+    minutes = past.minutes(busiest.key, at - WINDOW, at)
+    answer = replayed(busiest, at, minutes, row, plan, replicas=others.height + 1, ask="assess")
+    used = capacity_of(answer.advice)["utilization_ratio"]
+    return dict(finding.twins) if used is None else {**finding.twins, "utilization_ratio": used}
+
+
+_KEY = list(KEY_COLUMNS)
+# leaves whose advice is to take the server out
+_DRAINED = ("replica_slow", "gpu_throttled")
 # a tune that is stale asks for another one, without a diagnosis of the hour
 STALE = "pin_lengths_moved"
 

@@ -51,7 +51,7 @@ def findings_of(
         )
         found[t.incident.id] = finding, row
     found |= pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
-    return with_advice(firing, found, state.targets, plan, past, state.gpus)
+    return with_advice(firing, found, state.targets, plan, past, state.gpus, rows)
 
 
 def _of_target(

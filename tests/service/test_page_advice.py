@@ -13,13 +13,14 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.model import Diagnosis, Limit, TargetKey
+from driftwatch.model import Diagnosis, Finding, Incident, Limit, TargetKey, Transition
 from driftwatch.recommend import advise as advising
-from driftwatch.service.page_advice import without_replay
+from driftwatch.service.page_advice import with_advice, without_replay
 from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
 from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import tick
+from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import stored_rows
 
@@ -44,7 +45,7 @@ def _span(source: FrameSource) -> tuple[datetime, datetime]:
 
 def told(
     source: FrameSource,
-    minutes: Sequence[int] = (),
+    cuts: Sequence[int] = (),
     store: Store | None = None,
     replays: int = 1,
 ) -> list[Outcome]:
@@ -54,7 +55,7 @@ def told(
     past = None if store is None else StoredMinutes(store)
     state = State(collected_until={source.name: first})
     outcomes = []
-    for now in [*(first + timedelta(minutes=m) for m in minutes), last]:
+    for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
         state, outcome = tick([source], state, now, plan, past)
         outcomes.append(outcome)
         if store is not None:
@@ -155,8 +156,6 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
 
 def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> None:
     (outcome,) = told(cap, replays=0)
-    from driftwatch.signals.minutes import minutes
-
     frame = minutes(outcome.rows)
     end = frame["end"][-1]
     old = SeenMinutes(frame.head(8).with_columns(running_requests=pl.lit(-1.0)))
@@ -166,3 +165,34 @@ def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> N
     assert (seen["running_requests"].to_numpy()[:overlap] == -1.0).all()
     assert (seen["running_requests"].to_numpy()[overlap:] >= 0.0).all()
     assert SeenMinutes(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
+
+
+def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:
+    (outcome,) = told(cap, replays=0)
+    own = outcome.rows.with_columns(pool=pl.lit("chat"))
+    rows = pl.concat([own, own.with_columns(instance=pl.lit("twin:8000"))])
+    (key,) = cap.targets
+    here = replace(cap.targets[key], pool="chat")
+    twin = replace(here, key=TargetKey("twin:8000", "0"))
+    at = rows["end"].max()
+    assert isinstance(at, datetime)
+    slow = replace(_walked("replica_slow"), advice="Do not change a knob; drain it")
+    twins = {"of_targets": 2, "slower": 1, "speed_low_ratio": 1.0, "speed_high_ratio": 1.0}
+    finding = Finding("ReplicaSlow", here, at, {}, diagnosis=slow, twins=twins)
+    firing = Incident(
+        "a" * 12, "k", "ReplicaSlow", "ReplicaSlow", "page", {}, "firing", at, at, firing_at=at
+    )
+    found, answers = with_advice(
+        [Transition(firing, "firing", at)],
+        {firing.id: (finding, rows.row(0, named=True))},
+        {key: here, twin.key: twin},
+        shipped_plan(1),
+        SeenMinutes(minutes(rows)),
+        rows=rows,
+    )
+    advised = found[firing.id]
+    assert answers == ()
+    assert advised.recommendation is not None
+    assert advised.recommendation.reason == "Do not change a knob; drain it"
+    assert advised.twins is not None
+    assert 0.3 < advised.twins["utilization_ratio"] < 3.0
