@@ -123,6 +123,15 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     assert [row[-1] for row in table].count("advised") == 1
     assert f"do:      max_num_seqs 8 (inferred) → {stored['recommendation']['to_value']:.0f}" in out
     assert "then:    after the restart: driftwatch verify host:8000" in out
+    # explain's last lines are the same advice, and where to see what it rests on
+    code, out, _ = run("explain", *asked[1:])
+    said = out.splitlines()
+    assert code == 0
+    assert said[-1] == "next:    driftwatch recommend host:8000"
+    value = stored["recommendation"]["to_value"]
+    assert any(
+        line.startswith(f"do:      max_num_seqs 8 (inferred) → {value:.0f}") for line in said
+    )
 
 
 def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
