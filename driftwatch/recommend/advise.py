@@ -22,6 +22,7 @@ from driftwatch.recommend.verdict import (
     CAPACITY_GAIN,
     Case,
     changed,
+    far_and_no_nearer,
     more_capacity,
     no_action,
     no_knob,
@@ -58,8 +59,23 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
         return Advice(question.at, engine, slo=question.slo, slo_source=question.slo_source)
     prepared = prepare(question, hardware)
     if isinstance(prepared, Advice):
-        return prepared
+        return kv_binds(question, prepared)
     return answered(question, prepared, table=table)
+
+
+def kv_binds(question: Question, refused: Advice) -> Advice:
+    """Where the evidence shows that KV binds, a refused replay is no reason to say nothing."""
+    seen = question.leaf == "kv_pressure" or question.evidence.get("binding_limit") == "kv_cache"
+    preempted = (question.evidence.get("preemptions_per_second") or 0.0) > 0.0
+    if refused.recommendation.action != "insufficient" or not (seen and preempted):
+        return refused
+    said = Recommendation(
+        "none",
+        reason="no knob: the KV cache binds and requests are preempted; never raise max_num_seqs. "
+        f"Not replayed: {refused.recommendation.reason}",
+        instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
+    )
+    return replace(refused, recommendation=said)
 
 
 def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
@@ -140,15 +156,18 @@ def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | 
     """The first that is worth a restart: by the share in target, else by the capacity."""
     near = case.today.capacity_requests_per_second
     for gain in gains:
-        if worth_it(case.ground, gain):
-            return candidate(
-                case.ground,
-                gain.knobs,
-                offered=case.offered,
-                saturated=False,
-                judged_requests=judged,
-                near=near,
-            )
+        if not worth_it(case.ground, gain):
+            continue
+        found = candidate(
+            case.ground,
+            gain.knobs,
+            offered=case.offered,
+            saturated=False,
+            judged_requests=judged,
+            near=near,
+        )
+        if not far_and_no_nearer(case.today, found):
+            return found
     if not case.met or case.margin:
         return None
     for gain in gains[:2]:

@@ -17,6 +17,7 @@ from driftwatch.simulate.requests import Requests
 # recommendation.md: a TTFT near capacity is a queue that any error of the rate makes another.
 NEAR_CAPACITY = 0.9
 NEAR = "within 10 % of capacity a TTFT is not to be forecast"
+GROWS = "it cannot keep up with this demand: its queue only grows"
 SATURATED = "a saturated window without a request log: the backlog integrates every error"
 
 
@@ -43,6 +44,9 @@ def candidate(
     """
     world = ground.worlds[0]
     refused = refusal(world.configuration, knobs)
+    others = {one.configuration for one in ground.worlds}
+    if not refused and any(refusal(one, knobs) for one in others):
+        refused = "max_num_batched_tokens is unknown and may be below it"
     if refused:
         return Candidate(knobs, refused=refused)
     found = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.worlds]
@@ -75,7 +79,8 @@ def candidate(
             capacity_low_requests_per_second=limit.low,
             capacity_high_requests_per_second=limit.high,
         )
-    return without_ttft(made, offered * demand, saturated and not knobs)
+    keeps_up = all(one.keeps_up for one in measured)
+    return without_ttft(made, offered * demand, saturated and not knobs, keeps_up)
 
 
 def capacity_of(
@@ -99,7 +104,9 @@ def capacity_of(
         return Capacity(None, None, None)
 
 
-def without_ttft(found: Candidate, offered: float, saturated: bool) -> Candidate:
+def without_ttft(
+    found: Candidate, offered: float, saturated: bool, keeps_up: bool = True
+) -> Candidate:
     """No TTFT where none may be quoted, and why."""
     limit = found.capacity_requests_per_second
     why = None
@@ -107,6 +114,8 @@ def without_ttft(found: Candidate, offered: float, saturated: bool) -> Candidate
         why = SATURATED
     elif limit is not None and offered >= NEAR_CAPACITY * limit:
         why = NEAR
+    elif not keeps_up:
+        why = GROWS
     if why is None:
         return found
     reasons = {**found.reasons, "ttft_seconds": why, "ttft_p95_seconds": why}

@@ -151,7 +151,7 @@ def _fitting(
     worlds: Sequence[World], observed: Observed, seed: int
 ) -> tuple[list[World], list[Gate]]:
     """The worlds whose replay of today is right, and what the gates say of the best of them."""
-    queued, chance = is_queued(observed), None
+    queued, chance = is_queued(observed) and observed.source == "metrics", None
     kept = passing(worlds, saturated=queued, observed=observed)
     if not kept:
         chance = spread_by_chance(observed, worlds[0], seed)

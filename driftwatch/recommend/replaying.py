@@ -59,6 +59,7 @@ class Measured:
         generation_tokens_per_second: over the window.
         running_requests: mean over scrapes.
         kv_cache_peak_ratio: over scrapes; None where blocks are unknown.
+        keeps_up: the wait for admission does not grow from the middle to the end.
     """
 
     in_target_ratio: float
@@ -74,6 +75,7 @@ class Measured:
     generation_tokens_per_second: float | None = None
     running_requests: float | None = None
     kv_cache_peak_ratio: float | None = None
+    keeps_up: bool = True
 
 
 def replayed(
@@ -150,7 +152,17 @@ def _of_requests(outcome: Outcome, judged: Judged) -> Measured:
             rows["end_seconds"].drop_nulls().to_numpy(),
         ),
         float(rows["preemptions"].to_numpy()[finished].mean()),
+        keeps_up=_keeps_up(rows["queue_seconds"].to_numpy()[finished]),
     )
+
+
+def _keeps_up(queue: Floats) -> bool:
+    """The last quarter, by arrival, waits no more than a second or twice as long as the second."""
+    quarter = len(queue) // 4
+    if not quarter:
+        return True
+    before, after = queue[quarter : 2 * quarter].mean(), queue[-quarter:].mean()
+    return bool(after <= max(WAIT_SECONDS, 1.5 * before))
 
 
 def _peak(starts: Floats, ends: Floats) -> int:

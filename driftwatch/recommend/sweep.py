@@ -23,6 +23,8 @@ SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide
 SLOWER = 1.05  # times every step: a fitted law forecasts other settings' ITL to 4-8 %
 MOST_TIMES_TPOT = 2.0
+HEADROOM = 2.0  # times the demand
+_CLOSE = 0.1  # of the share in target: as far as the first pass may be off
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +77,12 @@ class Ground:
                 )
             self.memory[key] = self._replayed(world, knobs, requests, judged, scraped)
         return self.memory[key]
+
+    @property
+    def offered(self) -> float:
+        """Requests a second."""
+        lasting = self.judged.until_seconds
+        return len(self.requests) / lasting if lasting > 0 else 0.0
 
     def limit(self, knobs: Knobs) -> float:
         """Capacity in one world, requests a second; 0 where it is not to be had.
@@ -195,6 +203,10 @@ def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
     """Of one knob's values: the one that ties, capacity and the move prefer, then the nearest."""
     today = ground.worlds[0].configuration
     top = max(measured.in_target_ratio for _, measured in line)
+    close = [one for one in line if one[1].in_target_ratio >= top - _CLOSE]
+    whole = [(k, m) for k, _ in close if (m := ground.measured(ground.worlds[0], k)) is not None]
+    line = whole or line
+    top = max(measured.in_target_ratio for _, measured in line)
     tied = [knobs for knobs, m in line if m.in_target_ratio >= top - TIES]
     if ground.objective == "latency":
         first = min(line, key=lambda one: one[1].e2e_seconds or float("inf"))[0]
@@ -205,11 +217,15 @@ def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
 
 
 def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
-    """Settings that serve alike, by capacity; within the ties of the best one by the move."""
+    """Settings that serve alike, by capacity; within the ties of the best one by the move.
+
+    Twice the demand is enough: what is beyond was never seen, and is worth no larger move.
+    """
     today = ground.worlds[0].configuration
     if len(tied) < 2:
         return list(tied)
-    limits = [ground.limit(knobs) for knobs in tied]
+    enough = HEADROOM * ground.offered
+    limits = [min(ground.limit(knobs), enough) for knobs in tied]
     most = max(limits)
 
     def order(one: tuple[Knobs, float]) -> tuple[bool, float]:

@@ -14,7 +14,7 @@ from driftwatch.recommend.verdict import Case
 from driftwatch.recommend.worlds import setting_of
 from driftwatch.simulate.requests import Requests
 
-_ROWS_WITH_CAPACITY = 3
+_ROWS_WITH_CAPACITY = 8
 
 
 def table_rows(

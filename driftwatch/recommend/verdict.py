@@ -22,6 +22,9 @@ from driftwatch.recommend.worlds import setting_of
 # recommendation.md: the mean gain is 3 to 5 points at least and every variant agrees.
 MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
 OTHERWISE_MEAN, OTHERWISE_EVERY = 0.04, -0.01
+# Far from the targets the server stays overloaded whatever the share does: only much more capacity
+# is worth a restart there.
+FAR_SHARE, FAR_CAPACITY_GAIN = 0.3, 0.20
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
 # Below it nothing is scarce: detection.md has BatchDrift from 0.8 on; a re-tune is told earlier.
 MARGIN = 0.7
@@ -103,6 +106,15 @@ def more_capacity(today: Candidate, then: Candidate) -> bool:
         return False
     kept = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
     return kept and all(after >= before * (1 + CAPACITY_GAIN) for before, after in pairs)  # type: ignore[operator]
+
+
+def far_and_no_nearer(today: Candidate, then: Candidate) -> bool:
+    """Most requests miss the targets still, and the capacity is about the same."""
+    share, before = then.in_target_ratio, today.capacity_low_requests_per_second
+    if share is None or share >= FAR_SHARE:
+        return False
+    after = then.capacity_low_requests_per_second
+    return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
 
 
 def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recommendation:
