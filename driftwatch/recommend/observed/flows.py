@@ -1,9 +1,10 @@
 """How many requests were there at each edge of the rows, came, got a first token, and finished.
 
 A request is counted three times: when it waits (a gauge), at its first token (TTFT's count) and
-when it finishes (the lengths' count). Arrivals are first tokens + Δwaiting: that is the earliest
-count of the three. Finished + Δrunning + Δwaiting is the check, later by a request's whole life,
-and short of the requests whose clients left: vLLM observes no length of those.
+when it finishes (the lengths' count). Arrivals are first tokens less the times to them
+(:mod:`.first_tokens`), else first tokens + Δwaiting: the earliest counts of the three. Finished +
+Δrunning + Δwaiting is the check, later by a request's whole life, and short of the requests whose
+clients left: vLLM observes no length of those.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.observed.clean import Clean, Floats
+from driftwatch.recommend.observed.first_tokens import came_at
 
 Integers = npt.NDArray[np.int64]
 # The two counts may differ by so much before it is said: 3 standard deviations of a Poisson count
@@ -33,6 +35,7 @@ class Flows:
         waiting_first: when it began.
         running_last: when it ended, by the gauge.
         waiting_last: when it ended, by the gauge.
+        came_at: when each of the arrived came, in seconds since the start; sorted.
         notes: what was not observed, or does not fit.
     """
 
@@ -42,6 +45,7 @@ class Flows:
     waiting_first: int
     running_last: int
     waiting_last: int
+    came_at: Floats
     notes: tuple[str, ...]
 
     @property
@@ -51,16 +55,19 @@ class Flows:
         return offered - int(self.finished.sum())
 
 
-def flows(stretch: Clean) -> Flows:
+def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
     """Counts of one stretch.
+
+    Args:
+        stretch: its rows.
+        rng: the randomness of where in a row a request came; None = that of seed 0.
 
     Raises:
         NoVerdict: neither first tokens nor finished requests are counted.
     """
-    first, finished = (
-        stretch.column("ttft_seconds_count"),
-        stretch.column("generation_tokens_count"),
-    )
+    rng = np.random.default_rng(0) if rng is None else rng
+    first = stretch.column("ttft_seconds_count")
+    finished = stretch.column("generation_tokens_count")
     running, waiting = stretch.column("running_requests"), stretch.column("waiting_requests")
     notes = []
     if np.isnan(finished).any():
@@ -76,12 +83,19 @@ def flows(stretch: Clean) -> Flows:
         notes.append(
             "time_to_first_token not on the page: arrivals are finished + Δrunning + Δwaiting"
         )
+        came = None
     else:
         at_running = _at_edges(_filled(running), first - finished)
         arrived = first + np.diff(at_waiting)
         notes += _checked(arrived, finished, at_running, at_waiting)
-    whole_waiting, whole_running = round(at_waiting[0]), round(at_running[0])
-    counts = _whole(arrived)
+        came = came_at(stretch, round(at_waiting[-1]), rng)
+    if came is None:
+        whole_waiting, counts = round(at_waiting[0]), _whole(arrived)
+        inside = _drawn(stretch, counts, rng)
+    else:
+        whole_waiting, inside = int((came <= 0).sum()), came[came > 0]
+        counts = np.histogram(inside, stretch.edges)[0].astype(np.int64)
+    whole_running = round(at_running[0])
     done = np.rint(finished).astype(np.int64)
     # who finished was there: gauges are means and can tell too few
     short = int(done.sum()) - (whole_waiting + whole_running + int(counts.sum()))
@@ -92,8 +106,16 @@ def flows(stretch: Clean) -> Flows:
         waiting_first=whole_waiting,
         running_last=round(at_running[-1]),
         waiting_last=round(at_waiting[-1]),
+        came_at=inside,
         notes=tuple(notes),
     )
+
+
+def _drawn(stretch: Clean, counts: Integers, rng: np.random.Generator) -> Floats:
+    """Arrivals inside the rows that count them, evenly."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    widths = np.diff(stretch.edges)
+    return np.sort(stretch.edges[:-1][row] + rng.random(len(row)) * widths[row])
 
 
 def _checked(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import NoVerdict
-from driftwatch.recommend.observed.bursts import arrivals, dispersion
 from driftwatch.recommend.observed.chunks import chunks_of, p95_of
 from driftwatch.recommend.observed.clean import Clean, Floats, clean
 from driftwatch.recommend.observed.flows import Flows, flows
@@ -27,18 +25,15 @@ Source = Literal["metrics", "request log"]
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
-_EVENLY = "when in its minute a request came: drawn evenly"
-_BURSTS = "when in its minute a request came: drawn in bursts, as the counts of the minutes allow"
+_EVENLY = "when in its minute a request got its first token: drawn evenly"
 _DRAWN = "which prompt came with which generation: drawn"
 _PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
 
 
-def observed_from_minutes(
-    minutes: pl.DataFrame, server: Server, *, seed: int = 0, in_bursts: bool = False
-) -> Observed:
+def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
     """Traffic rebuilt from minutes.
 
-    Arrivals of a row are its first tokens + Δwaiting (:mod:`.flows`), drawn evenly inside it.
+    Arrivals are first tokens less the times to them (:mod:`.flows`), drawn evenly inside a row.
     Lengths are those of the histograms, to the token (:mod:`.lengths`). Requests that ran at the
     start arrive at second 0 with their rest: what they had is a cached prompt. Those that waited
     arrive at second 0 behind them.
@@ -48,26 +43,21 @@ def observed_from_minutes(
             stretch up to the last row counts.
         server: for the longest request that can be, and the size of a block.
         seed: of everything drawn.
-        in_bursts: arrivals come in bursts inside a row, as far as the rows' counts allow
-            (:mod:`.bursts`), instead of evenly.
 
     Raises:
         NoVerdict: naming what is missing.
     """
     stretch = clean(minutes)
-    counts = flows(stretch)
-    spread = dispersion(stretch, counts)
     rng = np.random.default_rng(seed)
+    counts = flows(stretch, rng)
     longest, bound = longest_request(server)
     told = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
-    requests, carried = _requests(
-        stretch, counts, told, hits, server, rng, spread if in_bursts else 1.0
-    )
+    requests, carried = _requests(stretch, counts, told, hits, server, rng)
     notes = [
         *stretch.notes,
         *counts.notes,
-        _BURSTS if in_bursts else _EVENLY,
+        _EVENLY,
         _PAIRED if told.paired else _DRAWN,
     ]
     if bound is not None and int(told.prompt_tokens.max()) > 0:
@@ -76,8 +66,7 @@ def observed_from_minutes(
         notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
     if hits_note is not None:
         notes.append(hits_note)
-    found = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
-    return replace(found, dispersion=spread)
+    return observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
 
 
 def observed_of(
@@ -155,13 +144,14 @@ def _requests(
     hits: Floats,
     server: Server,
     rng: np.random.Generator,
-    bursts: float,
 ) -> tuple[Requests, int]:
     """All requests, and how many of them were there before."""
     block = server.block_size or _DEFAULT_BLOCK_TOKENS
-    came, row = arrivals(stretch, counts, bursts, rng)
+    row = np.clip(
+        np.searchsorted(stretch.edges, counts.came_at, side="right") - 1, 0, len(hits) - 1
+    )
     carried = counts.running_first + counts.waiting_first
-    arrival = np.concatenate((np.zeros(carried), came))
+    arrival = np.concatenate((np.zeros(carried), counts.came_at))
     count = min(len(arrival), len(told.prompt_tokens))
     if count == 0:
         raise NoVerdict("no request came in the window")

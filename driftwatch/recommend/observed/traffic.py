@@ -49,8 +49,6 @@ class Observed:
         notes: what is not known and what was taken instead, in words.
         carried_requests: the first so many requests waited or ran at the start; their own TTFT is
             not that of the server.
-        dispersion: variance over mean of the arrivals of a minute, short of slow changes; above 1
-            they may have come in bursts (``observed_from_minutes(..., in_bursts=True)``).
     """
 
     start: datetime
@@ -66,7 +64,6 @@ class Observed:
     tpot_p95_seconds: float | None = None
     notes: tuple[str, ...] = ()
     carried_requests: int = 0
-    dispersion: float = 1.0
 
     @property
     def offered_requests_per_second(self) -> float:
