@@ -943,7 +943,7 @@ COLUMNS: tuple[Column, ...] = (
         "1",
         "max_num_seqs, max_num_batched_tokens, kv_cache, deferred or none: "
         "what binds in most of the window's queued scrapes, from half of its scrapes on, or from a "
-        "quarter on while a target is missed and most of the TTFT is waiting",
+        "quarter on while the TTFT target is missed and most of the TTFT is waiting",
         "running_requests",
         "waiting_capacity_requests",
         "kv_cache_usage_ratio",

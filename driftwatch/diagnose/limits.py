@@ -186,13 +186,16 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 def limit_that_costs() -> pl.Expr:
     """``binding_limit``, where it is named from a quarter of the scrapes on as well.
 
-    While a target is missed and most of the TTFT is waiting, requests miss it because of what holds
-    them back: bursts fill a batch for part of the ten minutes only. NULL where that limit cannot be
-    told. Reads ``binding_limit``, ``queue_limit``, ``limit_binding_share_10m_ratio``,
-    ``slo_missed``, ``queue_share_of_ttft_10m_ratio``.
+    While a target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting,
+    requests miss it because of what holds them back: bursts fill a batch for part of the ten
+    minutes only. NULL where that limit cannot be told. Reads ``binding_limit``, ``queue_limit``,
+    ``limit_binding_share_10m_ratio``, ``slo_missed``, ``queue_share_of_ttft_10m_ratio``,
+    ``ttft_in_target_10m_ratio``, ``tpot_in_target_10m_ratio``.
     """
+    ttft, tpot = pl.col("ttft_in_target_10m_ratio"), pl.col("tpot_in_target_10m_ratio")
     costs = (
         pl.col("slo_missed")
+        & (tpot.is_null() | (ttft <= tpot).fill_null(False))
         & (pl.col("limit_binding_share_10m_ratio") >= BINDING_SHARE_AT_A_COST)
         & (pl.col("queue_share_of_ttft_10m_ratio") >= WAITING_SHARE)
     ).fill_null(False)

@@ -421,6 +421,9 @@ def test_limits_of_a_row_without_finished_requests() -> None:
         ({"limit_binding_share_10m_ratio": 0.24}, "none"),
         ({"queue_share_of_ttft_10m_ratio": 0.49}, "none"),  # not the wait is what is missed
         ({"queue_share_of_ttft_10m_ratio": None}, "none"),
+        ({"tpot_in_target_10m_ratio": 0.5}, "none"),  # tokens are slow, not the start
+        ({"ttft_in_target_10m_ratio": None}, "none"),
+        ({"ttft_in_target_10m_ratio": None, "tpot_in_target_10m_ratio": None}, "max_num_seqs"),
         ({"queue_limit": None}, None),  # which limit it is cannot be told
         ({"binding_limit": "deferred"}, "deferred"),
         ({"binding_limit": None}, None),
@@ -435,6 +438,8 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
         "limit_binding_share_10m_ratio": 0.4,
         "slo_missed": True,
         "queue_share_of_ttft_10m_ratio": 0.84,
+        "ttft_in_target_10m_ratio": 0.6,
+        "tpot_in_target_10m_ratio": 1.0,
     }
     schema = {
         "binding_limit": pl.String,
@@ -442,6 +447,8 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
         "limit_binding_share_10m_ratio": pl.Float64,
         "slo_missed": pl.Boolean,
         "queue_share_of_ttft_10m_ratio": pl.Float64,
+        "ttft_in_target_10m_ratio": pl.Float64,
+        "tpot_in_target_10m_ratio": pl.Float64,
     }
     row = pl.DataFrame([known | changes], schema=schema)
     assert row.select(limit_that_costs()).item() == expected

@@ -56,6 +56,8 @@ KNOWN: dict[str, Any] = {
     "waiting_requests": 0.0,
     "running_requests": 8.0,
     "finished_requests": 500.0,
+    "ttft_in_target_10m_ratio": 0.5,
+    "tpot_in_target_10m_ratio": 1.0,
     "max_num_seqs": 8.0,
     "max_num_seqs_inferred": False,
     "max_num_batched_tokens": 512.0,
@@ -334,6 +336,8 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
         "pool_idle_ratio": [0.0, 0.5],
         "waiting_requests": [0.0, 0.5, 9.0],
         "finished_requests": [20.0, 500.0],
+        "ttft_in_target_10m_ratio": [0.5, 1.0],
+        "tpot_in_target_10m_ratio": [0.5, 0.9],
     }.items()
 }
 

@@ -166,6 +166,7 @@ def test_every_scenario_of_the_design_is_shipped() -> None:
         "rate-drop", "rate-surge", "kv-pressure", "prefix-collapse", "deferred-admission",
         "wedged", "clock-throttle", "one-of-ten-slow", "upgrade-slower", "restart", "rollout",
         "scale-1-200-1", "bucket-layout", "stats-disabled", "half-gone", "day", "week", "day-after",
+        "replica-imbalance", "demand-above-targets",
     }  # fmt: skip
 
 
@@ -173,6 +174,9 @@ def test_truth_speaks_of_rules_and_leaves_that_are_there() -> None:
     plan = plan_of_rules(())
     rules = {(rule.alert, rule.severity) for rule in plan.rules}
     leaves = {leaf for tree in plan.trees.values() for leaf in tree.leaves}
+    # each leaf that a page may carry has a scenario that ends in it
+    told = {effect.leaf for one in shipped_scenarios() for effect in one.truth.effects}
+    assert told - {None} >= set(plan.trees["batch-size-drift"].leaves)
     for scenario in shipped_scenarios():
         for effect in scenario.truth.effects:
             said = {(name, "page") for name in effect.pages}

@@ -52,6 +52,21 @@ def test_kv_pressure_preempts() -> None:
     assert after["running"] < 128  # far below max_num_seqs
 
 
+def test_one_replica_gets_more_than_it_serves_while_another_idles() -> None:
+    before, after = before_and_after("replica-imbalance")
+    assert after["running"] == pytest.approx(48, rel=0.1) and before["running"] < 24
+    assert after["binds"] > 0.9 and after["kv"] < 0.5
+    made, twin = around_effect("replica-imbalance"), one_server("replica-imbalance", 2)
+    assert between(made, twin.scrapes, BEFORE + 3, BEFORE + AFTER)["running_requests"].mean() < 1
+
+
+def test_demand_slows_every_token_and_no_limit_binds() -> None:
+    before, after = before_and_after("demand-above-targets")
+    assert after["itl"] > 1.3 * before["itl"] and after["running"] > 3 * before["running"]
+    assert after["binds"] < 0.5 and after["running"] < 256 and after["kv"] < 0.5
+    assert after["ttft"] < 0.5 and after["preemptions"] == 0
+
+
 def test_prefix_hits_collapse_and_cost() -> None:
     before, after = before_and_after("prefix-collapse")
     assert before["hits"] == pytest.approx(0.6, abs=0.05) and after["hits"] == 0
