@@ -281,7 +281,7 @@ def measured(run: Outcome) -> dict[str, float]:
     }
 
 
-def judge(case: Case, known: bool) -> tuple[Calibration, Observed, list[Forecast], float]:
+def judge(case: Case, known: bool) -> tuple[Calibration, list[Forecast], float]:
     """Fit, and forecast the others on what was observed; processor seconds of the fit."""
     observed = observed_of(case)
     server = case.server if known else replace(case.server, model="acme/unheard-of")
@@ -308,4 +308,4 @@ def judge(case: Case, known: bool) -> tuple[Calibration, Observed, list[Forecast
         ]
         mean = {name: float(np.mean([one[name] for one in said])) for name in said[0]}
         made.append(Forecast(case.name, known, knob, mean, was))
-    return found, observed, made, took
+    return found, made, took

@@ -32,8 +32,8 @@ _TTFT = RESIDUALS.index("ttft_seconds")
 OVERHEAD_SD_SECONDS = 0.01
 OVERHEAD, WANDER = 4, 5  # places in x: four coefficients, the overhead, a chunk each
 HUBER = 2.0  # sd from which on a residual pulls no harder
-_STEP_CHANGE = 0.05  # of the mean step time, for a derivative
-_MOST_MOVE = 0.5  # of a log coefficient, for a derivative
+_STEP_CHANGE = 0.06  # of the mean step time, for a derivative
+_MOST_MORE = 2.0  # of a coefficient, for a derivative: what it does must stand out of chance
 # What is moved for a derivative: everything, then c1, c2, c3 by themselves. The speed as a whole is
 # what the metrics say best; as the sum of four differences it would be what they say worst.
 _DIRECTIONS = np.array([[1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=float)
@@ -205,13 +205,13 @@ class Descent:
         shares[0] = 1.0
         moved = []
         for share, direction in zip(shares, _DIRECTIONS, strict=True):
-            move = float(np.clip(_STEP_CHANGE / share, _STEP_CHANGE, _MOST_MOVE))
+            # the step is linear in a coefficient: more of it, not of its logarithm
+            more = float(np.clip(_STEP_CHANGE / share, _STEP_CHANGE, _MOST_MORE))
             x = point.x.copy()
-            x[:4] += move * direction
-            other = self._weighted(
-                self.playback.play(self.law(x), point.wander), float(x[OVERHEAD])
-            )
-            moved.append((other - point.residuals) / move)
+            x[:4] += np.log1p(more) * direction
+            played = self.playback.play(self.law(x), point.wander)
+            other = self._weighted(played, float(x[OVERHEAD]))
+            moved.append((other - point.residuals) / more)
         by_coefficient = np.linalg.solve(_DIRECTIONS, np.array(moved)).T
         nudge = 0.1
         other = self._weighted(point.played, float(point.x[OVERHEAD]) + nudge)

@@ -11,7 +11,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 
 Floats = npt.NDArray[np.float64]
 
-_STEP_SD = 0.2  # of the log time of a step that the advice would cause, at most
+_STEP_SD = 0.1  # of the log time of a step that the advice would cause, at most
 _NEAR_BUDGET = 0.5  # of max_num_batched_tokens: from there on it may be what is asked about
 # Relative residuals that no law mends: the settings or the KV blocks are others than they are said.
 _CONTRADICTION = 0.25

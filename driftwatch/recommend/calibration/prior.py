@@ -53,7 +53,8 @@ def prior_of(
         why = "; ".join(text for text in (no_model, no_gpu) if text)
         return _from_traffic(observed, why)
     share = server.tensor_parallel or 1
-    dtype_bytes = server.weight_bytes or (1.0 if model.checkpoint_dtype == "fp8" else 2.0)
+    narrow = model.checkpoint_dtype == "fp8" or "fp8" in str(server.model).casefold()
+    dtype_bytes = server.weight_bytes or (1.0 if narrow else 2.0)
     try:
         law = roofline(
             gpu,

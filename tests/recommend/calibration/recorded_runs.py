@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -113,7 +114,7 @@ def first_half(run: GpuRun, chunk_seconds: int = 8) -> Observed:
     first, queued = run.rows["first_token_ts"].to_numpy(), run.rows["queued_ts"].to_numpy()
     t = run.ticks["t"].to_numpy()
     made = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in itertools.pairwise(edges):
         tick = run.ticks.filter((t > start + 0.01) & (t <= end + 0.01))
         came = (first > start) & (first <= end)
         kv = float(tick["kv_cache_pct"].mean()) / 100  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""Real servers on a CPU: run_cap's first half forecasts its second; the effects in run_main.
+
+The noise is the run's own: ITL and steps a second of stretches that were sent the same thing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from recorded_runs import Seen, cpu_server, phases, rows_between, seen_in
+
+from driftwatch.recommend.calibration.bursts import with_bursts
+from driftwatch.recommend.calibration.calibrate import calibrate
+from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.engine import Observe, simulate
+
+SEEDS = (0, 1, 2)
+SETTLE_SECONDS = 2.0  # after the first request of a run
+
+
+def fitted(
+    rows: pl.DataFrame, max_num_seqs: int, seed: int
+) -> tuple[Observed, SchedulerConfiguration, Calibration]:
+    """Laws of a stretch of minutes."""
+    server = cpu_server(max_num_seqs)
+    observed = observed_from_minutes(rows, server, seed=seed)
+    configuration = configurations_of(server, observed).configurations[0]
+    prior = prior_of(server, observed, configuration)
+    found = calibrate(observed, configuration, prior, at=rows["end"][-1], seed=seed)
+    return with_bursts(observed, found.gap_cv, seed=seed), configuration, found
+
+
+def forecast(observed: Observed, configuration: SchedulerConfiguration, fit: Fit) -> Seen:
+    """What these requests would see under a law and settings."""
+    times = np.arange(0.0, observed.seconds + 1e-9, 5.0)
+    run = simulate(
+        observed.requests,
+        configuration,
+        fit.law,
+        observe=Observe(times),
+        until_seconds=float(times[-1]),
+    )
+    scrapes = run.scrapes
+    assert scrapes is not None
+    last = scrapes.tail(1)
+    own = run.requests.filter(pl.col("arrival_seconds") > 0)
+    return Seen(
+        float(last["itl_seconds_sum"][0]) / float(last["itl_seconds_count"][0]),
+        float(last["steps_observed"][0]) / float(times[-1]),
+        float(own["ttft_seconds"].mean()) + fit.ttft_overhead_seconds,  # type: ignore[arg-type]
+        float(scrapes["running"].mean()),  # type: ignore[arg-type]
+    )
+
+
+def noise_of_segments(folder: Path) -> tuple[float, float]:
+    """run_cap: relative sd of ITL and steps a second between segments of one rate and settings.
+
+    Each half repeats the rates of its segments, and both halves are sent the same requests; light
+    segments, where no cap binds, count as one group over both halves.
+    """
+    groups: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for phase in json.loads((folder / "phase_summary.json").read_text()):
+        heavy = phase["phase"] if "heavy" in phase["phase"] else "light"
+        for one in phase.get("segments", ()):
+            key = (heavy, one["offered_rate"])
+            groups.setdefault(key, []).append((one["itl_mean_ms"], one["steps_s"]))
+    several = [np.log(np.array(g)) for g in groups.values() if len(g) > 1]
+    count = sum(len(g) - 1 for g in several)
+    pooled = sum(((g - g.mean(axis=0)) ** 2).sum(axis=0) for g in several)
+    itl, steps = np.sqrt(pooled / count)
+    return float(itl), float(steps)
+
+
+def report_cap(folder: Path) -> bool:
+    """Print the figures of run_cap."""
+    spans = phases(folder)
+    first = (spans["cap8_light"][0] + SETTLE_SECONDS, spans["cap8_light_after"][1])
+    second = (spans["cap64_light"][0] + SETTLE_SECONDS, spans["cap64_light_after"][1])
+    before, after = rows_between(folder, *first), rows_between(folder, *second)
+    noise = noise_of_segments(folder)
+    was = seen_in(after)
+    today = seen_in(before)
+    print(f"run_cap: repeat noise ITL {100 * noise[0]:.1f} %, steps/s {100 * noise[1]:.1f} %")
+    print(f"  with 8: {_words(today)}; with 64: {_words(was)}")
+    off = []
+    for seed in SEEDS:
+        observed, configuration, found = fitted(before, 8, seed)
+        said = _mean(
+            [forecast(observed, replace(configuration, max_num_seqs=64), fit) for fit in found.fits]
+        )
+        off.append((said.itl / was.itl - 1, said.steps / was.steps - 1))
+        right = (said.itl > today.itl) == (was.itl > today.itl) and said.ttft < today.ttft
+        print(
+            f"  seed {seed}: {_words(said)}  ITL {100 * off[-1][0]:+.1f} %, "
+            f"steps/s {100 * off[-1][1]:+.1f} %, directions {'right' if right else 'WRONG'}"
+        )
+    worst = np.abs(np.array(off)).max(axis=0)
+    good = bool(worst[0] <= 2 * noise[0] and worst[1] <= 2 * noise[1])
+    print(f"  goal: within twice the noise: {'reached' if good else 'missed'}")
+    return good
+
+
+def report_main(folder: Path) -> bool:
+    """Print the figures of run_main: laws of the whole run, each phase's requests replayed."""
+    spans = {name: span for name, span in phases(folder).items() if name != "idle0"}
+    parts = {
+        name: rows_between(folder, span[0] + SETTLE_SECONDS, span[1])
+        for name, span in spans.items()
+    }
+    whole = rows_between(
+        folder, spans["baseline"][0] + SETTLE_SECONDS, spans["rate_drop_to_25pct"][1]
+    )
+    base = [seen_in(parts[name]) for name in ("baseline", "baseline2", "baseline3")]
+    noise = [
+        float(np.std(np.log([getattr(one, key) for one in base]), ddof=1))
+        for key in ("itl", "steps")
+    ]
+    print(f"run_main: repeat noise ITL {100 * noise[0]:.1f} %, steps/s {100 * noise[1]:.1f} %")
+    good, direction = True, True
+    _, configuration, found = fitted(whole, 64, 0)
+    was_base = seen_in(parts["baseline"])
+    said_base = _of_phase(parts["baseline"], configuration, found)
+    for name, rows in parts.items():
+        was, said = seen_in(rows), _of_phase(rows, configuration, found)
+        off = said.itl / was.itl - 1, said.steps / was.steps - 1
+        good &= abs(off[0]) <= 2 * noise[0] and abs(off[1]) <= 2 * noise[1]
+        if not name.startswith("baseline"):
+            direction &= all(
+                (getattr(said, key) > getattr(said_base, key))
+                == (getattr(was, key) > getattr(was_base, key))
+                for key in ("itl", "steps", "running", "ttft")
+            )
+        print(
+            f"  {name:20s} {_words(said)} was {_words(was)}  "
+            f"ITL {100 * off[0]:+.0f} %, steps/s {100 * off[1]:+.0f} %"
+        )
+    print(
+        f"  directions {'right' if direction else 'WRONG'}; "
+        f"within twice the noise: {'reached' if good else 'missed'}"
+    )
+    return direction
+
+
+def _of_phase(
+    rows: pl.DataFrame, configuration: SchedulerConfiguration, found: Calibration
+) -> Seen:
+    observed = observed_from_minutes(rows, cpu_server(64), seed=0)
+    observed = with_bursts(observed, found.gap_cv)
+    return forecast(observed, configuration, found.best)
+
+
+def _mean(seen: list[Seen]) -> Seen:
+    return Seen(
+        *(
+            float(np.mean([getattr(one, key) for one in seen]))
+            for key in ("itl", "steps", "ttft", "running")
+        )
+    )
+
+
+def _words(seen: Seen) -> str:
+    return (
+        f"ITL {1000 * seen.itl:.2f} ms, {seen.steps:.0f} steps/s, TTFT {seen.ttft:.3f} s, "
+        f"{seen.running:.1f} running"
+    )
