@@ -289,11 +289,12 @@ def _advised(
     targets: Mapping[TargetKey, Target],
 ) -> Finding:
     """The finding with what a replay of its traffic says, where its leaf asks for one."""
+    from driftwatch.service.last_speed import with_last_speed
     from driftwatch.service.page_advice import explained
 
     pool = found.target.pool
     replicas = None if pool is None else sum(one.pool == pool for one in targets.values())
-    row = {**found.evidence, **found.histograms}
+    row = with_last_speed({**found.evidence, **found.histograms}, minutes)
     return explained(found, row, minutes, plan, end, replicas)
 
 

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_SPEED = (
+    "slower_at_equal_load",
+    "speed_at_equal_load_ratio",
+    "slower_than_pool",
+    "speed_against_pool_ratio",
+)
+
+
 @dataclass(slots=True)
 class Recent:
     """Minutes of one target.
@@ -33,11 +41,11 @@ class Recent:
         self.also(rows)
         recent = rows.filter(pl.col("end") > self.since)
         if len(recent):
-            beside = recent.select("cache_config", "model_name")
+            beside = recent.select("cache_config", "model_name", *_SPEED)
             self._kept.append(minutes(recent).hstack(beside))
 
     def minutes(self) -> pl.DataFrame:
-        """:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, ``cache_config`` and ``model_name``."""
+        """:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, what ran, and how fast."""
         import polars as pl
 
         from driftwatch.signals.minutes import no_minutes

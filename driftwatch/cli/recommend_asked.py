@@ -46,10 +46,12 @@ class Looked:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Evidence with the reference's histograms beside it."""
+        """Evidence with the reference's histograms, and "slower" as it was last known."""
+        from driftwatch.service.last_speed import with_last_speed
+
         if self.found is None:
             return {}
-        return {**self.found.evidence, **self.found.histograms}
+        return with_last_speed({**self.found.evidence, **self.found.histograms}, self.minutes)
 
 
 def of_store(
