@@ -214,11 +214,10 @@ def main() -> None:
         results.append(one)
         if asked.list:
             print(line_of(one), flush=True)
-    found = figures(results)
-    print(json.dumps(found, indent=1))
-    if asked.json is not None:
-        made = {"figures": found, "results": [asdict(one) for one in results]}
-        asked.json.write_text(json.dumps(made, indent=1))
+        if asked.json is not None:  # after each: a run that is cut short has its figures
+            made = {"figures": figures(results), "results": [asdict(one) for one in results]}
+            asked.json.write_text(json.dumps(made, indent=1))
+    print(json.dumps(figures(results), indent=1))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from driftwatch.recommend.verdict import (
     changed,
     far_and_no_nearer,
     more_capacity,
+    nearly_enough,
     no_action,
     no_knob,
     worth_it,
@@ -168,7 +169,7 @@ def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | 
         )
         if not far_and_no_nearer(case.today, found):
             return found
-    if not case.met or case.margin:
+    if case.margin:
         return None
     for gain in gains[:2]:
         found = candidate(
@@ -179,7 +180,9 @@ def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | 
             judged_requests=judged,
             near=near,
         )
-        if more_capacity(case.today, found):
+        if case.met and more_capacity(case.today, found):
+            return found
+        if not case.met and nearly_enough(case, found):
             return found
     return None
 

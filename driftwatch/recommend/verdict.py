@@ -25,6 +25,7 @@ OTHERWISE_MEAN, OTHERWISE_EVERY = 0.04, -0.01
 # Far from the targets the server stays overloaded whatever the share does: only much more capacity
 # is worth a restart there.
 FAR_SHARE, FAR_CAPACITY_GAIN = 0.3, 0.20
+NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
 # Below it nothing is scarce: detection.md has BatchDrift from 0.8 on; a re-tune is told earlier.
 MARGIN = 0.7
@@ -94,8 +95,16 @@ def worth_it(ground: Ground, gain: Gain) -> bool:
     )
 
 
-def more_capacity(today: Candidate, then: Candidate) -> bool:
-    """A tenth more in every world, and no smaller share in target at today's demand."""
+def nearly_enough(case: Case, then: Candidate) -> bool:
+    """An overloaded server that would serve a fifth more, and nearly all of the demand."""
+    low = then.capacity_low_requests_per_second
+    if low is None or low < NEARLY * case.offered:
+        return False
+    return more_capacity(case.today, then, FAR_CAPACITY_GAIN)
+
+
+def more_capacity(today: Candidate, then: Candidate, gain: float = CAPACITY_GAIN) -> bool:
+    """So much more in every world, and no smaller share in target at today's demand."""
     pairs = (
         (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
         (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
@@ -105,7 +114,7 @@ def more_capacity(today: Candidate, then: Candidate) -> bool:
     if then.in_target_low_ratio is None or today.in_target_low_ratio is None:
         return False
     kept = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
-    return kept and all(after >= before * (1 + CAPACITY_GAIN) for before, after in pairs)  # type: ignore[operator]
+    return kept and all(after >= before * (1 + gain) for before, after in pairs)  # type: ignore[operator]
 
 
 def far_and_no_nearer(today: Candidate, then: Candidate) -> bool:
