@@ -14,10 +14,12 @@ from driftwatch.collect.serving import from_cache_config, merge
 from driftwatch.collect.what_runs import NOT_QUANTIZED
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
+from driftwatch.recommend.calibration.prior import find_model
 from driftwatch.recommend.observed.clean import clean
 from driftwatch.recommend.server import Server
 from driftwatch.service.pinned import fingerprint, gpu_models
 from driftwatch.service.plan import Plan
+from driftwatch.simulate.hardware import shipped_hardware
 
 # Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.
 _QUANTIZED_BYTES: Mapping[str, float] = {
@@ -94,10 +96,12 @@ def server_of(
         serving=serving,
         model=model
         or pool.model
-        or ran.identity.get("model")
-        or row.get("model_name")
-        or ran.identity.get("model_name")
-        or _last(minutes, "model_name"),
+        or _known_model(
+            ran.identity.get("model"),
+            row.get("model_name"),
+            ran.identity.get("model_name"),
+            _last(minutes, "model_name"),
+        ),
         gpu=gpu or pool.gpu or ran.identity.get("gpu"),
         gpus=count or pool.gpus_per_replica,
         tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
@@ -115,6 +119,15 @@ def server_of(
         unsupported=tuple(_unsupported(ran, minutes)),
         flags={name: ran.knobs[name] for name in _FLAGS if name in ran.knobs},
     )
+
+
+def _known_model(*names: str | None) -> str | None:
+    """Of what was told the first name that the shipped tables know, else the first one."""
+    told = list(dict.fromkeys(name for name in names if name))
+    if len(told) < 2:
+        return told[0] if told else None
+    tables = shipped_hardware()
+    return next((name for name in told if find_model(tables, name)[0] is not None), told[0])
 
 
 def _last(minutes: pl.DataFrame, name: str) -> Any:

@@ -122,6 +122,17 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
 
 
+def test_a_path_gives_way_to_a_served_name_that_is_known(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, _, stored = seen
+    told = Fingerprint(identity={"model": "/mnt/weights/v7"})
+    plan = replace(PLAN, told={target.key.instance: told})
+    served = replace(target, labels={**target.labels, "model_name": "meta-llama/Llama-3.1-8B"})
+    assert server_of(served, plan, stored).model == "meta-llama/Llama-3.1-8B"
+    assert server_of(target, plan, stored).model == "/mnt/weights/v7"  # nobody knows either
+
+
 def test_what_no_replay_knows_is_named(seen: tuple[Target, pl.DataFrame, pl.DataFrame]) -> None:
     target, _, stored = seen
     assert tokens_a_step(stored) == pytest.approx(1.0, abs=0.01)
