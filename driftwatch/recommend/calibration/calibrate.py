@@ -67,9 +67,10 @@ def calibrate(
         NoVerdict: nothing in the window can be compared, or the replay makes no progress.
         ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
-    playback = Playback(observed, configuration)
-    compared = np.isfinite(playback.seen) & playback.comparable[:, None]
-    if not len(playback.requests) or not compared.any():
+    playback = None
+    if len(observed.requests) and len(observed.chunks):
+        playback = Playback(observed, configuration)
+    if playback is None or not playback.compared.any():
         raise NoVerdict(
             "the window has nothing that a replay could be compared with: no chunk of it has "
             "requests and an observed latency, batch or throughput"

@@ -104,7 +104,7 @@ class Playback:
             self.seen[:, RESIDUALS.index("ttft_seconds")] = np.nan
         self.seen[self.seen <= 0] = np.nan
         arrival = self.requests.arrival_seconds
-        self.seconds = float(self.ends[-1] - self.starts[kept]) if len(self.ends) else 0.0
+        self.seconds = float(self.ends[-1] - self.starts[kept])
         came = np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
         spans = self.ends - self.starts
         rates = chunks["generation_tokens_per_second"].fill_null(np.nan).to_numpy()
@@ -112,7 +112,7 @@ class Playback:
         self.tokens = np.where(np.isnan(rates), came * mean, rates * spans)
         self.counts = np.maximum(came, self.tokens / mean)
         self.seen[came < _FEWEST_FIRST, RESIDUALS.index("ttft_seconds")] = np.nan
-        self._until = float(self.ends[-1]) if len(self.ends) else 0.0
+        self._until = float(self.ends[-1])
         begin = float(self.starts[0]) if len(self.starts) else 0.0
         apart = max(_SHORTEST_SECONDS, (self._until - begin) / _SCRAPES)
         grid = np.arange(begin, self._until, apart)
@@ -213,6 +213,11 @@ class Playback:
         low = np.searchsorted(at[order], self.starts)
         high = np.searchsorted(at[order], self.ends)
         return np.asarray((total[high] - total[low]) / (high - low))
+
+    @property
+    def compared(self) -> npt.NDArray[np.bool_]:
+        """Which of ``seen`` a replay is held against."""
+        return np.asarray(np.isfinite(self.seen) & self.comparable[:, None])
 
     @property
     def comparable(self) -> npt.NDArray[np.bool_]:

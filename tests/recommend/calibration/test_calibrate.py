@@ -188,9 +188,14 @@ def test_a_window_with_nothing_to_compare_is_no_verdict() -> None:
             if not name.endswith(("start_seconds", "end_seconds"))
         ),
     )
-    prior = prior_of(SERVER, empty, CONFIGURATION)
-    with pytest.raises(NoVerdict, match="nothing that a replay could be compared with"):
-        calibrate(empty, CONFIGURATION, prior, at=AT)
+    prior = prior_of(SERVER, window(), CONFIGURATION)
+    for one in (
+        empty,
+        replace(window(), chunks=window().chunks.clear()),
+        replace(window(), requests=window().requests.take(slice(0, 0))),
+    ):
+        with pytest.raises(NoVerdict, match="nothing that a replay could be compared with"):
+            calibrate(one, CONFIGURATION, prior, at=AT)
 
 
 def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger_one() -> None:
