@@ -10,7 +10,7 @@ from typing import Any
 from driftwatch.notify.numbers import clean, count, figure, milliseconds, times
 from driftwatch.report.page_style import STYLE
 from driftwatch.report.sections import Section, below
-from driftwatch.report.text import HEADER, drift_cells, many, sections
+from driftwatch.report.text import HEADER, drift_cells, many, sections, until_text
 
 Document = Mapping[str, Any]
 # so many pools are drawn, the drifted ones and then the busiest; the tables have every one
@@ -57,7 +57,7 @@ def _top(document: Document) -> Iterator[str]:
     pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")
     yield f'<p class="fleet">{pools}, {servers}</p>'
     if not document["week"]["whole"]:
-        yield f'<p class="fleet">Not over yet: up to {escape(document["week"]["until"])}</p>'
+        yield f'<p class="fleet">{escape(until_text(document))}</p>'
     yield "<dl>"
     for label, texts in sections(document):
         if label == "DRIFT" and document["drift"]:

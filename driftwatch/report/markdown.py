@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from driftwatch.report.sections import Section, below
-from driftwatch.report.text import HEADER, drift_cells, many, sections
+from driftwatch.report.text import HEADER, drift_cells, many, sections, until_text
 
 # what Markdown or a page it is shown on would read as its own
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~$@!])")
@@ -19,7 +19,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")
     lines = [f"# {plain(title)}", "", f"{pools}, {servers}.", ""]
     if not document["week"]["whole"]:
-        lines += [f"Not over yet: up to {document['week']['until']}.", ""]
+        lines += [f"{plain(until_text(document))}.", ""]
     for label, texts in sections(document):
         if label == "DRIFT" and document["drift"]:
             lines += ["", *table(HEADER, drift_cells(document)), ""]

@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any
 
 BLUE, VERMILLION, BLACK, GREY = "#0072B2", "#D55E00", "#000000", "#595959"
-_INCHES = (4.8, 2.7)
+_INCHES = (4.2, 2.6)
 _STYLE: Any = {
     "svg.hashsalt": "driftwatch",
     "svg.fonttype": "none",
@@ -116,7 +116,7 @@ def _svg(draw: Any) -> str:
         page = Figure(figsize=_INCHES)
         FigureCanvasAgg(page)
         # one place for all: a layout that measures its texts takes five times as long
-        draw(page.add_axes((0.14, 0.19, 0.83, 0.68)))
+        draw(page.add_axes((0.16, 0.2, 0.81, 0.66)))
         image = BytesIO()
         page.savefig(image, format="svg", metadata={"Date": None})
     return image.getvalue().decode()

@@ -38,8 +38,7 @@ def top_screen(document: Document, *, piped: bool = False) -> list[str]:
     pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")
     lines = [f"{title}. {pools}, {servers}"]
     if not document["week"]["whole"]:
-        until = datetime.fromisoformat(document["week"]["until"])
-        lines.append(f"not over yet: up to {until:%a} {until.day} {until:%b %H:%M} UTC")
+        lines.append(until_text(document))
     for label, texts in sections(document):
         if label == "DRIFT" and document["drift"]:
             rows = [HEADER, *drift_cells(document)]
@@ -51,6 +50,12 @@ def top_screen(document: Document, *, piped: bool = False) -> list[str]:
             for number, text in enumerate(texts):
                 lines += labelled(label if number == 0 else "", text)
     return lines
+
+
+def until_text(document: Document) -> str:
+    """Up to when a week is told that is not over."""
+    until = datetime.fromisoformat(document["week"]["until"])
+    return f"not over yet: up to {until:%a} {until.day} {until:%b %H:%M} UTC"
 
 
 def many(count: int, word: str) -> str:

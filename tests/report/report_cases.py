@@ -20,12 +20,12 @@ from driftwatch.verify.verification import Change, Effect, Verification
 WEEK = Week(2026, 47)
 FLEET_WEEK = Week(2026, 10)  # of the recording
 SLO = Slo(ttft_seconds=0.1, tpot_seconds=0.01, share=0.95)
-SLOW_FROM, SLOW_TO = 21.0, 23.0  # hours: one of two servers, a quarter slower
+SLOW_FROM, SLOW_TO = 7.0, 9.0  # hours: one of two servers, a quarter slower
 SCENARIO = {
     "name": "report-day",
-    "title": "a day and a bit, one of two servers slower for two hours",
-    "duration": "26h",
-    "start": "2026-03-02T00:00:00Z",
+    "title": "an evening and a night, one of two servers slower for two hours",
+    "duration": "12h",
+    "start": "2026-03-02T14:00:00Z",
     "scrape": {"interval": "30s"},
     "pool": {
         "name": "chat-8b",
@@ -34,9 +34,7 @@ SCENARIO = {
     },
     # few requests cost little, and a second of their tokens is enough to tell the speed by
     "traffic": {"requests_per_second": 2.5},
-    "faults": [
-        {"kind": "slowdown", "at": "21h", "until": "23h", "replicas": [1], "factor": 1.3333}
-    ],
+    "faults": [{"kind": "slowdown", "at": "7h", "until": "9h", "replicas": [1], "factor": 1.3333}],
     "truth": {"effects": []},
 }
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from report_cases import FLEET_WEEK
 
 from driftwatch.cli.main import cli
+from driftwatch.clock import ManualClock
 from driftwatch.notify.slack import SlackSender
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.notify.webhook import WebhookSender
@@ -20,6 +21,7 @@ from driftwatch.report.week import Week
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.plan import Plan
 from driftwatch.service.report_schedule import ReportOutbox, Schedule, due_weeks, make_due
+from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
 from driftwatch.testing.slack_server import SlackServer
 from driftwatch.testing.webhook_server import WebhookServer
@@ -157,3 +159,29 @@ def test_the_command_line(
     assert two.exit_code != 0 and "one form on standard output" in str(two.exception)
     empty = report("--week", "2020-W07")
     assert "not a minute of 2020-W07" in str(empty.exception)
+
+
+def test_the_service_makes_it_and_sends_it_once_over_a_restart(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    said = io.StringIO()
+    clock = ManualClock(AT_SEVEN - timedelta(minutes=20))
+    receivers = [Receiver("out", ("page",), StdoutSender("out", json=True, stream=said))]
+    schedule = Schedule(receivers=("out",))
+
+    def service() -> Service:
+        return Service([], fleet_plan, fleet_store, receivers, clock, reports=schedule)
+
+    first = service()
+    assert first.report_once() == []
+    clock.set(AT_SEVEN)
+    assert [made.week for made in first.report_once()] == [FLEET_WEEK]
+    first.stop()
+    # it stops before the report is out; the next process sends it, and makes no other
+    second = service()
+    assert second.report_once() == []
+    sent = second.deliver_once()
+    assert [(a.receiver, a.event, a.result) for a in sent] == [("out", "report", "sent")]
+    assert second.deliver_once() == []
+    second.stop()
+    assert json.loads(said.getvalue())["week"]["name"] == FLEET_WEEK.name
