@@ -31,6 +31,7 @@ from driftwatch.recommend.advice import Advice  # noqa: E402
 from driftwatch.recommend.advise import advise  # noqa: E402
 
 HELPS, HURTS = 0.03, 0.02
+SHARE = 0.95  # that shall be in target: below it somebody would have been paged
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,11 @@ def figures(results: list[Result]) -> dict[str, object]:
         "knob_where_none_helps_ratio": share(
             sum(bool(r.knobs) for r in none_helps), len(none_helps)
         ),
+        "pages": sum(r.today < SHARE for r in results),
+        "knob_pages_where_none_helps_ratio": share(
+            sum(bool(r.knobs) and r.today < SHARE for r in none_helps),
+            sum(r.today < SHARE for r in none_helps),
+        ),
         "actions": dict(Counter(r.action for r in results)),
         "refused_by_gate": dict(Counter(r.gate for r in results if r.gate)),
         "seconds_median": sorted(r.seconds for r in results)[len(results) // 2],
@@ -205,7 +211,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--of", type=Path, nargs="+", help="figures of these files together")
     asked = parser.parse_args()
+    if asked.of:
+        told = [one for path in asked.of for one in json.loads(path.read_text())["results"]]
+        print(json.dumps(figures([Result(**one) for one in told]), indent=1))
+        return
     results = []
     for number in range(asked.first, asked.first + asked.cases):
         one = result_of(asked.seed, number)

@@ -57,7 +57,7 @@ def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
         if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
             text += (
                 f" (TPOT p95 {digits(1000 * then.tpot_p95_seconds)}, target "
-                f"{digits(1000 * slo.tpot_seconds)})"
+                f"{1000 * slo.tpot_seconds:g})"
             )
         said.append(text)
     if today.kv_blocks is None:

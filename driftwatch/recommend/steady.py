@@ -33,6 +33,9 @@ def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
     since = alike_since(observed)
     own = observed.requests.take(slice(observed.carried_requests, None))
     own = own.take(own.arrival_seconds >= since)
+    if len(own) > MOST_REQUESTS:
+        own = own.take(slice(len(own) - MOST_REQUESTS, None))
+        since = float(own.arrival_seconds[0])
     span = observed.seconds - since
     if not len(own) or span <= 0:
         return own, max(span, 0.0)

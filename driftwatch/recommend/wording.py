@@ -72,14 +72,15 @@ def change(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str
 
 
 def aims(slo: Slo | None) -> str:
-    """The targets as ``TTFT 1 s and TPOT 50 ms``."""
+    """The targets as ``TTFT 1.0 s and TPOT 50 ms``."""
     if slo is None:
         return "a wait of 1 s"
     said = []
     if slo.ttft_seconds is not None:
-        said.append(f"TTFT {digits(slo.ttft_seconds)} s")
+        text = f"{slo.ttft_seconds:g}"
+        said.append(f"TTFT {text if '.' in text else text + '.0'} s")
     if slo.tpot_seconds is not None:
-        said.append(f"TPOT {milliseconds(slo.tpot_seconds)}")
+        said.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
     return " and ".join(said) or "no target"
 
 
