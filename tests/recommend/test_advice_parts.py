@@ -1,0 +1,212 @@
+"""Gates, capacity, KV correction, wording: the parts of an answer, each against what it must be."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from advice_cases import AT, H100_8B, SECONDS, answer_of, requests_of, server_with
+
+from driftwatch.model import Slo
+from driftwatch.recommend import sweep_candidates, wording
+from driftwatch.recommend.calibration.fitted import Fit
+from driftwatch.recommend.capacity import capacity
+from driftwatch.recommend.gates import (
+    fit_gates,
+    hits_gate,
+    is_queued,
+    kv_gate,
+    nobody_waited,
+    server_gates,
+    traffic_gates,
+)
+from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.replaying import Judged, replayed
+from driftwatch.recommend.steady import demands, steady
+from driftwatch.recommend.unknown_hits import as_whole_prompts
+from driftwatch.recommend.worlds import World
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+LAW = H100_8B["linear"]
+TODAY = SchedulerConfiguration(64, 2048, 27_000)
+
+
+def observed(**more: object) -> Observed:
+    requests = requests_of(10, 300, 200)
+    made = Observed(AT, SECONDS, requests, "metrics", chunks(), 10, len(requests), False)
+    return replace(made, **more)
+
+
+def chunks(**columns: float | None) -> pl.DataFrame:
+    values = {
+        "start_seconds": 0.0,
+        "end_seconds": SECONDS,
+        "generation_tokens_per_second": 2000.0,
+        "itl_seconds": 0.01,
+        "ttft_seconds": 0.5,
+        "running_requests": 20.0,
+        "waiting_requests": 0.0,
+        "kv_cache_usage_ratio": 0.2,
+        "preemptions_per_second": 0.0,
+        **columns,
+    }
+    return pl.DataFrame({name: [values.get(name)] for name in CHUNK_SCHEMA}, schema=CHUNK_SCHEMA)
+
+
+def fit(**residuals: float) -> Fit:
+    known = {"generation_tokens_per_second": 0.0, "itl_seconds": 0.0, **residuals}
+    return Fit("linear", LAW, known, 1.0)
+
+
+def test_the_doctests_hold() -> None:
+    for module in (wording, sweep_candidates):
+        found = doctest.testmod(module)
+        assert found.attempted > 0
+        assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("residuals", "saturated", "failed"),
+    [
+        ({}, False, set()),
+        ({"generation_tokens_per_second": 0.06}, False, {"fit_generation_tokens"}),
+        ({"itl_seconds": -0.11}, False, {"fit_itl"}),
+        ({"ttft_seconds": 0.16}, False, {"fit_ttft"}),
+        ({"ttft_seconds": 3.0}, True, set()),
+        ({"running_requests": 0.11}, True, {"fit_running"}),
+        ({"kv_cache_usage_ratio": -0.3}, True, set()),  # a fifth in use cannot bind
+    ],
+)
+def test_a_gate_fails_beyond_its_bound_and_names_it(
+    residuals: dict[str, float], saturated: bool, failed: set[str]
+) -> None:
+    gates = fit_gates(fit(**residuals), saturated=saturated, observed=observed())
+    assert {gate.name for gate in gates if not gate.passed} == failed
+
+
+def test_a_failed_gate_says_both_numbers_and_the_bound() -> None:
+    (gate,) = [
+        gate
+        for gate in fit_gates(fit(ttft_seconds=0.69), saturated=False, observed=observed())
+        if not gate.passed
+    ]
+    assert gate.said == "replayed TTFT 0.845 s, observed 0.5 s (+69 %, gate 15 %)"
+
+
+def test_chance_widens_a_bound_but_not_without_end() -> None:
+    off, seen = fit(generation_tokens_per_second=0.12), observed()
+    assert fit_gates(off, saturated=False, observed=seen, chance={})[0].passed is False
+    wide = {"generation_tokens_per_second": 0.07}
+    assert fit_gates(off, saturated=False, observed=seen, chance=wide)[0].passed
+    endless = {"generation_tokens_per_second": 9.0}
+    worse = fit(generation_tokens_per_second=0.16)
+    assert not fit_gates(worse, saturated=False, observed=seen, chance=endless)[0].passed
+
+
+def test_a_kv_cache_that_is_half_full_is_gated() -> None:
+    full = observed(chunks=chunks(kv_cache_usage_ratio=0.6))
+    gates = fit_gates(fit(kv_cache_usage_ratio=-0.5), saturated=True, observed=full)
+    assert not gates[-1].passed
+
+
+def test_too_little_traffic_and_what_is_not_replayed() -> None:
+    few = traffic_gates(observed(busy_windows=9, finished_requests=499))
+    assert [gate.passed for gate in few] == [False, False]
+    assert "9 busy minutes (gate 10)" in few[0].said
+    server = server_with(TODAY, unsupported=("speculative decoding",))
+    gates = server_gates(server, ("max_num_seqs",))
+    assert [gate.name for gate in gates if not gate.passed] == ["settings", "unsupported"]
+
+
+def test_an_unknown_block_count_passes_only_where_kv_cannot_bind() -> None:
+    unknown = [World(replace(TODAY, num_gpu_blocks=None), LAW, "linear")]
+    assert kv_gate(observed(), unknown).passed
+    assert not kv_gate(observed(chunks=chunks(kv_cache_usage_ratio=0.51)), unknown).passed
+    assert not kv_gate(observed(chunks=chunks(kv_cache_usage_ratio=None)), unknown).passed
+    assert not kv_gate(observed(chunks=chunks(preemptions_per_second=0.1)), unknown).passed
+
+
+def test_nobody_waited() -> None:
+    assert nobody_waited(observed(), None)
+    assert not nobody_waited(observed(chunks=chunks(waiting_requests=0.1)), None)
+    assert not nobody_waited(observed(chunks=chunks(waiting_requests=None)), None)
+    late = observed(ttft_p95_seconds=2.0)
+    assert not nobody_waited(late, Slo(1.0, None))
+    assert is_queued(observed(chunks=chunks(waiting_requests=5.0)))
+
+
+def test_hits_of_unknown_requests() -> None:
+    few = hits_gate(observed(prefix_hit_ratio=0.3), {"itl_seconds": 0.05})
+    assert few.passed
+    much = hits_gate(observed(prefix_hit_ratio=0.3), {"itl_seconds": 0.05, "ttft_seconds": -0.2})
+    assert not much.passed
+    assert "30.0 % of prompt tokens" in much.said and "TTFT -20 %" in much.said
+    requests = requests_of(5, 400, 50)
+    cached = replace(requests, cached_tokens=requests.prompt_tokens // 3 // 16 * 16)
+    whole = as_whole_prompts(cached, 16, np.random.default_rng(1))
+    assert abs(int(whole.cached_tokens.sum()) - int(cached.cached_tokens.sum())) < 16
+    assert (whole.cached_tokens < whole.prompt_tokens).all()
+    assert (whole.cached_tokens == 0).mean() > 0.5
+
+
+def test_at_its_capacity_a_server_meets_the_share_and_beyond_it_does_not() -> None:
+    requests, slo = requests_of(12, 300, 300), Slo(1.0, 0.05)
+    found = capacity(requests, [TODAY], [LAW], slo).mean
+    assert found is not None
+    span = requests.arrival_seconds[-1] - requests.arrival_seconds[0]
+    for factor, meets in ((0.97, True), (1.06, False)):
+        scale = found * factor / (len(requests) / span)
+        paced = replace(requests, arrival_seconds=requests.arrival_seconds / scale)
+        paced = paced.take(slice(max(0, len(paced) - 3000), None))
+        judged = Judged(slo, paced.arrival_seconds[300], paced.arrival_seconds[-1])
+        assert (replayed(paced, TODAY, LAW, judged).in_target_ratio >= 0.95) is meets
+
+
+def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:
+    count = BlockCount.of(server_with(TODAY))
+    assert count.after(TODAY, {}) == 27_000
+    assert count.after(TODAY, {"max_num_batched_tokens": 16384.0}) < 27_000  # type: ignore[operator]
+    assert count.after(TODAY, {"max_num_seqs": 1024.0}) < 27_000  # type: ignore[operator]
+    unknown = BlockCount.of(server_with(TODAY, model="acme/own-7b"))
+    assert unknown.after(TODAY, {"max_num_batched_tokens": 16384.0}) == 27_000
+    assert unknown.unknown is not None and "acme/own-7b" in unknown.unknown
+
+
+def test_the_traffic_goes_on_with_the_same_requests() -> None:
+    seen = observed(carried_requests=7)
+    going_on, lasting = steady(seen, 0)
+    assert lasting == pytest.approx(2 * SECONDS) or lasting > SECONDS
+    rounds = round(lasting / SECONDS)
+    own = len(seen.requests) - 7
+    assert len(going_on) == rounds * own
+    assert int(going_on.prompt_tokens.sum()) == rounds * int(seen.requests.prompt_tokens[7:].sum())
+    assert (np.diff(going_on.arrival_seconds) >= 0).all()
+    low, high = demands(seen, own / SECONDS)
+    assert 0.5 <= low <= 0.9 and 1.1 <= high <= 1.5
+
+
+def test_without_targets_requests_that_wait_are_what_counts() -> None:
+    answer = answer_of(requests_of(14, 200, 300), SchedulerConfiguration(16, 2048, 27_000), None)
+    said = answer.recommendation
+    assert (said.action, said.knob) == ("change", "max_num_seqs")
+    assert said.forecast is not None
+    assert said.forecast["today"]["in_target_ratio"] < said.forecast["in_target_ratio"]
+    assert said.undo == "--max-num-seqs 16"
+    assert "wait longer than 1 s" in (said.wrong_if or "")
+
+
+def test_latency_first_does_not_trade_the_share() -> None:
+    answer = answer_of(
+        requests_of(6, 300, 200),
+        SchedulerConfiguration(256, 8192, 27_000),
+        Slo(1.0, 0.05),
+        objective="latency",
+    )
+    then = answer.advised
+    if then is not None:
+        assert (then.in_target_ratio or 0) >= (answer.today.in_target_ratio or 0) - 0.01  # type: ignore[union-attr]
+    assert answer.recommendation.action in ("change", "no_action", "none")
