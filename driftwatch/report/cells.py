@@ -66,6 +66,8 @@ _LAST = (
     "speed_at_equal_load_ratio",
 )
 _FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load")
+# there is no pin, and the detector says that there could be one
+_PIN_POSSIBLE = "no pin, and enough minutes"
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
 
 CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -88,6 +90,7 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "cap_seconds": pl.Float64,  # in rows in which max_num_seqs was what they waited for
     **dict.fromkeys(_LAST, pl.Float64),
     **dict.fromkeys(_FLAGS, pl.Boolean),
+    "pin_possible": pl.Boolean,
 }
 # EngineStuck: requests present, no token for two minutes
 _STUCK_SECONDS = 120.0
@@ -131,6 +134,11 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             *[_mean(name, weight) for name in ("running_requests", "kv_cache_usage_ratio")],
             *[pl.col(name).drop_nulls().last() for name in _LAST],
             *[pl.col(name).any(ignore_nulls=False) for name in _FLAGS],
+            pl.col("speed_unknown_reason")
+            .str.starts_with(_PIN_POSSIBLE)
+            .fill_null(False)
+            .last()
+            .alias("pin_possible"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in CELL_SCHEMA.items())
         .sort(*KEY_COLUMNS, "end")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
 from driftwatch.notify.numbers import clean, cut, knob, utc_text
@@ -116,6 +118,20 @@ def _verified(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def _pins(material: Material) -> Iterator[dict[str, Any]]:
+    proposed = {one.name for one in material.proposed}
+    last = material.cells.group_by("instance", "engine", maintain_order=True).last()
+    for (name,), servers in last.sort("pool").group_by("pool", maintain_order=True):
+        pool, count = clean(str(name)), int(servers["pin_possible"].fill_null(False).sum())
+        if not count or pool in proposed:
+            continue
+        mine = pl.col("pin_possible").fill_null(False) & (pl.col("pool") == name)
+        since = material.cells.filter(mine)["end"].min()
+        text = (
+            f"{count} of {servers.height} servers have no pin, and minutes enough for one: "
+            f"driftwatch baseline propose {pool}"
+        )
+        if isinstance(since, datetime):
+            yield _decision("pin", pool, text, since)
     for one in material.proposed:
         text = (
             f"baseline {utc_text(one.since)[:16]}Z to {utc_text(one.until)[:16]}Z proposed; "

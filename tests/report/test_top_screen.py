@@ -251,6 +251,15 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
     assert [d["kind"] for d in done["for_you"]] == []
 
 
+def test_servers_that_could_have_a_pin_wait_for_a_person() -> None:
+    could = cell(verdict_seconds=0.0, arming_seconds=600.0, pin_possible=True)
+    other = cell(instance="s1:8000")
+    document = week_document(_material(cells=cells(could, other)))
+    assert "p: 1 of 2 servers have no pin, and minutes enough for one" in _flat(document)
+    pinned = cell(end=WEEK.start + timedelta(minutes=20), pin_possible=False)
+    assert week_document(_material(cells=cells(could, other, pinned)))["for_you"] == []
+
+
 def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     late = incident(resolved_at=WEEK.end + timedelta(hours=3))
     document = week_document(
