@@ -189,3 +189,30 @@ def test_clients_that_left_are_said(minutes_of: MinutesOf) -> None:
     )
     found = observed_from_minutes(lost, server())
     assert any("their clients left" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("gone", ["ttft_seconds_buckets", "ttft_seconds_count"])
+def test_without_times_to_first_tokens_the_gauges_tell_when_requests_came(
+    minutes_of: MinutesOf, gone: str
+) -> None:
+    rows = heavy(minutes_of("run_cap"))
+    without = rows.with_columns(pl.lit(None, rows.schema[gone]).alias(gone))
+    best, found = flows(clean(rows)), flows(clean(without))
+    assert found.arrived.sum() == pytest.approx(best.arrived.sum(), rel=0.03)
+    assert (np.diff(found.came_at) >= 0).all() and found.came_at[-1] <= clean(rows).seconds
+    said = any("time_to_first_token not on the page" in note for note in found.notes)
+    assert said == (gone == "ttft_seconds_count")
+    assert observed_from_minutes(without, server()).saturated
+
+
+def test_a_queue_that_swings_inside_minutes_is_seen_in_the_times_to_first_tokens(
+    minutes_of: MinutesOf, log_of: LogOf
+) -> None:
+    rows = minutes_of("run_cap").slice(7, 5)
+    stretch = clean(rows)
+    sent = log_of("run_cap").arrival_seconds - stretch.start.timestamp()
+    true = np.sort(sent[(sent > 0) & (sent < stretch.seconds)])
+    came = flows(stretch).came_at
+    at = np.linspace(0, stretch.seconds, 40)
+    off = np.searchsorted(came, at) - np.searchsorted(true, at)
+    assert np.abs(off).max() < 0.05 * len(true) + 31  # 31 waited at the start, by the gauge

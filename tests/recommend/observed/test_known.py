@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from observed_cases import MinutesOf, heavy, server
 
+from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
@@ -118,3 +119,17 @@ def test_lengths_of_a_pin_on_the_arrivals_of_today(observed: Observed) -> None:
 def test_without_lengths_there_is_no_reference(observed: Observed) -> None:
     assert reference_requests(observed, {}) is None
     assert reference_requests(observed, {"reference_ttft_seconds_mean": 0.1}) is None
+
+
+def test_a_baseline_remembers_the_p95_that_targets_are_derived_from(minutes_of: MinutesOf) -> None:
+    rows = minutes_of("run_slow")
+    (reference,) = baseline_of_minutes(rows).to_dicts()
+    found = observed_from_minutes(rows, server())
+    for name, ours in (
+        ("reference_ttft_seconds_p95", found.ttft_p95_seconds),
+        ("reference_tpot_seconds_p95", found.tpot_p95_seconds),
+    ):
+        assert reference[name] == pytest.approx(ours)
+    derived, source = targets_of(question(minutes_of, reference=reference))
+    assert source == "derived from the pin" and derived is not None
+    assert derived.ttft_seconds == pytest.approx(2 * reference["reference_ttft_seconds_p95"])
