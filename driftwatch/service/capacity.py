@@ -17,6 +17,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.model import Target, TargetKey
+from driftwatch.service.last_speed import with_last_speed
 from driftwatch.service.past_minutes import WINDOW, PastMinutes
 from driftwatch.service.plan import Plan
 from driftwatch.service.replaying import CAPACITY, Replayed, capacity_of, replayed, why_no_capacity
@@ -122,12 +123,12 @@ def _of_minute(
         key = TargetKey(worst["instance"], worst["engine"])
         answer = None
         if number < REPLAYS:
-            minutes = past.minutes(key, minute - WINDOW, minute)
+            minutes = past.judged(key, minute - WINDOW, minute)
             answer = ask(
                 targets[key],
                 minute,
                 minutes,
-                worst,
+                with_last_speed(worst, minutes),
                 plan,
                 replicas=_replicas(targets, targets[key]),
                 gpus=gpus,

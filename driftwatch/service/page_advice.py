@@ -14,6 +14,7 @@ from driftwatch.diagnose.tree import Leaf
 from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.numbers import count
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
+from driftwatch.service.last_speed import with_last_speed
 from driftwatch.service.past_minutes import WINDOW, PastMinutes
 from driftwatch.service.plan import Plan
 from driftwatch.service.replaying import Replayed, capacity_of, replayed, why_no_capacity
@@ -107,11 +108,13 @@ def with_advice(
             left_out = not_replayed(finding.target, f"{plan.replays} replays a minute")
             told[incident.id] = replace(finding, recommendation=left_out)
             continue
+        minutes = past.judged(finding.target.key, transition.at - WINDOW, transition.at)
         answer = replayed(
             finding.target,
             transition.at,
-            past.minutes(finding.target.key, transition.at - WINDOW, transition.at),
-            row,
+            minutes,
+            # a slow engine whose batch left the range of its pin is slow still
+            with_last_speed(row, minutes),
             plan,
             leaf=leaf,
             replicas=sum(1 for other in targets.values() if other.pool == finding.target.pool),

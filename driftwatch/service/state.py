@@ -18,10 +18,10 @@ from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.service.capacity import nothing_told
 from driftwatch.service.departures import Departures
+from driftwatch.service.past_minutes import nothing_recent
 from driftwatch.service.pinned import Pinned, no_releases
 from driftwatch.service.replaying import Replayed
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
-from driftwatch.signals.minutes import no_minutes
 
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
 # the grid: with less, the answer would depend on how minutes are split over ticks.
@@ -66,8 +66,8 @@ class State:
         detection: what the detectors remember.
         pinned: the pins beside the targets, made anew when one of both changes.
         releases: which release each target ran last, and since when.
-        recent: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, the last minutes that no other
-            past of the tick knows: of an hour without a store, of one tick with it.
+        recent: :data:`driftwatch.service.past_minutes.RECENT_SCHEMA`, the last minutes that no
+            other past of the tick knows: of an hour without a store, of one tick with it.
         capacity: :data:`driftwatch.service.capacity.CAPACITY_SCHEMA`, what replays said last.
     """
 
@@ -84,7 +84,7 @@ class State:
     detection: Memory = field(default_factory=Memory)
     pinned: Pinned = field(default_factory=Pinned)
     releases: pl.DataFrame = field(default_factory=no_releases)
-    recent: pl.DataFrame = field(default_factory=no_minutes)
+    recent: pl.DataFrame = field(default_factory=nothing_recent)
     capacity: pl.DataFrame = field(default_factory=nothing_told)
 
 

@@ -37,7 +37,7 @@ from driftwatch.service.departures import (
 )
 from driftwatch.service.history import recent
 from driftwatch.service.judging import let_go, live_through
-from driftwatch.service.past_minutes import PastMinutes, SeenMinutes, carried
+from driftwatch.service.past_minutes import PastMinutes, carried, nothing_recent, with_these
 from driftwatch.service.pinned import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.service.plan import Plan
 from driftwatch.service.replaying import Replayed
@@ -45,7 +45,7 @@ from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State, forgotten
 from driftwatch.service.telling import findings_of, with_last_pages, with_pages
 from driftwatch.service.unseen import late, listing, said
-from driftwatch.signals.minutes import minutes, no_minutes
+from driftwatch.signals.minutes import minutes
 
 _KEY = list(KEY_COLUMNS)
 # After a long stop only this much is caught up; older minutes stay without a verdict.
@@ -121,7 +121,7 @@ def evaluate(
         past: minutes before this tick; None = the state carries the last hour of them.
     """
     if past is not None:
-        state = replace(state, recent=no_minutes())
+        state = replace(state, recent=nothing_recent())
     sources = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     brought = _together([c.scrapes for c in collected])
     problems = tuple(p for c in collected for p in c.problems)
@@ -250,7 +250,7 @@ def _piece(
     own = minutes(told_rows)
     detected, detection = detect(own, state.detection, pins.pins, plan.detection)
     rows = with_refusals(with_detected(told_rows, detected), pins.frame)
-    seen = SeenMinutes(pl.concat([state.recent, own]), past)
+    seen = with_these(past, state.recent, own, rows)
     rows, capacity = with_capacity(rows, state.capacity, seen, plan, state.targets, state.gpus)
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")

@@ -118,7 +118,7 @@ def test_a_restart_of_driftwatch_forgets_nothing(
         ("firing", "BatchLimitBinding"),
         ("resolved", "BatchLimitBinding"),
     ]
-    assert inbox.pages[0]["recommendation"]["from"] == 8
+    assert inbox.pages[0]["evidence"]["max_num_seqs"]["value"] == 8  # learnt before the restarts
 
 
 def test_a_page_that_is_refused_is_kept_and_sent_later(
