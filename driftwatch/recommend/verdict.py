@@ -163,26 +163,37 @@ def no_knob(
             f"no knob gives more: {percent(today.in_target_ratio or 0.0)} within {aim}, load "
             f"{percent(case.utilization or 0.0)} of capacity"
         )
-    elif gains and max(gain.mean for gain in gains) >= MEAN_GAIN:
-        best = max(gains, key=lambda gain: gain.mean)
-        world = case.ground.worlds[0].configuration
-        turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
-        reason = (
-            f"no knob is sure to help: {turned} brings {100 * best.mean:+.0f} points within {aim} "
-            f"on average, {100 * best.least:+.0f} by the least favourable of the laws that fit, "
-            "and is not kept at a little more or less demand"
-        )
     else:
-        reason = (
-            f"no knob helps: {percent(today.in_target_ratio or 0.0)} within {aim} whatever "
-            "max_num_seqs and max_num_batched_tokens are"
-        )
+        reason = _none_helps(case, gains, aim)
     return Recommendation(
         "none",
         reason=reason,
         instead=instead_of(case, what_ifs),
         forecast=None,
         basis="replay",
+    )
+
+
+def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
+    """Whether nothing moves the share, or something does and is not sure or not worth it."""
+    now = percent(case.today.in_target_ratio or 0.0)
+    best = max(gains, key=lambda gain: gain.mean, default=None)
+    if best is None or best.mean <= SHARE_KEPT:
+        return (
+            f"no knob helps: {now} within {aim} whatever max_num_seqs and "
+            "max_num_batched_tokens are"
+        )
+    world = case.ground.worlds[0].configuration
+    turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
+    if best.mean < MEAN_GAIN:
+        return (
+            f"no knob is worth a restart: {now} within {aim}, at best {percent(best.share)} "
+            f"({turned})"
+        )
+    return (
+        f"no knob is sure to help: {now} within {aim}; {turned} brings {100 * best.mean:+.0f} "
+        f"points on average, {100 * best.least:+.0f} by the least favourable law, and not at a "
+        "little more or less demand"
     )
 
 
