@@ -153,11 +153,12 @@ def _wander_sd(descent: Descent, point: Point, slopes: Floats) -> float:
 
 
 def _measured_noise(playback: Playback, point: Point, seed: int, gap_cv: float) -> Floats:
-    """A request log leaves nothing to draw."""
+    """A request log leaves nothing to draw; of bursts the shape is left open too."""
     if playback.observed.source == "request log":
         return noise_of(playback, ())
     rng = np.random.default_rng(seed)
-    others = [redrawn(playback.requests, rng, gap_cv=gap_cv) for _ in range(_DRAWS)]
+    drawn_as = (EVEN,) * _DRAWS if gap_cv == EVEN else (EVEN, *GAP_CVS)
+    others = [redrawn(playback.requests, rng, gap_cv=cv) for cv in drawn_as]
     drawn = [playback.play_others(point.law, point.wander, other).values for other in others]
     return noise_of(playback, drawn)
 

@@ -18,7 +18,7 @@ from driftwatch.simulate.step_time import StepTime
 # How far a fitted coefficient lies from the roofline, as the sd of its logarithm. Bandwidth and
 # operations are reached to 40 to 95 % of the datasheet; c2 holds sampling and scheduling on the
 # host too, which no datasheet knows.
-KNOWN_LOG_SD = {"c0": 0.35, "c1": 0.4, "c2": 1.0, "c3": 0.4}
+KNOWN_LOG_SD = {"c0": 0.3, "c1": 0.4, "c2": 1.0, "c3": 0.4}
 UNKNOWN_LOG_SD = {"c0": 0.5, "c1": 0.8, "c2": 1.2, "c3": 1.2}
 # Where model or GPU are unknown, over the step of a request alone: what another decoding request
 # adds (0.002 to 0.005 where weights are read from GPU memory, 0.1 where a CPU computes), and what a
