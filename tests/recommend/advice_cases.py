@@ -27,7 +27,7 @@ from driftwatch.simulate.laws import roofline, variants
 from driftwatch.simulate.requests import Requests, make_requests
 
 AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
-SECONDS = 600.0
+SECONDS = 240.0
 H100_8B = variants(
     roofline(gpu("H100-80GB"), model("llama-3.1-8b")), gpu("H100-80GB"), model("llama-3.1-8b")
 )
@@ -112,4 +112,4 @@ def answer_of(
         what_if=what_if or {},
         replicas=replicas,
     )
-    return answered(question, prepared)
+    return answered(question, prepared, table=False)

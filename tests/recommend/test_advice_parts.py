@@ -179,9 +179,9 @@ def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_kn
 def test_the_traffic_goes_on_with_the_same_requests() -> None:
     seen = observed(carried_requests=7)
     going_on, lasting = steady(seen, 0)
-    assert lasting == pytest.approx(2 * SECONDS) or lasting > SECONDS
     rounds = round(lasting / SECONDS)
     own = len(seen.requests) - 7
+    assert rounds > 1
     assert len(going_on) == rounds * own
     assert int(going_on.prompt_tokens.sum()) == rounds * int(seen.requests.prompt_tokens[7:].sum())
     assert (np.diff(going_on.arrival_seconds) >= 0).all()
