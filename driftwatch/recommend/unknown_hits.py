@@ -14,7 +14,7 @@ import numpy as np
 from driftwatch.recommend.advice import Gate
 from driftwatch.recommend.gates import BOUNDS, hits_gate, hits_known
 from driftwatch.recommend.observed.traffic import Observed
-from driftwatch.recommend.sweep import Ground
+from driftwatch.recommend.sweep import TIES, Ground
 from driftwatch.simulate.requests import Requests
 
 _COMPARED = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "running_requests")
@@ -38,9 +38,11 @@ def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Gr
     even = both.measured(ground.worlds[0], {}, scraped=True)
     whole = both.measured(other, {}, scraped=True)
     off: dict[str, float] = {}
+    shares = [0.0 if one is None else one.in_target_ratio for one in (even, whole)]
+    alike = abs(shares[0] - shares[1]) <= TIES
     for name in _COMPARED:
-        if name == "ttft_seconds" and observed.saturated:
-            continue
+        if name == "ttft_seconds" and (observed.saturated or alike):
+            continue  # what matters of it is who is in target
         before = None if even is None else getattr(even, name)
         after = None if whole is None else getattr(whole, name)
         if before and after is not None:
