@@ -42,6 +42,8 @@ def command(
 ) -> None:
     """Replay TARGET's traffic under other settings: one change, or none, and what it costs.
 
+    TARGET is a server (host:8000, host:8000/1) or a pool: then its server with the longest queue.
+
     The requests are rebuilt from stored minutes (--recording: from a recording), the server's step
     time is fitted to what it did, and its scheduler is replayed with other values of max_num_seqs
     and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code

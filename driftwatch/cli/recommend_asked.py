@@ -70,7 +70,7 @@ def of_store(
         UsageError: no target, or more than one, answers to the name.
     """
     from driftwatch.cli.database import config_here, open_store
-    from driftwatch.service.explain import target_named, window_ending
+    from driftwatch.service.explain import window_ending
     from driftwatch.service.past_windows import (
         detected_from_store,
         explain_past,
@@ -88,12 +88,12 @@ def of_store(
             )
         end = min(at or last, last)
         targets = plan.assign(stored_targets(store))
-        chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
         # what an inferred max_num_seqs was learnt from may lie well before the window
         since, until = end - length - timedelta(hours=1), last + timedelta(seconds=1)
         if baseline is not None:
             since = min(since, baseline.start)
         scrapes, gpus = store.scrapes(since, until), store.gpus(since, until)
+        chosen = chosen_target(name, targets, scrapes, end)
         measured = reference_from_store(store, scrapes, gpus, baseline, targets, plan)
         window = window_ending(end, _EVIDENCE)
         try:
@@ -129,7 +129,7 @@ def of_recording(
     from driftwatch.cli.recorded import from_recording, labelled_at
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
-    from driftwatch.service.explain import target_named, window_ending
+    from driftwatch.service.explain import window_ending
     from driftwatch.service.folded import detected_until
     from driftwatch.service.pin_making import with_more
     from driftwatch.service.pinned import pinned
@@ -139,7 +139,7 @@ def of_recording(
     end = min(at or whole.end, whole.end)
     before = targets if baseline is None else labelled_at(recording, plan, baseline.end, targets)
     targets = labelled_at(recording, plan, end, targets)
-    chosen = target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
+    chosen = chosen_target(name, targets, scrapes, end)
     held, measured = pins_from(pins_file) or Pins(), no_reference()
     if baseline is not None:
         measured, more = of_baseline(scrapes, gpus, baseline, before, plan)
@@ -176,6 +176,33 @@ def of_recording(
     except NoVerdict:
         found = None
     return Looked(chosen, end, recent.minutes(), found, gpus, _of_pool(chosen, targets))
+
+
+def chosen_target(
+    name: str | None, targets: Mapping[TargetKey, Target], scrapes: pl.DataFrame, end: datetime
+) -> Target:
+    """The target that is named; of a pool of several the one with the longest queue at the end.
+
+    Raises:
+        UsageError: no target, or more than one that is no pool, answers to the name.
+    """
+    import polars as pl
+
+    from driftwatch.model import TargetKey
+    from driftwatch.service.explain import target_named
+
+    members = {key: one for key, one in targets.items() if name is not None and one.pool == name}
+    if len(members) > 1:
+        recent = scrapes.filter(
+            pl.col("ok")
+            & pl.col("waiting_requests").is_not_null()
+            & pl.col("time").is_between(end - _EVIDENCE, end)
+        )
+        queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
+        waiting = {TargetKey(one, engine): mean for one, engine, mean in queues.iter_rows()}
+        if seen := [key for key in sorted(members) if key in waiting]:
+            return members[max(seen, key=lambda key: waiting[key])]
+    return target_named(name, targets, _LISTED if sys.stderr.isatty() else None)
 
 
 def _explained(

@@ -200,3 +200,39 @@ def test_targets_are_read_as_people_write_them() -> None:
     assert read == Slo(1.0, 0.05, 0.99)
     assert SloText().convert("tpot=0.25s", None, None) == Slo(None, 0.25, 0.95)
     assert SloText().convert("ttft=1m30s", None, None) == Slo(90.0, None, 0.95)
+
+
+def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path) -> None:
+    import re
+
+    import polars as pl
+
+    from driftwatch.cli.recommend_asked import chosen_target
+    from driftwatch.collect.exposition import PageParser
+    from driftwatch.errors import UsageError
+    from driftwatch.model import Target, TargetKey
+
+    page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+    queues = {"a:1": 3, "b:1": 40, "c:1": 7}
+    scrapes = pl.concat(
+        PageParser()
+        .parse(
+            instance,
+            BOUND - timedelta(minutes=age),
+            re.sub(
+                r"(?m)^(vllm:num_requests_waiting\{.*\}) .*$", rf"\g<1> {queue}.0", page
+            ).encode(),
+        )
+        .frame
+        for instance, queue in queues.items()
+        # the longest queue of all was long ago
+        for age, queue in ((60, 99 if instance == "c:1" else 0), (2, queue))
+    )
+    keys = [TargetKey(instance, "0") for instance in queues]
+    targets = {key: Target(key, {}, "chat") for key in keys}
+    assert chosen_target("chat", targets, scrapes, BOUND).key.instance == "b:1"
+    assert chosen_target("c:1", targets, scrapes, BOUND).key.instance == "c:1"
+    with pytest.raises(UsageError, match="name one target"):
+        chosen_target(None, targets, scrapes, BOUND)
+    with pytest.raises(UsageError, match="names 3 targets"):
+        chosen_target("chat", targets, scrapes.clear(), BOUND)
