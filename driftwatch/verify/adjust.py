@@ -71,8 +71,9 @@ def adjusted(
 
 
 def _asked(minutes: pl.DataFrame) -> Floats:
-    """[minutes, 5] logarithms of load and lengths, and how a minute's own lengths differ."""
-    columns = [pl.col("requests_per_second").log()]
+    """[minutes, 6] logarithms of loads and lengths, and how a minute's own lengths differ."""
+    now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
+    columns = [now, (recent - now).alias("recent")]
     for name in ("prompt_tokens", "generation_tokens"):
         around = pl.col(f"{name}_mean")
         own = pl.col(f"{name}_sum") / pl.col(f"{name}_count")
@@ -111,7 +112,7 @@ def _with_speed(name: str, slope: float) -> float:
 
 
 def _slopes(asked: Floats, cell: Ints, cells: int, one: Parts, share: bool) -> tuple[Floats, float]:
-    """[5] ridge regression of a figure within cells, each minute by how much it saw.
+    """[6] ridge regression of a figure within cells, each minute by how much it saw.
 
     And the degrees of freedom that it took: the trace of what maps figures to fitted ones.
     """

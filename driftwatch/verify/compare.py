@@ -21,6 +21,8 @@ from driftwatch.verify.verification import Effect
 # As many as a recommendation asks for of its own window.
 FEWEST_MINUTES = 10
 FEWEST_REQUESTS = 100
+# Requests waited in so many of the matched minutes, before and after.
+OVERLOADED_SHARE = 0.2
 # Which load the later stretch carries beside the earlier one.
 Load = Literal["same", "more", "less"]
 
@@ -43,6 +45,7 @@ class Comparison:
         load_after: the same.
         requests: served in the matched minutes of the side that has fewer.
         enough: it can carry a verdict.
+        saturated: share of the matched minutes in which requests waited, before and after.
     """
 
     effects: tuple[Effect, ...]
@@ -52,6 +55,15 @@ class Comparison:
     load_after: float | None
     requests: float
     enough: bool
+    saturated: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def overloaded(self) -> bool:
+        """Requests waited in much of both stretches.
+
+        Then times depend on how long the backlog had grown, which no minute's load tells.
+        """
+        return min(self.saturated) >= OVERLOADED_SHARE
 
     def effect(self, name: str) -> Effect | None:
         """One figure; None where it is not known on both sides."""
@@ -86,7 +98,12 @@ def compare(
         effects = _effects(found, slo, forecast or {}, confidence, seed)
     served = [float(side["ttft_seconds_count"].sum()) for side in (found.before, found.after)]
     one, other = (_load(side, found) for side in ("before", "after"))
-    return Comparison(effects, found, load, one, other, min(served), sufficient)
+    waited = [
+        int(side["saturated"].sum()) / max(1, len(side)) for side in (found.before, found.after)
+    ]
+    return Comparison(
+        effects, found, load, one, other, min(served), sufficient, (waited[0], waited[1])
+    )
 
 
 def enough(found: Matched, fewest_minutes: int = FEWEST_MINUTES) -> bool:

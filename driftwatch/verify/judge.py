@@ -20,6 +20,8 @@ from driftwatch.verify.words import WORDS
 HARM_SHARE = 0.02
 # A time or a rate that gets worse by more hurts.
 HARM_RATIO = 0.05
+# What is served at full load moves by less with the mix of the hour.
+OVERLOADED_RATIO = 0.10
 # A forecast of the time between tokens may be off by so much (the gate of its own calibration).
 PRICE_RATIO = 0.10
 
@@ -81,6 +83,8 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
     primary = _primary(found, forecast)
     if primary is None:
         return Judgement("INCONCLUSIVE", "no latency of requests is known on both sides")
+    if found.overloaded:
+        return _overloaded(found)
     harm = None if found.load == "more" else _harm(found, forecast)
     if harm is not None:
         return Judgement("FAIL", harm, primary.name)
@@ -94,6 +98,22 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
     if kind == "release" and low > -_margin(primary):
         return Judgement("PASS", f"{_said(primary)} no worse", primary.name)
     return Judgement("INCONCLUSIVE", f"no difference of {_said(primary)} is shown", primary.name)
+
+
+def _overloaded(found: Comparison) -> Judgement:
+    """Where requests wait before and after, only what is served at full load compares."""
+    served = found.effect("generation_tokens_per_second")
+    one, other = found.saturated
+    told = f"requests wait in {one:.0%} of the minutes before and {other:.0%} after"
+    if served is None:
+        return Judgement("INCONCLUSIVE", f"{told}: times depend on the backlog")
+    certain = OVERLOADED_RATIO * served.before
+    if served.low > 0 and served.after - served.before >= certain:
+        return Judgement("PASS", f"{told}; more is served at full load", served.name)
+    if served.high < 0 and served.before - served.after >= certain:
+        return Judgement("FAIL", f"{told}; less is served at full load", served.name)
+    said = f"{told}: times depend on how long the backlog grew, and as much is served"
+    return Judgement("INCONCLUSIVE", said, served.name)
 
 
 def _unkept(primary: Effect, forecast: Mapping[str, Any], high: float) -> Judgement:

@@ -19,12 +19,16 @@ LONGEST_DRAIN = timedelta(minutes=10)
 DRAINED_WAITING_REQUESTS = 1.0
 # Requests waited in most of the scrapes: what was served is not what was offered.
 SATURATED_WAITING_REQUESTS = 1.0
+# A queue is made by the load of the minutes before: two minutes of one load, one at a peak's rise
+# and one behind it, are not alike where requests wait.
+LOAD_OVER = 20
 # Mean lengths of single minutes are noisy where few requests finish; lengths drift slower.
 LENGTHS_OVER = 5
 
 TRAFFIC_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "end": pl.Datetime("us", "UTC"),
     "requests_per_second": pl.Float64,  # offered
+    "recent_requests_per_second": pl.Float64,  # offered, mean of the minutes up to here
     "prompt_tokens_mean": pl.Float64,
     "generation_tokens_mean": pl.Float64,
     "saturated": pl.Boolean,
@@ -39,8 +43,8 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
-        were not counted), the two mean lengths (of five minutes around; NULL without a finished
-        request) and ``saturated``.
+        were not counted), its mean over twenty minutes, the two mean lengths (of five minutes
+        around; NULL without a finished request) and ``saturated``.
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)
@@ -61,6 +65,11 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
             saturated=(waiting >= SATURATED_WAITING_REQUESTS).fill_null(False),
         )
         .with_columns(run)
+        .with_columns(
+            recent_requests_per_second=pl.col("requests_per_second")
+            .rolling_mean(LOAD_OVER, min_samples=1)
+            .over("run")
+        )
         .with_columns(_mean_length("prompt_tokens"), _mean_length("generation_tokens"))
         .drop("run")
     )

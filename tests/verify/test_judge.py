@@ -119,3 +119,23 @@ def test_too_few_matched_minutes_are_named() -> None:
         said.reason
         == "0 minutes before and 0 after carry the same load and lengths (10 are needed)"
     )
+
+
+def test_overloaded_before_and_after_only_what_is_served_compares() -> None:
+    worse = _effect("e2e_seconds_mean", 3.0, 9.0, 4.0, 8.0)
+    served = _effect("generation_tokens_per_second", 1000.0, 1010.0, -30.0, 50.0)
+    same = replace(_found(worse, served), saturated=(0.6, 0.9))
+    said = judge(same, "knobs", None)
+    assert said.verdict == "INCONCLUSIVE"
+    assert "backlog" in said.reason
+    more = _effect("generation_tokens_per_second", 1000.0, 1400.0, 250.0, 550.0)
+    assert (
+        judge(replace(_found(worse, more), saturated=(0.9, 0.6)), "knobs", None).verdict == "PASS"
+    )
+    less = _effect("generation_tokens_per_second", 1000.0, 800.0, -300.0, -100.0)
+    assert (
+        judge(replace(_found(worse, less), saturated=(0.9, 0.9)), "knobs", None).verdict == "FAIL"
+    )
+    # a queue that is gone afterwards is what a change is for
+    gone = replace(_found(E2E, served), saturated=(0.9, 0.0))
+    assert judge(gone, "knobs", None).verdict == "PASS"
