@@ -92,16 +92,17 @@ def server_of(
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
     serving = _as_then(merge(plan.serving_of(target), _of_page(labels_json)), minutes, row)
     blocks, block = _blocks(serving, cache)
+    names = (
+        ran.identity.get("model"),
+        row.get("model_name"),
+        ran.identity.get("model_name"),
+        _last(minutes, "model_name"),
+    )
+    switch = cache.get("enable_prefix_caching") or ran.knobs.get("enable_prefix_caching")
+    memory = cache.get("gpu_memory_utilization") or ran.knobs.get("gpu_memory_utilization")
     return Server(
         serving=serving,
-        model=model
-        or pool.model
-        or _known_model(
-            ran.identity.get("model"),
-            row.get("model_name"),
-            ran.identity.get("model_name"),
-            _last(minutes, "model_name"),
-        ),
+        model=model or pool.model or _known_model(*names),
         gpu=gpu or pool.gpu or ran.identity.get("gpu"),
         gpus=count or pool.gpus_per_replica,
         tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
@@ -109,12 +110,8 @@ def server_of(
         kv_cache_dtype=cache.get("cache_dtype") or ran.knobs.get("kv_cache_dtype"),
         num_gpu_blocks=blocks,
         block_size=block,
-        gpu_memory_utilization=_number(
-            cache.get("gpu_memory_utilization") or ran.knobs.get("gpu_memory_utilization")
-        ),
-        prefix_caching=_switch(
-            cache.get("enable_prefix_caching") or ran.knobs.get("enable_prefix_caching")
-        ),
+        gpu_memory_utilization=_number(memory),
+        prefix_caching=_switch(switch),
         release=ran.release.get("vllm"),
         unsupported=tuple(_unsupported(ran, minutes)),
         flags={name: ran.knobs[name] for name in _FLAGS if name in ran.knobs},

@@ -149,11 +149,8 @@ def lengths(
     prompt = np.concatenate((prompt, rest))
     generation = np.concatenate((generation, left.generation_tokens))
     held = held_per_request(stretch, server)
-    if held is not None and server.block_size is not None:
-        number = np.arange(len(counts.finished))
-        row = np.concatenate((np.repeat(number, counts.finished), np.full(len(rest), len(number))))
-        hits = whole_hit_ratio(stretch) or 0.0
-        prompt = paired(prompt, generation, row, held, server.block_size, hits, rng)
+    if held is not None:
+        prompt = _paired(stretch, counts, prompt, generation, held, server, rng)
     if longest is not None:
         generation = fitted(prompt, generation, longest)
     came = _in_order(order, left.places)
@@ -165,6 +162,23 @@ def lengths(
         clipped=clipped,
         paired=held is not None,
     )
+
+
+def _paired(
+    stretch: Clean,
+    counts: Flows,
+    prompt: Integers,
+    generation: Integers,
+    held_tokens: float,
+    server: Server,
+    rng: np.random.Generator,
+) -> Integers:
+    """Prompts exchanged inside their row; those that have not finished are a row of their own."""
+    rows = len(counts.finished)
+    row = np.repeat(np.arange(rows), counts.finished)
+    row = np.concatenate((row, np.full(len(prompt) - len(row), rows)))
+    hits = whole_hit_ratio(stretch) or 0.0
+    return paired(prompt, generation, row, held_tokens, server.block_size or 1, hits, rng)
 
 
 def _of_finished(
