@@ -35,7 +35,7 @@ def week_document(material: Material) -> dict[str, Any]:
             "title": week.title,
             "from": utc_text(week.start),
             "to": utc_text(week.end),
-            "until": utc_text(material.until),
+            "until": utc_text(material.until.replace(microsecond=0)),
             "whole": material.until >= week.end,
         },
         "fleet": {"pools": len(pool_names(material)), "servers": len(targets_of(material))},

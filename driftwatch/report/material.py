@@ -119,7 +119,8 @@ class Material:
 
     Attributes:
         week: which.
-        until: up to when it is told: the week's end, or earlier where it is not over.
+        until: up to when it is told, itself not in it: the week's end, or earlier where it is not
+            over.
         cells: :data:`driftwatch.report.cells.CELL_SCHEMA` of the week.
         days: rows of :data:`driftwatch.detect.trend.daily.DAY_SCHEMA`, of the month before
             ``until``; those of the week among them.

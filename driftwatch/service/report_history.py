@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from driftwatch.collect.schema import Source
 from driftwatch.detect.pins import Pins
+from driftwatch.model import Target, TargetKey
 from driftwatch.report.material import Material, Price
 from driftwatch.report.week import Week
+from driftwatch.service.past_minutes import StoredMinutes
 from driftwatch.service.pins import row_of
 from driftwatch.service.plan import Plan
 from driftwatch.service.replay import replay
 from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.reporting import gather
 from driftwatch.service.state import Outcome, State
+from driftwatch.service.verifying_asked import asked_now
 from driftwatch.service.verifying_live import Verifier
+from driftwatch.service.verifying_store import kept_verifications
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
+from driftwatch.verify.documents import from_document
 
 
 def history_of(
@@ -68,10 +73,28 @@ def keep_history(
         store.add_pins([row_of(pin) for pin in pins.pins])
     verifier = Verifier(store)
     at = span[0]
+    targets: dict[TargetKey, Target] = {}
     for outcome in replay(sources, span, plan, pins=pins):
         if note is not None:
             note(outcome)
         at = _keep(store, verifier, outcome, plan, at)
+        targets |= outcome.targets
+    _judge_open(store, plan, targets, at)
+
+
+def _judge_open(
+    store: Store, plan: Plan, targets: Mapping[TargetKey, Target], end: datetime
+) -> None:
+    """No minute follows: what is open gets the verdict that all there is allows, or none."""
+    judged = []
+    for kept in store.open_verifications():
+        target = targets[TargetKey(kept.instance, kept.engine)]
+        slo = plan.pool_of(target).slo
+        known = None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
+        opened = from_document(kept.document)
+        judged.append(asked_now(opened, StoredMinutes(store), end, known))
+    for one in kept_verifications(judged):
+        store.write_verification(one)
 
 
 def _keep(

@@ -150,7 +150,8 @@ def gather(
             help_text="minutes are kept 35 days; driftwatch report --week names another week",
         )
     if end < week.end and folded.last is not None:
-        end = min(end, folded.last)  # not by whose clock it is told, but by what is known
+        # not by whose clock it is told, but by what is known: the last minute's end belongs to it
+        end = min(end, folded.last + timedelta(microseconds=1))
     kept = kept_days(store.days(since, end))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
@@ -161,16 +162,7 @@ def gather(
         days=pl.concat([kept, folded.days]).sort("day", "instance", "engine"),
         incidents=_told(incidents, end),
         verifications=[from_document(v.document) for v in store.verifications(first, end)],
-        advice=[
-            AdviceGiven(
-                TargetKey(one.instance, one.engine),
-                one.pool,
-                one.at,
-                one.document.get("recommendation") or {},
-                one.incident_id,
-            )
-            for one in store.advices(first, end)
-        ],
+        advice=_given(store, first, end),
         references=references,
         proposed=list(_proposed(store, end)),
         silences=list(_held(store, week.start, end)),
@@ -186,6 +178,19 @@ def _midnight(at: datetime) -> datetime:
     """The first midnight that is not before a time."""
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     return day if day == at else day + _DAY
+
+
+def _given(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
+    return [
+        AdviceGiven(
+            TargetKey(one.instance, one.engine),
+            one.pool,
+            one.at,
+            one.document.get("recommendation") or {},
+            one.incident_id,
+        )
+        for one in store.advices(since, until)
+    ]
 
 
 def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:

@@ -1,0 +1,34 @@
+"""The week of a real server that was restarted with a larger max_num_seqs, without configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from driftwatch.cli.main import cli
+
+
+def test_what_drifted_what_was_done_and_that_it_worked(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shared_data / "vllm-0.32" / "run_cap"
+    ran = CliRunner().invoke(cli, ["report", "--recording", str(folder), "--json"])
+    assert ran.exit_code == 0, ran.output
+    told = json.loads(ran.stdout)
+    (row,) = told["drift"]
+    assert row["figure"] == "seqs full"
+    assert row["done"].startswith("seqs at least ")
+    assert row["result"].startswith("PASS, TTFT ")
+    assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
+    assert told["advice"]["forecast_errors"]["ttft_seconds"]["n"] == 1
+    assert told["for_you"] == []
+    sent = 2 * 6661  # the same requests twice (shared/data/README.md)
+    assert told["pools"][0]["prompt_tokens"]["n"] == pytest.approx(sent, rel=0.01)
+    # nobody said a target or counted GPUs, and no pin tells the speed: none of it is 0
+    assert row["cost"]["requests_over_target_reason"] == "no slo"
+    assert row["cost"]["gpu_hours_lost"] is None
+    assert row["cost"]["waited_hours"] > 1
