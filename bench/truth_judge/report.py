@@ -163,6 +163,7 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
         "advised": "episodes in which a knob is advised",
         "refused": "… that vLLM would not start with",
         "gain_captured_ratio": "gain captured, of the best single knob",
+        "gain_captured_faults_too_ratio": "… also where the engine or the router is at fault",
         "hurt_ratio": "share of advised changes that hurt",
         "none_helps_ratio": "knob advised where none helps, of those episodes",
         "no_help_of_advised_ratio": "no knob helps, of the changes advised",

@@ -257,7 +257,7 @@ def _gains(
             RECOMMEND: advised,
             FOLK: _folk(case, episode, scrapes),
         }
-        answers.append((answer, episode.cell))
+        answers.append({"answer": answer, "asked_of": episode.cell, "leaf": episode.leaf})
         asked.append(
             {
                 "block": [case.draw, int(episode.start_seconds // 86_400)],
@@ -267,11 +267,7 @@ def _gains(
             }
         )
     told = _in_its_own_process("whatif", draw, folder, {"episodes": asked})
-    return [
-        one | {"answer": answer, "asked_of": cell}
-        for one, (answer, cell) in zip(told, answers, strict=True)
-        if one is not None
-    ]
+    return [one | more for one, more in zip(told, answers, strict=True) if one is not None]
 
 
 def _recommended(

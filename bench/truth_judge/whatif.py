@@ -56,6 +56,21 @@ ADVISERS = (PAGES, RECOMMEND, FOLK)
 
 Change = tuple[str, float]
 
+# Where the truth is a fault of engine, cache or router the right advice is no knob, even where one
+# would hide some of it: such episodes have a row of their own in what is captured.
+ELSEWHERE = frozenset(
+    {
+        "engine_stuck",
+        "version_change",
+        "gpu_throttled",
+        "prefix_cache_collapse",
+        "replica_slow",
+        "scheduler_regression",
+        "deferred_admission",
+        "replica_imbalance",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Gain:
@@ -72,6 +87,7 @@ class Gain:
         answer: what ``driftwatch recommend`` answered (change, none, no_action, insufficient);
             None = it was not asked, or failed.
         asked_of: kind of the episode.
+        leaf: its true leaf; None = the truth names none.
     """
 
     block: Block
@@ -82,6 +98,7 @@ class Gain:
     changes: Mapping[str, str] = field(default_factory=dict)
     answer: str | None = None
     asked_of: str = ""
+    leaf: str | None = None
 
 
 def gain(
@@ -301,7 +318,15 @@ def _of_adviser(
         "advised": len(told),
         "refused": sum(adviser in g.refused for g in told),
         "hurt": sum(lost(g) for g in told),
-        "gain_captured_ratio": over(helped, gained, lambda g: g.best - g.today, share=False),
+        "gain_captured_ratio": over(
+            [g for g in helped if g.leaf not in ELSEWHERE],
+            gained,
+            lambda g: g.best - g.today,
+            share=False,
+        ),
+        "gain_captured_faults_too_ratio": over(
+            helped, gained, lambda g: g.best - g.today, share=False
+        ),
         "hurt_ratio": over(told, lost, lambda _: 1.0),
         "none_helps_ratio": over(none_helps, lambda g: adviser in g.advised, lambda _: 1.0),
         "no_help_of_advised_ratio": over(told, lambda g: g.best - g.today < HELPS, lambda _: 1.0),

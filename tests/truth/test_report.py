@@ -48,6 +48,7 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
                     "advised": 0,
                     "refused": 0,
                     "gain_captured_ratio": nothing,
+                    "gain_captured_faults_too_ratio": nothing,
                     "hurt_ratio": nothing,
                     "none_helps_ratio": nothing,
                     "no_help_of_advised_ratio": nothing,

@@ -159,6 +159,11 @@ def test_what_is_counted_of_gains() -> None:
         Gain(("s", 4), 0.5, 0.5, {RECOMMEND: 0.481}, answer="change"),  # within 2 points
     ]
     told = summary(gains, seed=1)
+    # a knob would hide a router's fault, and to advise none is right
+    hidden = Gain(("s", 5), 0.0, 0.5, leaf="replica_imbalance")
+    both = summary([*gains, hidden], seed=1)["advisers"][PAGES]
+    assert both["gain_captured_ratio"]["value"] == pytest.approx(0.7 / 1.0)
+    assert both["gain_captured_faults_too_ratio"]["value"] == pytest.approx(0.7 / 1.5)
     assert (told["episodes"], told["some_knob_helps"]) == (5, 2)
     assert told["answers"] == {"change": 2, "insufficient": 1}
     pages, recommend = told["advisers"][PAGES], told["advisers"][RECOMMEND]
