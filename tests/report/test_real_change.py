@@ -1,4 +1,4 @@
-"""The week of a real server that was restarted with a larger max_num_seqs, without configuration."""
+"""The week of a real server, restarted with a larger max_num_seqs; no configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     assert row["done"].startswith("seqs at least ")
     assert row["result"].startswith("PASS, TTFT ")
     assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
-    assert told["advice"]["forecast_errors"]["ttft_seconds"]["n"] == 1
+    assert told["advice"]["forecast_errors"]["ttft_seconds_mean"]["n"] == 1
     assert told["for_you"] == []
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)
     assert told["pools"][0]["prompt_tokens"]["n"] == pytest.approx(sent, rel=0.01)

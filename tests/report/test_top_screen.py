@@ -66,8 +66,8 @@ STORY: dict[str, Any] = {
         "verdicts": {"PASS": 5, "FAIL": 1, "INCONCLUSIVE": 1},
         "open": 0,
         "forecast_errors": {
-            "itl_seconds": {"median_ratio": 0.05, "n": 6},
-            "ttft_seconds": {"median_ratio": 0.26, "n": 6},
+            "itl_seconds_mean": {"median_ratio": 0.05, "n": 6},
+            "ttft_seconds_mean": {"median_ratio": 0.26, "n": 6},
         },
     },
     "blind": {
@@ -138,9 +138,9 @@ def test_drift_cost_done_result_of_one_incident() -> None:
     assert (row["done"], row["result"]) == ("budget 2048", "PASS, 1.3 → 100 %")
     assert document["cost"]["requests_over_target_low"] == 309.0
     assert document["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
-    assert document["advice"]["forecast_errors"]["ttft_seconds"]["median_ratio"] == pytest.approx(
-        0.25
-    )
+    assert document["advice"]["forecast_errors"]["ttft_seconds_mean"][
+        "median_ratio"
+    ] == pytest.approx(0.25)
 
 
 def test_unknown_is_said_and_never_zero() -> None:
