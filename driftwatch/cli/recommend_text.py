@@ -164,6 +164,9 @@ def _fit(advice: Advice) -> Iterator[str]:
         told.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
         bounds.append(f"{100 * BOUNDS[name]:.0f}")
     left_out = "; TTFT not compared: saturated" if found.saturated else ""
+    names = {gate.name for gate in advice.gates}
+    if not found.saturated and "fit_itl" in names and "fit_ttft" not in names:
+        left_out = "; TTFT not asked for: requests waited"
     gates = ", ".join(bounds)
     yield f"fit of today's settings: {', '.join(told)}  (gates {gates}{left_out})"
     if not found.prior_known:

@@ -67,7 +67,7 @@ def story() -> Advice:
             not_cured=("tokens/s/GPU 5,280 → 2,990: longer prompts are more work",),
             basis="replay",
         ),
-        gates=(Gate("fit_itl", True, "ITL 0 % (gate 10 %)"),),
+        gates=(Gate("fit_itl", True, "ITL 0 %"), Gate("fit_ttft", True, "TTFT +1 %")),
         slo=Slo(1.0, 0.05, 0.95),
         slo_source="configuration",
         calibration=calibration(_RESIDUALS),

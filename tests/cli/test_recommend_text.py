@@ -55,6 +55,13 @@ def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:
     assert settles(story()) is None
 
 
+def test_a_fit_that_no_gate_asked_for_is_not_shown_as_if_one_had() -> None:
+    (itl, _) = story().gates
+    assert "(gates 5, 10, 15)" in rendered(story(), ASKED)
+    waited = rendered(replace(story(), gates=(itl,)), ASKED)
+    assert "15; TTFT not asked for: requests waited)" in " ".join(waited.split())
+
+
 def test_a_name_from_outside_cannot_break_lines() -> None:
     text = rendered(story(), Asked("a\nb\x1b[31m", 'm"\nx: y', None))
     assert "\x1b" not in text
