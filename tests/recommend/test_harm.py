@@ -45,14 +45,14 @@ def test_raising_the_token_budget_at_2048_and_above_is_not_advised(budget: int) 
 
 
 def test_raising_max_num_seqs_when_the_kv_cache_binds_is_not_advised() -> None:
-    requests = requests_of(14, 800, 900)
-    configuration = SchedulerConfiguration(128, 2048, 3000)
+    requests = requests_of(9, 400, 450)
+    configuration = SchedulerConfiguration(64, 2048, 800)
     answer = answer_of(requests, configuration, Slo(2.0, 0.05), replicas=2)
     said = answer.recommendation
     assert said.action == "none" and said.knob is None
     assert answer.today is not None and (answer.today.preemptions or 0) > 0.5  # it does bind
     ground = prepared_of(requests, configuration, Slo(2.0, 0.05)).ground
-    world, more = ground.worlds[0], {"max_num_seqs": 256.0}
+    world, more = ground.worlds[0], {"max_num_seqs": 128.0}
     today, raised = ground.measured(world, {}), ground.measured(world, more)
     assert today is not None and raised is not None
     assert raised.in_target_ratio <= today.in_target_ratio + 0.01
