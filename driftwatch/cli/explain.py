@@ -167,6 +167,7 @@ def command(
 
         click.echo(explained_json(found, window.start, window.end))
     else:
+        from driftwatch.cli.following import following
         from driftwatch.notify.explained import render_explained
         from driftwatch.notify.stdout import needs_ascii, wants_colour
 
@@ -181,6 +182,9 @@ def command(
                 today=today,
                 colour=wants_colour(sys.stdout),
                 ascii=needs_ascii(sys.stdout),
+                where=following(
+                    click.get_current_context(), at=at or (window.end if recording else None)
+                ),
             )
         )
     undetermined = found.diagnosis is not None and found.diagnosis.leaf == UNDETERMINED

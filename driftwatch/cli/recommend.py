@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from driftwatch.service.plan import Plan
 
 _LONGEST = timedelta(hours=1)
+_SHORTEST = timedelta(minutes=1)
 
 
 @click.command(name="recommend")
@@ -55,7 +56,12 @@ def command(
     check_plot(plot)
     serving = {name: value for name, value in rest.items() if name not in own}
     given = {name: rest[name] for name in own}
-    back = max(length or _LONGEST, timedelta(minutes=1))
+    if length is not None and length < _SHORTEST:
+        raise UsageError(
+            f"--window {length.total_seconds():g}s holds no whole minute",
+            help_text="--window 10m",
+        )
+    back = length or _LONGEST
     if recording is not None:
         plan = plan_from(**serving)
         looked = of_recording(target, plan, at, back, baseline, pins, recording)
@@ -69,7 +75,7 @@ def command(
     if as_json:
         _print_json(advice, looked)
     else:
-        _print(advice, looked, recording)
+        _print(advice, looked)
     refused = advice.recommendation.action == "insufficient"
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
 
@@ -173,7 +179,7 @@ def _print_json(advice: Advice, looked: Looked) -> None:
     click.echo(orjson.dumps(document, option=option).decode())
 
 
-def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
+def _print(advice: Advice, looked: Looked) -> None:
     from driftwatch.cli.recommend_text import Asked, rendered, settles
     from driftwatch.clock import SystemClock
     from driftwatch.notify.layout import paint, wrap
@@ -183,7 +189,7 @@ def _print(advice: Advice, looked: Looked, recording: Path | None) -> None:
         looked.target.key.text,
         _model(looked),
         SystemClock().now().date(),
-        _next(advice, looked, recording),
+        _next(advice, looked),
     )
     text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
@@ -196,10 +202,11 @@ def _model(looked: Looked) -> str | None:
     return looked.target.labels.get("model_name")
 
 
-def _next(advice: Advice, looked: Looked, recording: Path | None) -> str:
+def _next(advice: Advice, looked: Looked) -> str:
     """What to type after it was changed, or to look closer."""
-    verb = "verify" if advice.recommendation.action == "change" else "explain"
-    where = "" if recording is None else f" --recording {recording}"
-    if verb == "explain":
-        where = f" --at {looked.at:%Y-%m-%dT%H:%MZ}{where}"
-    return f"driftwatch {verb} {looked.target.key.text}{where}"
+    from driftwatch.cli.following import following
+
+    context, target = click.get_current_context(), looked.target.key.text
+    if advice.recommendation.action == "change":
+        return f"driftwatch verify {target}{following(context, without=('baseline',))}"
+    return f"driftwatch explain {target}{following(context, at=looked.at)}"

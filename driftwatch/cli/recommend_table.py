@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.notify.numbers import figure, knob
 from driftwatch.recommend.advice import Advice, Candidate
@@ -75,15 +75,27 @@ def tabbed(advice: Advice) -> Iterator[str]:
 def reasons(advice: Advice) -> Iterator[str]:
     """Why rows are refused, and cells not known: each reason once, with what it keeps back."""
     axis = axis_of(advice)
-    found: dict[str, dict[str, None]] = {}
-    for point in () if axis is None else axis.points:
+    points = () if axis is None else axis.points
+    found: dict[str, dict[str, list[str]]] = {}
+    for point in points:
+        row = _place(point).strip().removeprefix(">").strip().removesuffix(" now")
         if point.candidate.refused is not None:
-            yield f"{_place(point).strip()} refused: {point.candidate.refused}"
+            yield f"{row} refused: {point.candidate.refused}"
         for name, why in point.candidate.reasons.items():
             if name in _SHOWN and getattr(point.candidate, name) is None:
-                found.setdefault(why, {})[_SHOWN[name]] = None
+                found.setdefault(why, {}).setdefault(_SHOWN[name], []).append(row)
     for why, names in found.items():
-        yield f"{', '.join(names)} not told: {why}"
+        for rows, told in _alike(names).items():
+            of = "" if len(rows) == len(points) else f" of {' and of '.join(rows)}"
+            yield f"{', '.join(told)}{of} not told: {why}"
+
+
+def _alike(names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Rows → what is not known of just these."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, rows in names.items():
+        found.setdefault(tuple(rows), []).append(name)
+    return found
 
 
 _SHOWN = {
@@ -99,7 +111,9 @@ def _rows(advice: Advice, axis: Axis) -> Iterator[str]:
     first, second = _head(axis.knobs)
     wide = max(_KNOB, len(first), len(second), *(len(_place(p)) for p in axis.points))
     yield _line(first, wide, [head for head, _, _ in _COLUMNS], "capacity")
-    yield _line(second, wide, [unit for _, unit, _ in _COLUMNS], "req/s in target")
+    # without a target no rate is "in target": it is the one of a server that is never idle
+    of = "req/s when full" if advice.slo is None else "req/s in target"
+    yield _line(second, wide, [unit for _, unit, _ in _COLUMNS], of)
     for point in axis.points:
         c = point.candidate
         if c.refused is not None:

@@ -210,7 +210,8 @@ def _capacity(advice: Advice) -> Iterator[str]:
     if now is None:
         said.append("capacity of today's settings not told")
     else:
-        said.append(f"capacity {figure(now)} req/s of a replica at these lengths")
+        full = " when full" if advice.slo is None else ""
+        said.append(f"capacity {figure(now)} req/s of a replica{full} at these lengths")
         before = advice.capacity_reference_requests_per_second
         if before is not None and advice.capacity_ratio is not None:
             said.append(f"{figure(before)} at the reference's ({change(advice.capacity_ratio)})")
@@ -218,7 +219,16 @@ def _capacity(advice: Advice) -> Iterator[str]:
         used = advice.utilization_ratio
         share = "" if used is None else f", {100 * used:,.0f} % of it"
         said.append(f"offered {figure(offered)}{share}")
+        if used is not None and used < 1:
+            said += _waves(advice)
     yield "; ".join(said)
+
+
+def _waves(advice: Advice) -> Iterator[str]:
+    """Why requests wait below the capacity of a full server: a mean rate hides the peaks."""
+    share = None if advice.today is None else advice.today.in_target_ratio
+    if advice.slo is None and share is not None and share < Slo().share:
+        yield f"{percent(1 - share)} wait longer than 1 s: the load comes in waves"
 
 
 def _verdict(advice: Advice) -> Iterator[str]:

@@ -59,12 +59,14 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
     rows = [_row(effect) for effect in to_document(found)["effects"]]
     if rows:
         one, other = found.matched_minutes
-        yield f"matched traffic: {one} minutes before, {other} after; mean, 95 % interval"
+        yield f"matched traffic: {one} minutes before, {other} after; means, and limits"
         if sys.stdout.isatty():
             yield from render(_FIGURES, rows, width=_WIDTH)
         else:
             yield from ("\t".join(row) for row in (_FIGURES, *rows))
     yield from found.notes
+    if any(effect.low < -effect.before for effect in found.effects):
+        yield "limits beyond the mean before itself: so few minutes know that mean no better"
 
 
 def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 from driftwatch.notify.numbers import figure, percent
 from driftwatch.notify.page_values import Page, reference_values, value
 
+_DERIVED_FROM = ("ttft_seconds_p95", "tpot_seconds_p95")
+
 
 def load_text(page: Page) -> str | None:
     """``load 73 % of capacity 11.0 req/s (pin: 52 %)``; None where no replay said it."""
@@ -18,7 +20,15 @@ def load_text(page: Page) -> str | None:
     of = "" if limit is None else f" {figure(limit)} req/s"
     before = _before(page, limit)
     then = "" if before is None else f" (reference: {percent(before)})"
-    return f"load {percent(used)} of capacity{of}{then}"
+    # without a target capacity is what a full server serves, and one may wait well below it
+    full = "" if _has_target(page) else " when full"
+    return f"load {percent(used)} of capacity{full}{of}{then}"
+
+
+def _has_target(page: Page) -> bool:
+    """A target is configured, or can be derived from the reference's latencies."""
+    derived = (reference_values(page).get(name) for name in _DERIVED_FROM)
+    return page["slo"] is not None or any(value is not None for value in derived)
 
 
 def _before(page: Page, limit: float | None) -> float | None:

@@ -89,6 +89,7 @@ def render_explained(
     today: date | None = None,
     colour: bool = False,
     ascii: bool = False,
+    where: str = "",
 ) -> str:
     """Target, verdict, what moved, the path, the limits, and what to do; 80 columns.
 
@@ -100,6 +101,7 @@ def render_explained(
         today: the day whose times are told without a date; None = every time has one.
         colour: colour the words that say a state.
         ascii: spell everything in ASCII.
+        where: options of the next command, a blank before each: this moment and recording.
     """
     diagnosis = finding.diagnosis
     out: list[str] = []
@@ -138,7 +140,7 @@ def render_explained(
         preempted = finding.evidence.get("preemptions_per_second")
         table = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
         out += [table, ""]
-    things = todo(finding, incidents)
+    things = todo(finding, incidents, where)
     out += [line for text in things for line in wrap(spell(text, ascii), _WIDTH, " " * 9)]
     return paint("\n".join(out).rstrip(), colour)
 

@@ -15,12 +15,13 @@ _NOTHING = "nothing to set: no verdict"
 _NO_KNOB = "Do not change a knob"
 
 
-def todo(finding: Finding, incidents: Sequence[Incident] = ()) -> Sequence[str]:
+def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") -> Sequence[str]:
     """What to do, first what open incidents say, or why nothing; and the next command.
 
     Args:
         finding: what was found.
         incidents: the target's own firing ones.
+        where: options of ``driftwatch recommend`` that name the same moment and recording.
     """
     advice, advised = finding.recommendation, _advised(finding, incidents)
     said = []
@@ -58,7 +59,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = ()) -> Sequence[str]:
     if missing:
         said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
     elif advice is not None and (advice.basis == "replay" or advice.action == "insufficient"):
-        said.append(f"next:    driftwatch recommend {finding.target.key.text}")
+        said.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:
         said.append("next:    driftwatch evidence queue")
     return said

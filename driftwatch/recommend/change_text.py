@@ -86,7 +86,7 @@ def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...
     """
     if not moves:
         return ()
-    served = "..." if model is None else json.dumps(model, ensure_ascii=False)
+    served = "..." if model is None else _quoted(model)
     out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}"]
     for move in moves:
         if move.knob == _REPLICAS:
@@ -102,6 +102,12 @@ def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...
         out.append("       extraArgs:")
         out += _arguments(extra, "      ")
     return tuple(out)
+
+
+def _quoted(text: str) -> str:
+    """In YAML's double quotes; what no terminal may be sent is written as an escape."""
+    shown = json.dumps(text, ensure_ascii=False)
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in shown)
 
 
 def pod_args_diff(moves: Sequence[Move]) -> tuple[str, ...]:

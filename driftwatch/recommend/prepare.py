@@ -129,7 +129,10 @@ def _so_far(
                 settings[name] = value
     notes = [*observed.notes, *known.notes]
     if slo is None:
-        notes.append("no latency target: judged by requests that wait at most 1 s for admission")
+        notes.append(
+            "no latency target: judged by requests that wait at most 1 s for admission, "
+            "capacity is what a full server serves"
+        )
     elif source == "derived from the pin":
         notes.append("targets derived: twice the p95 of the pin")
     return replace(

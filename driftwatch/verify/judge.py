@@ -104,7 +104,7 @@ def _overloaded(found: Comparison) -> Judgement:
     """Where requests wait before and after, only what is served at full load compares."""
     served = found.effect("generation_tokens_per_second")
     one, other = found.saturated
-    told = f"requests wait in {one:.0%} of the minutes before and {other:.0%} after"
+    told = f"requests wait in {100 * one:.0f} % of the minutes before and {100 * other:.0f} % after"
     if served is None:
         return Judgement("INCONCLUSIVE", f"{told}: times depend on the backlog")
     certain = OVERLOADED_RATIO * served.before

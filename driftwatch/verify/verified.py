@@ -202,14 +202,14 @@ def _notes(
     saturated = int(before["saturated"].sum()) / max(1, len(before))
     if saturated > 0.5:
         notes.append(
-            f"requests waited in {saturated:.0%} of the minutes before: matched on arrivals (first "
-            "tokens + growth of the queue), not on what was served"
+            f"requests waited in {100 * saturated:.0f} % of the minutes before: matched on "
+            "arrivals (first tokens + growth of the queue), not on what was served"
         )
     notes += inside_bucket(after, slo) if len(after) else []
     if (cell := percentile_cell(found.matched.after, "itl_seconds", 0.99)) is not None:
         notes.append(f"ITL p99 after: {_cell(cell)}")
     if found.enough:
-        notes.append(f"intervals: {confidence:.1%}, blocks of minutes resampled")
+        notes.append(f"intervals: {100 * confidence:.3g} %, blocks of minutes resampled")
     return tuple(notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -129,7 +130,10 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     code, out, _ = run("explain", *asked[1:])
     said = out.splitlines()
     assert code == 0
-    assert said[-1] == "next:    driftwatch recommend host:8000"
+    # ... of the same store and moment, as typed above
+    following = " ".join(out[out.index("next: ") :].split())
+    typed = ["recommend", TARGET, "--at", "2026-11-21T08:30:00Z", "--db", str(path)]
+    assert shlex.split(following) == ["next:", "driftwatch", *typed]
     assert any(
         line.startswith(f"do:      max_num_seqs 8 (inferred) → {value:.0f}") for line in said
     )
@@ -169,6 +173,7 @@ def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> 
         (("--slo", "p99=1s"), "is no target"),
         (("--plot", "a.pdf"), "the suffix says no format"),
         (("--plot", "nowhere/a.svg"), "no such folder"),
+        (("--window", "10s"), "--window 10s holds no whole minute"),
         (("--pins", "p.json"), "--pins needs --recording"),
         (("--objective", "money"), "is not one of"),
     ],

@@ -88,3 +88,11 @@ def test_only_a_change_changes_something() -> None:
     assert moves_of(story()) == (BUDGET,)
     assert moves_of(no_knob()) == moves_of(refused()) == ()
     assert helm_values_diff((), "m") == pod_args_diff(()) == vllm_arguments(()) == ()
+
+
+def test_a_name_with_what_no_terminal_may_be_sent_reads_back_as_it_is() -> None:
+    name = "mod\u00e8le\u202egnp\x9b\x85\u2028\x1b[2J"
+    diff = helm_values_diff([SEQS], name)
+    assert "\n".join(diff).replace("\n", "").isprintable()
+    assert _side(diff, "+")["servingEngineSpec"]["modelSpec"][0]["modelURL"] == name
+    "\n".join(helm_values_diff([SEQS], "\ud800")).encode()

@@ -72,3 +72,17 @@ if __name__ == "__main__":
     for story_name in STORIES:
         for written_file, written_text in _written(story_name).items():
             (GOLDEN / written_file).write_text(written_text, encoding="utf-8")
+
+
+def test_without_a_target_no_rate_is_called_one_in_target() -> None:
+    advice = story()
+    assert "req/s in target" in rendered(advice, ASKED)
+    assert advice.today is not None
+    waits = replace(advice.today, in_target_ratio=0.4, capacity_requests_per_second=20.0)
+    advice = replace(
+        advice, slo=None, slo_source="unknown", today=waits, offered_requests_per_second=16.4
+    )
+    text = " ".join(rendered(advice, ASKED).split())
+    assert "req/s in target" not in text
+    assert "req/s when full" in text
+    assert "82 % of it; 60 % wait longer than 1 s: the load comes in waves" in text

@@ -112,7 +112,10 @@ def longest_request(server: Server) -> tuple[int | None, str | None]:
         return int(server.serving.max_model_len.value), None
     if server.num_gpu_blocks is not None and server.block_size is not None:
         held = (server.num_gpu_blocks - 1) * server.block_size
-        return held, f"max_model_len unknown: no request can be longer than the KV cache, {held:,}"
+        return (
+            held,
+            f"max_model_len unknown: no request can be longer than the KV cache, {held:,} tokens",
+        )
     return None, None
 
 

@@ -1,0 +1,48 @@
+"""The command to type next: about the same moment, recording, store and settings as this one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from datetime import datetime
+
+import click
+from click.core import ParameterSource
+
+# Options that verbs share and that decide what is looked at.
+_SHARED = (
+    "recording",
+    "baseline",
+    "pins",
+    "config",
+    "db",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "startup_log",
+    "arguments",
+    "pid",
+)
+
+
+def following(
+    context: click.Context, *, at: datetime | None = None, without: Collection[str] = ()
+) -> str:
+    """Options for behind the next verb and its target, a blank before each; those typed here.
+
+    Args:
+        context: of the command that runs.
+        at: the moment that was looked at; None = the next verb chooses.
+        without: names of options that the next verb does not have.
+    """
+    said = [] if at is None else [f" --at {at.isoformat().replace('+00:00', 'Z')}"]
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in _SHARED or name in without:
+            continue
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            if name == "baseline":
+                value = f"{value.start.isoformat()}..{value.end.isoformat()}"
+            text = str(value).replace("+00:00", "Z") if name == "baseline" else str(value)
+            said.append(f" {min(option.opts, key=len)} {shlex.quote(text)}")
+    return "".join(said)
