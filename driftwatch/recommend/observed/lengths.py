@@ -131,17 +131,19 @@ def lengths(
     order = _running_first(generation, counts, rng)
     running = min(counts.running_first, finished)
     done = any_share(generation[order[:running]], rng)
+    # as many as are wanted: a long queue of a few lengths again and again would be theirs alone
+    last = max(_LAST_LENGTHS, counts.left)
     left = unfinished(
         stretch,
         counts,
-        pooled(every["generation_tokens"], _LAST_LENGTHS),
+        pooled(every["generation_tokens"], last),
         int(generation.sum()),
         int(done.sum()),
         rng,
         longest=longest,
     )
     rest = sample_lengths(
-        pooled(every["prompt_tokens"], _LAST_LENGTHS),
+        pooled(every["prompt_tokens"], last),
         len(left.places),
         rng,
         longest=longest,

@@ -10,10 +10,11 @@ import pytest
 from recorded_runs import AT
 
 from driftwatch.errors import NoVerdict
-from driftwatch.recommend.calibration.bursts import with_bursts
+from driftwatch.recommend.calibration.bursts import may_burst, with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.documents import from_document, to_document
 from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.calibration.playback import Playback
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.calibration.weights import redrawn
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
@@ -223,3 +224,22 @@ def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     said = mean_itl(with_bursts(observed, made.gap_cv).requests, other, made.best.law)
     assert said == pytest.approx(mean_itl(burst, other, LAW), rel=0.12)
     assert with_bursts(window(), found().gap_cv) is window()
+
+
+def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> None:
+    small = replace(CONFIGURATION, max_num_seqs=6)
+    observed = seen(traffic(1500), small, LAW)
+    assert observed.saturated
+    # a tenth more work than the rebuilt requests hold: the queue adds it up to twice as many
+    more = observed.chunks.with_columns(pl.col("waiting_requests") * 2.0)
+    observed = replace(observed, chunks=more)
+    made = calibrate(observed, small, prior_of(SERVER, observed, small), at=AT)
+    assert made.gap_cv == 1.0
+    # nor in a window that is quiet at first: those minutes alone are asked
+    first = pl.col("end_seconds") <= SECONDS / 2
+    rate = pl.when(first).then(10.0).otherwise(2.5).alias("first_tokens_per_second")
+    waits = pl.when(first).then(0.0).otherwise(100.0).alias("waiting_requests")
+    late = replace(observed, saturated=False, chunks=more.with_columns(rate, waits))
+    playback = Playback(late, small)
+    idle = playback.play(LAW, np.zeros(len(more)))
+    assert not may_burst(playback, replace(idle, waiting=np.zeros(len(more))))

@@ -90,6 +90,29 @@ def test_long_generations_that_have_not_finished_are_not_forgotten(
     assert tokens == pytest.approx(window["generation_tokens_total"].sum(), rel=0.1)
 
 
+def test_a_long_queue_is_not_made_of_the_last_few_lengths(seen: pl.DataFrame) -> None:
+    window = seen.head(3)
+    queue = pl.Series([0.0, 1000.0, 2000.0])
+    edges = np.array(EDGES[:-1])
+    last = window["generation_tokens_buckets"].to_list()
+    finished = int(last[2][-1])
+    assert finished >= 200  # the last minute alone, all of them long by chance
+    top = int(np.searchsorted(edges, 400.0))
+    last[2] = [0.0] * top + [float(finished)] * (len(EDGES) - top)
+    window = window.with_columns(
+        queue.alias("waiting_requests"),
+        queue.alias("waiting_capacity_requests"),
+        pl.Series("generation_tokens_buckets", last),
+        pl.Series(
+            "generation_tokens_sum", [*window["generation_tokens_sum"][:2], 390.0 * finished]
+        ),
+    )
+    found = observed_from_minutes(window, server()).requests
+    waiting = found.generation_tokens[-1500:].mean()
+    every = window["generation_tokens_sum"].sum() / window["generation_tokens_count"].sum()
+    assert waiting == pytest.approx(every, rel=0.1)
+
+
 def replayed_tokens(requests: Requests, seconds: float) -> float:
     ended = simulate(
         requests, SchedulerConfiguration(max_num_seqs=1024, max_num_batched_tokens=8192), LAW
