@@ -17,12 +17,13 @@ def load_text(page: Page) -> str | None:
     if used is None:
         return None
     limit = value(page, "capacity_requests_per_second")
-    of = "" if limit is None else f" {figure(limit)} req/s"
+    size = "" if limit is None else f" {figure(limit)} req/s"
     before = _before(page, limit)
     then = "" if before is None else f" (reference: {percent(before)})"
-    # without a target capacity is what a full server serves, and one may wait well below it
-    full = "" if _has_target(page) else " when full"
-    return f"load {percent(used)} of capacity{full}{of}{then}"
+    if not _has_target(page):
+        # capacity is what a full server serves, and one may wait well below it
+        return f"load {percent(used)} of {size.strip() or 'what it serves'} when full{then}"
+    return f"load {percent(used)} of capacity{size}{then}"
 
 
 def _has_target(page: Page) -> bool:
