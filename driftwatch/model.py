@@ -236,6 +236,7 @@ class Finding:
             ``speed_high_ratio``); None where no other's is known.
         histograms: cumulative counts of lengths by edge, of the window and of its reference; empty
             where nobody draws them.
+        asked_again: time may bring the answer that a replay could not give.
     """
 
     rule: str
@@ -252,10 +253,11 @@ class Finding:
     told_before: tuple[TargetKey, ...] = ()
     twins: Mapping[str, float] | None = None
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    asked_again: bool = False
 
 
 IncidentState = Literal["pending", "firing", "resolved"]
-Event = Literal["firing", "resolved"]
+Event = Literal["firing", "advised", "verified", "resolved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,8 @@ class Transition:
 
     Attributes:
         incident: the incident after the change.
-        event: firing or resolved.
+        event: firing or resolved; of a follow-up advised (an answer that the page had to go
+            without) or verified (what came of the change that it advised).
         at: end of the minute that decided it.
         reason: why it resolved although its condition was not seen false, else None.
         concerned: of an incident that speaks for several targets of a pool, those targets.

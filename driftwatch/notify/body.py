@@ -7,6 +7,7 @@ the renderer's business.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
@@ -36,6 +37,7 @@ from driftwatch.notify.page_values import Page, instant, reference_values, value
 from driftwatch.notify.past_lines import as_before, made_of, moved_mass, not_seen, speed_lines
 from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
 from driftwatch.notify.verification_line import verification_line
+from driftwatch.notify.verified_lines import verified_lines
 from driftwatch.notify.wording import (
     all_gone,
     complaints,
@@ -74,6 +76,9 @@ def lines(page: Page) -> tuple[Line, ...]:
 
 def _body(page: Page) -> Iterator[Line]:
     began = instant(page, "started_at")
+    if page["event"] == "verified":
+        yield from verified_lines(page)
+        return
     yield Line("Since", since_text(page), began, weight=9)
     if page["event"] == "resolved":
         ended = instant(page, "resolved_at")
@@ -113,6 +118,9 @@ def _body(page: Page) -> Iterator[Line]:
     yield from made_of(page)
     if advised is None:
         return
+    if (again := page.get("asked_again_at")) is not None:
+        told = "the replay is asked again, and every 10 min while this fires"
+        yield Line("Next", told, datetime.fromisoformat(again), weight=4)
     if advised["action"] == "change":
         if advised.get("basis") != "replay" or _WITH_IT in advised["reason"]:
             yield Line("Why", clean(advised["reason"]), weight=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from driftwatch.evidence import BY_NAME, COLUMNS
@@ -26,6 +26,9 @@ NAMED_TARGETS = 5
 
 # a notice tells and asks for nothing, whatever the diagnosis would advise
 NOTICE_ADVISES_NOTHING = "a notice asks for nothing to be done"
+
+# the grid of the clock on which an answer that time may bring is asked for again
+EVERY = timedelta(minutes=10)
 
 _NO_INPUT = "not in the scrapes of the window"
 _INSIDE_BUCKET = "a lower bound: the target lies inside a bucket, see upper"
@@ -80,11 +83,23 @@ def build_page(
         **_content(finding, incident, slo),
         "annotations": dict(sorted(rule_annotations.items())),
     }
+    if finding is not None and finding.asked_again:
+        page["asked_again_at"] = utc_text(next_time(at))
     if resolved_reason is not None:
         page["resolved_reason"] = resolved_reason
     page["links"] = _links(incident, page, at, rule_annotations, external_url)
     page["summary"] = headline(page)
     return page
+
+
+def next_time(at: datetime) -> datetime:
+    """The minute of the grid after a time.
+
+    >>> [next_time(datetime(2026, 3, 1, 12, minute)).minute for minute in (3, 20)]
+    [10, 30]
+    """
+    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + ((at - midnight) // EVERY + 1) * EVERY
 
 
 def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 * A firing incident is told to every receiver of its severity: reason ``first``.
 * Where a silence matches, nothing is planned and the incident names the silence. When the silence
   is over and the incident still fires, the page goes out then: reason ``silence ended``.
+* A follow-up (advice that came after the page, the verdict on the change that it advised) goes to
+  the receivers of the firing page as well; advice not while a silence matches: it asks for
+  something.
 * A resolve goes to the receivers that its firing page went to, and to no other: reason
   ``resolved``. It is sent although a silence may match by then, so that nothing stays open at
   the receiver.
@@ -18,7 +21,7 @@ from typing import Any, Literal
 from driftwatch.model import Event, Incident, Severity, Transition
 from driftwatch.notify.silence import Silence, silenced_by
 
-Reason = Literal["first", "silence ended", "resolved"]
+Reason = Literal["first", "silence ended", "advised", "verified", "resolved"]
 DeliveryStatus = Literal["pending", "sent", "dead"]
 
 
@@ -28,7 +31,7 @@ class PlannedDelivery:
 
     Attributes:
         incident_id: which incident.
-        event: firing or resolved.
+        event: firing, advised, verified or resolved.
         receiver: the receiver's name, never its URL.
         reason: why it is sent.
         payload: the page as JSON.
@@ -120,6 +123,11 @@ def plan_deliveries(
         if transition.event == "resolved":
             names = [name for name, _ in routes if (incident.id, name) in told]
             planned += _to(names, incident, "resolved", "resolved", now)
+        elif transition.event != "firing":
+            asks = transition.event == "advised"
+            if not (asks and silenced_by(incident, silences, now)):
+                names = [name for name, _ in routes if (incident.id, name) in told]
+                planned += _to(names, incident, transition.event, transition.event, now)
         elif (silence := silenced_by(incident, silences, now)) is not None:
             held[incident.id] = silence
         else:

@@ -110,7 +110,7 @@ def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:
 
 
 def _commands(page: Page) -> str:
-    if page["test"] or page["event"] == "resolved":
+    if page["test"] or page["event"] in ("resolved", "verified"):
         return ""
     texts = [page["links"][name] for name in ("ack", "silence", "explain")]
     usable = (clean(text) for text in texts if text and len(text) <= _COMMAND_LIMIT)

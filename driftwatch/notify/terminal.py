@@ -24,6 +24,7 @@ from driftwatch.notify.wording import LIMIT_WORDS, given_pool, lead, marked, wai
 _NARROWEST = 48
 _SIDE_BY_SIDE = 64  # narrower than this, what stood beside stands below
 _LABEL_WIDTH = 9
+_OPEN = ("firing", "advised")  # something may still have to be done
 
 
 def render(
@@ -55,7 +56,7 @@ def render(
     for text in [*(_told(page, line) for line in lines(page)), _about(page)]:
         out += wrap(spell(text, ascii), width, indent)
     diagnosis = page["diagnosis"]
-    quiet = page["event"] != "firing" or page["severity"] == "notice"
+    quiet = page["event"] not in _OPEN or page["severity"] == "notice"
     if not quiet and diagnosis is not None:
         if diagnosis["path"]:
             row = {column: entry["value"] for column, entry in page["evidence"].items()}
@@ -93,7 +94,7 @@ def _about(page: Mapping[str, Any]) -> str:
 
 def _commands(page: Mapping[str, Any], next_command: str | None, stored: bool) -> Iterator[str]:
     advised, links = page["recommendation"], page["links"]
-    if page["event"] == "firing" and not page["test"]:
+    if page["event"] in _OPEN and not page["test"]:
         change = advised is not None and advised["action"] == "change"
         if change and page["severity"] != "notice":
             yield f"do:      {setting_change(advised)}"

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
-from driftwatch.notify.numbers import bare_seconds, figure, milliseconds, moment, percent, seconds
+from driftwatch.notify.numbers import (
+    bare_seconds,
+    clean,
+    figure,
+    knob,
+    milliseconds,
+    moment,
+    percent,
+    seconds,
+)
 from driftwatch.verify.words import WORDS
 
 # figures that a line tells beside the one that decided
@@ -32,6 +41,27 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     cell = [note.replace(" after: ", " ") for note in notes]
     lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
     return f"{verdict} {at}, {lead}: {', '.join([*told, *cell])}"
+
+
+def verification_texts(document: Mapping[str, Any], today: date | None) -> list[str]:
+    """The same for line 1, longest first: with fewer figures, then the verdict alone."""
+    line = verification_line(document, today)
+    shorter = [line[:at] for at in range(len(line) - 1, 0, -1) if line[at] in ",;("]
+    return [line, *(text.rstrip() for text in shorter if text.count("(") == text.count(")"))]
+
+
+def changed_text(document: Mapping[str, Any]) -> str:
+    """``max_num_seqs 8 → 40``: what was changed."""
+    what = document["change"]["what"]
+    return "; ".join(
+        f"{one['name']} {_setting(one['before'])} → {_setting(one['after'])}" for one in what
+    )
+
+
+def _setting(value: object) -> str:
+    if value is None:
+        return "unknown"
+    return knob(value) if isinstance(value, int | float) else clean(str(value))
 
 
 def _told(document: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,7 @@ from driftwatch.notify.numbers import (
 )
 from driftwatch.notify.page_values import Page, evaluated, instant, leaf, value
 from driftwatch.notify.speed_lines import creeps, replica_slow, slower, stale, uneven
+from driftwatch.notify.verification_line import verification_texts
 
 # a phone shows 120 characters, and Slack's state mark takes two of them
 HEADLINE_LIMIT = 118
@@ -48,12 +49,16 @@ LIMIT_WORDS: Mapping[str, str] = {
 }
 
 
+# event → the word of an incident's later messages
+_AFTERWARDS = {"advised": "UPDATE", "verified": "VERIFIED", "resolved": "RESOLVED"}
+
+
 def state_word(page: Page) -> str:
     """The word of the state."""
     if page["test"]:
         return "TEST"
-    if page["event"] == "resolved":
-        return "RESOLVED"
+    if page["event"] in _AFTERWARDS:
+        return _AFTERWARDS[page["event"]]
     return {"page": "FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
 
 
@@ -63,7 +68,9 @@ def marked(page: Page, text: str) -> str:
     No tick where nobody saw that it is good again.
     """
     ended = "⚪ " if page.get("resolved_reason") else "✅ "
-    return {"FIRING": "🔴 ", "RESOLVED": ended}.get(state_word(page), "") + text
+    update = "🔴 " if page["severity"] == "page" else ""
+    marks = {"FIRING": "🔴 ", "UPDATE": update, "RESOLVED": ended}
+    return marks.get(state_word(page), "") + text
 
 
 def target_name(page: Page) -> str:
@@ -105,7 +112,10 @@ def headline(page: Page) -> str:
         wheres.insert(0, f"{squeeze(pool, WHERE_LIMIT)} {wheres[0]}")
     wheres.append(squeeze(name, SHORT_WHERE_LIMIT))
     word = state_word(page)
-    if page["event"] == "resolved":
+    if page["event"] == "verified":
+        said = verification_texts(page["verification"], evaluated(page).date())
+        texts = [f"{word} {w}: {text}" for text in said for w in wheres]
+    elif page["event"] == "resolved":
         texts = [
             text for w in wheres for text in _resolved(page, f"{word} {w}", complaints(page, True))
         ]

@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
         result: dead = given up.
         reason: why it was not taken, empty where it was.
         incident_id: whose page.
-        event: firing or resolved.
+        event: firing, advised, verified or resolved; of a report ``report``.
         rule: id of the rule.
     """
 

@@ -106,7 +106,8 @@ def with_advice(
         number = asking[transition.at] = asking.get(transition.at, 0) + 1
         if number > plan.replays:
             left_out = not_replayed(finding.target, f"{plan.replays} replays a minute")
-            told[incident.id] = replace(finding, recommendation=left_out)
+            again = plan.replays > 0
+            told[incident.id] = replace(finding, recommendation=left_out, asked_again=again)
             continue
         minutes = past.judged(finding.target.key, transition.at - WINDOW, transition.at)
         answer = replayed(
@@ -171,6 +172,18 @@ def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
     return transition.at, incident.severity != "page", -wait, incident.key
 
 
+# gates that a window with more traffic passes
+_CURED_BY_TIME = frozenset({"traffic", "busy_windows", "finished_requests"})
+
+
+def may_be_cured(answer: Replayed) -> bool:
+    """Whether a later window may give the answer that this one does not."""
+    if answer.advice.recommendation.action != "insufficient":
+        return False
+    failed = {gate.name for gate in answer.advice.gates if not gate.passed}
+    return answer.failed is not None or (bool(failed) and failed <= _CURED_BY_TIME)
+
+
 def with_answer(found: Finding, answer: Replayed) -> Finding:
     """The finding with what the replay said."""
     values = capacity_of(answer.advice)
@@ -180,6 +193,7 @@ def with_answer(found: Finding, answer: Replayed) -> Finding:
     return replace(
         found,
         recommendation=answer.advice.recommendation,
+        asked_again=may_be_cured(answer),
         evidence={**found.evidence, **values},
         reasons={**reasons, **why},
     )

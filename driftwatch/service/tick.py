@@ -43,7 +43,7 @@ from driftwatch.service.plan import Plan
 from driftwatch.service.replaying import Replayed
 from driftwatch.service.roster import Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State, forgotten
-from driftwatch.service.telling import findings_of, with_last_pages, with_pages
+from driftwatch.service.telling import tell, with_pages
 from driftwatch.service.unseen import late, listing, said
 from driftwatch.signals.minutes import minutes
 
@@ -259,10 +259,10 @@ def _piece(
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    found, answers = findings_of(
-        transitions, state, scrapes, frames, reference, plan, rows, verdicts, seen
+    both, span = [*transitions, *closed], (first, last)
+    told, incidents, answers = tell(
+        both, incidents, state, scrapes, frames, reference, plan, rows, verdicts, seen, span
     )
-    told = with_pages([*transitions, *closed], found, state, plan)
     traffic, silent = kept(traffic, silent, last)
     origins = state.departures.origins
     after = replace(
@@ -274,7 +274,7 @@ def _piece(
         detection=detection,
         # only a restart can bring other GPUs
         pinned=Pinned() if len(state.gpus) and rows["restarted"].any() else pins,
-        incidents=with_last_pages(incidents, told),
+        incidents=incidents,
         targets=staying if retired else state.targets,
         departures=replace(
             state.departures,

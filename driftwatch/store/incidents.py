@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ from driftwatch.store.rows import (
     chunks,
     incident_of,
     incident_row,
+    to_json,
 )
 from driftwatch.store.tables import incidents, transitions
 
@@ -95,7 +97,8 @@ def write(
     person may have written them since the tick read them. A page once rendered is kept where the
     tick brings none.
     """
-    last = {t.incident.id: t.incident for t in happened} | {i.id: i for i in open_now}
+    told = [t for t in happened if t.event in ("firing", "resolved")]
+    last = {t.incident.id: t.incident for t in told} | {i.id: i for i in open_now}
     stored = {
         row.id: row.state
         for row in connection.execute(
@@ -125,7 +128,24 @@ def write(
         )
     if new:
         connection.execute(insert(incidents), new)
+    _note_news(connection, [t for t in happened if t.event in _NEWS])
     _note(connection, happened)
+
+
+# event of a follow-up → the field of the page that it is about
+_NEWS = {"advised": "recommendation", "verified": "verification"}
+
+
+def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:
+    """What follow-ups tell, on the pages of their incidents: those of resolved ones as well."""
+    for transition in follow_ups:
+        of_incident = incidents.c.id == transition.incident.id
+        found = connection.execute(select(incidents.c.page).where(of_incident)).scalar()
+        if found is None or transition.incident.page is None:
+            continue
+        name = _NEWS[transition.event]
+        page = {**json.loads(found), name: transition.incident.page.get(name)}
+        connection.execute(update(incidents).where(of_incident).values(page=to_json(page)))
 
 
 def _note(connection: Connection, happened: Sequence[Transition]) -> None:

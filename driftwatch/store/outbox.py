@@ -13,7 +13,11 @@ from driftwatch.store.tables import deliveries, incidents
 
 
 def write(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
-    """Add planned deliveries; one that is there already stays as it is."""
+    """Add planned deliveries; one that is there already stays as it is.
+
+    A resolve takes back advice of the incident that no receiver has yet: it says what to do about
+    something that is over.
+    """
     rows: dict[tuple[str, str, str], PlannedDelivery] = {}
     for delivery in planned:
         rows.setdefault((delivery.incident_id, delivery.event, delivery.receiver), delivery)
@@ -21,6 +25,16 @@ def write(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
         known = select(deliveries.c.incident_id, deliveries.c.event, deliveries.c.receiver)
         for there in connection.execute(known.where(deliveries.c.incident_id.in_(ids))):
             rows.pop((there.incident_id, there.event, there.receiver), None)
+    over = {incident_id for incident_id, event, _ in rows if event == "resolved"}
+    rows = {key: row for key, row in rows.items() if key[1] != "advised" or key[0] not in over}
+    for ids in chunks(sorted(over)):
+        connection.execute(
+            delete(deliveries).where(
+                deliveries.c.incident_id.in_(ids),
+                deliveries.c.event == "advised",
+                deliveries.c.status == "pending",
+            )
+        )
     if rows:
         connection.execute(insert(deliveries), [delivery_row(row) for row in rows.values()])
 
@@ -28,7 +42,7 @@ def write(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
 def read_due(connection: Connection, now: datetime) -> list[Delivery]:
     """Pending deliveries whose time has come, in the order in which they were planned.
 
-    A resolve waits until the firing page of its incident has reached the same receiver.
+    What comes after the firing page of an incident waits until that has reached the same receiver.
     """
     firing = deliveries.alias()
     waits = (
@@ -57,12 +71,17 @@ def read_of(connection: Connection, incident_id: str) -> list[Delivery]:
     return [delivery_of(row) for row in rows]
 
 
-def read_notified(connection: Connection) -> frozenset[tuple[str, str]]:
-    """(incident id, receiver) of open incidents whose firing page is sent or still to be sent."""
+def read_notified(connection: Connection, also: Iterable[str] = ()) -> frozenset[tuple[str, str]]:
+    """(incident id, receiver) of open incidents whose firing page is sent or still to be sent.
+
+    Args:
+        connection: to read with.
+        also: ids of incidents that are over, of which the same is asked.
+    """
     query = (
         select(deliveries.c.incident_id, deliveries.c.receiver)
         .join(incidents, incidents.c.id == deliveries.c.incident_id)
-        .where(incidents.c.state != "resolved")
+        .where((incidents.c.state != "resolved") | incidents.c.id.in_(sorted(also)))
         .where(deliveries.c.event == "firing", deliveries.c.status != "dead")
     )
     return frozenset((row.incident_id, row.receiver) for row in connection.execute(query))
@@ -94,8 +113,8 @@ def mark_failed(
 ) -> bool:
     """Note a failed attempt; without a next one the delivery is dead.
 
-    When a firing page is given up, the resolve that waited for it is taken back: the receiver
-    never heard of that incident.
+    When a firing page is given up, what waited for it is taken back: the receiver never heard of
+    that incident.
     """
     row = connection.execute(
         select(deliveries).where(deliveries.c.id == delivery_id, deliveries.c.status == "pending")
@@ -118,7 +137,7 @@ def mark_failed(
             delete(deliveries).where(
                 deliveries.c.incident_id == row.incident_id,
                 deliveries.c.receiver == row.receiver,
-                deliveries.c.event == "resolved",
+                deliveries.c.event != "firing",
                 deliveries.c.status == "pending",
             )
         )

@@ -159,7 +159,8 @@ class Store(Past, KeptPins, Advised, KeptReports):
         Args:
             incidents: every incident open after the tick. A pending one in the database that is
                 not among them is dropped; acknowledgements in the database are kept.
-            transitions: what happened; what they resolved is written from here.
+            transitions: what happened; what they resolved is written from here, and what a
+                follow-up tells is noted on its incident, open or over.
             deliveries: what is to be sent.
             scrapes: rows in ``SCRAPE_SCHEMA``, or None.
             since: start of the interval the scrapes and readings are from.
@@ -191,7 +192,7 @@ class Store(Past, KeptPins, Advised, KeptReports):
     # deliveries
 
     def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending deliveries whose time has come; a resolve waits for its firing page."""
+        """Pending deliveries whose time has come; what follows waits for its firing page."""
         with self._reading() as connection:
             return outbox.read_due(connection, now)
 
@@ -200,10 +201,12 @@ class Store(Past, KeptPins, Advised, KeptReports):
         with self._reading() as connection:
             return outbox.read_of(connection, incident_id)
 
-    def notified(self) -> frozenset[tuple[str, str]]:
-        """(incident id, receiver) of open incidents whose firing page is sent or to be sent."""
+    def notified(self, also: Iterable[str] = ()) -> frozenset[tuple[str, str]]:
+        """(incident id, receiver) of open incidents, and of these, whose firing page is sent or
+        to be sent.
+        """
         with self._reading() as connection:
-            return outbox.read_notified(connection)
+            return outbox.read_notified(connection, also)
 
     def mark_sent(self, delivery_id: int, at: datetime) -> bool:
         """Note that a receiver took it; False where it was not pending any more."""

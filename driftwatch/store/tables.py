@@ -98,13 +98,15 @@ Index(
     postgresql_where=incidents.c.state != "resolved",
 )
 
+_EVENTS = "event IN ('firing', 'advised', 'verified', 'resolved')"
+
 transitions = Table(
     "transitions",
     metadata,
     Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
     Column("event", String(16), primary_key=True),
     Column("at", UtcTime, nullable=False),
-    CheckConstraint("event IN ('firing', 'resolved')", name="event"),
+    CheckConstraint(_EVENTS, name="event"),
 )
 Index("ix_transitions_at", transitions.c.at)
 
@@ -125,7 +127,7 @@ deliveries = Table(
     Column("last_error", Text),
     Column("sent_at", UtcTime),
     UniqueConstraint("incident_id", "event", "receiver"),
-    CheckConstraint("event IN ('firing', 'resolved')", name="event"),
+    CheckConstraint(_EVENTS, name="event"),
     CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status"),
     CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
     CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),

@@ -1,0 +1,69 @@
+"""What is told of an incident after its page, once each: advice that came later, and a verdict.
+
+Pure. A follow-up is the page once more, with what is new in it; the incident itself keeps the page
+of its state, with the same news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from driftwatch.model import Finding, Incident
+from driftwatch.notify.numbers import utc_text
+from driftwatch.notify.page import evidence_json, next_time, recommendation_json
+from driftwatch.notify.wording import headline
+
+AGAIN = "asked_again_at"
+
+
+def with_answer(
+    page: Mapping[str, Any], finding: Finding, incident: Incident, at: datetime
+) -> dict[str, Any]:
+    """The page of an incident with what the replay says now.
+
+    What fired and where the diagnosis ended stay; recommendation and capacity are those of ``at``.
+
+    Args:
+        page: as last rendered.
+        finding: with the new recommendation; ``asked_again``: time may bring another one still.
+        incident: whose page it is.
+        at: end of the minute that asked.
+    """
+    told = evidence_json(finding, incident.alert)
+    now = {name: told[name] for name in page["evidence"] if name in _CAPACITY and name in told}
+    advised = finding.recommendation
+    made = {
+        **page,
+        "evidence": {**page["evidence"], **now},
+        "recommendation": None if advised is None else recommendation_json(advised),
+    }
+    return later(made, next_time(at) if finding.asked_again else None)
+
+
+_CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
+
+
+def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
+    """The page, with when its question is asked again; None = it is not."""
+    made = {name: value for name, value in page.items() if name != AGAIN}
+    if at is not None:
+        made[AGAIN] = utc_text(at)
+    made["summary"] = headline(made)
+    return made
+
+
+def follow_up(
+    page: Mapping[str, Any], event: Literal["advised", "verified"], at: datetime
+) -> dict[str, Any]:
+    """What receivers are sent.
+
+    Args:
+        page: of the incident, with what is new.
+        event: what is new: ``recommendation``, or ``verification``.
+        at: end of the minute that brought it.
+    """
+    made = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
+    made["summary"] = headline(made)
+    return made
