@@ -130,7 +130,10 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             *[_seconds_of(r).alias(f"{r.replace(' ', '_')}_seconds") for r in REASONS],
             *[_known_sum(name) for name in (*SUMMED, *_OVER)],
             *[pl.col(name).sum() for name in _LOST],
-            _known_sum("lost_gpu_seconds"),
+            # a loss on GPUs that nobody counted is no loss of 0
+            pl.when(pl.col("lost_gpu_seconds").is_not_null().all()).then(
+                pl.col("lost_gpu_seconds").sum()
+            ),
             *[_mean(name, weight) for name in ("running_requests", "kv_cache_usage_ratio")],
             *[pl.col(name).drop_nulls().last() for name in _LAST],
             *[pl.col(name).any(ignore_nulls=False) for name in _FLAGS],

@@ -8,7 +8,14 @@ from typing import Any
 import polars as pl
 
 from driftwatch.model import Incident
-from driftwatch.notify.numbers import clean, duration, figure, is_as_before, times
+from driftwatch.notify.numbers import (
+    clean,
+    clock_seconds,
+    duration,
+    figure,
+    is_as_before,
+    times,
+)
 from driftwatch.notify.page_values import value
 from driftwatch.notify.wording import complaints, moved
 from driftwatch.report.cells import HOUR_SECONDS
@@ -139,7 +146,7 @@ def requests_over(
     if cells.is_empty():
         return (None, None), "no minute of it is kept"
     if not any(pool in material.slos for pool in pools):
-        return (None, None), "no slo"
+        return (None, None), "no SLO"
     with_target = cells.filter(pl.col("pool").is_in(sorted(material.slos)))
     names = [n for n in ("ttft", "tpot") if with_target[f"{n}_over_low"].is_not_null().any()]
     if not names:
@@ -187,7 +194,7 @@ def cost_text(found: Mapping[str, Any]) -> str:
         lost = found["gpu_hours_lost"]
         if lost is None:
             hours, why = found["server_hours_lost"], found["gpu_hours_lost_reason"]
-            return f"{hours_text(hours)} h lost, {why}" if hours else f"unknown: {why}"
+            return f"{hours_text(hours)} server-h lost, {why}" if hours else f"unknown: {why}"
         if found["money"] is not None:
             return f"{hours_text(lost)} GPU-h lost, {money_text(found)}"
         return f"{hours_text(lost)} GPU-h lost (Σ (1-r)·GPU·h)"
@@ -263,7 +270,7 @@ def _covered(material: Material, found: Sequence[Incident]) -> float:
     for one in sorted(found, key=lambda i: i.started_at):
         end = one.resolved_at or material.until
         began = one.started_at if last is None else max(one.started_at, last)
-        covered += max(0.0, (end - began).total_seconds())
+        covered += clock_seconds(began, end) if end > began else 0.0
         last = end if last is None else max(last, end)
     return covered
 

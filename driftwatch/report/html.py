@@ -165,11 +165,11 @@ def _latency_plots(document: Document, pool: Mapping[str, Any]) -> Iterator[str]
     first, last = known[0], known[-1]
     told = (
         f"{clean(pool['pool'])}: ITL {milliseconds(first['itl_seconds_mean'])} → "
-        f"{milliseconds(last['itl_seconds_mean'])} from {first['from_requests']:.0f} to "
-        f"{last['from_requests']:.0f} requests a pass"
+        f"{milliseconds(last['itl_seconds_mean'])} from {figure(first['requests_mean'])} to "
+        f"{figure(last['requests_mean'])} requests a pass"
     )
-    rows = tuple((f"{b['from_requests']:.0f}", milliseconds(b["itl_seconds_mean"])) for b in known)
-    numbers = Section("", "", ("requests a pass, from", "ITL mean"), rows)
+    rows = tuple((figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in known)
+    numbers = Section("", "", ("requests a pass, mean", "ITL mean"), rows)
     yield from _figure(told, latency_by_batch(known), numbers)
 
 

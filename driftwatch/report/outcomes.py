@@ -11,6 +11,7 @@ from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent,
 from driftwatch.report.incidents import key_of
 from driftwatch.report.names import SHORT_KNOBS
 from driftwatch.verify.verification import Effect, Verification
+from driftwatch.verify.words import WORDS
 
 # a change shortly before an incident fires is more often its cause than its cure
 _BEFORE = timedelta(0)
@@ -92,11 +93,11 @@ def effect_text(effect: Effect | None) -> str:
 
 
 def effect_name(column: str) -> str:
-    """``TTFT`` of ttft_seconds_mean; other columns by their own name."""
+    """``TTFT`` of ttft_seconds_mean; other columns as ``driftwatch verify`` calls them."""
     for stem in ("ttft", "itl", "tpot", "e2e"):
         if column.startswith(f"{stem}_"):
             return stem.upper()
-    return clean(column)
+    return WORDS.get(column) or clean(column)
 
 
 def value_text(effect: Effect, value: float) -> str:

@@ -12,6 +12,8 @@ from datetime import date
 from io import BytesIO
 from typing import Any
 
+from driftwatch.notify.numbers import figure
+
 BLUE, VERMILLION, BLACK, GREY = "#0072B2", "#D55E00", "#000000", "#595959"
 _INCHES = (4.2, 2.6)
 _STYLE: Any = {
@@ -62,11 +64,11 @@ def lengths_by_day(days: Sequence[Mapping[str, Any]], reference: Mapping[str, fl
 
 
 def latency_by_batch(bands: Sequence[Mapping[str, Any]]) -> str:
-    """Inter-token latency over requests per forward pass, in powers of two."""
+    """Inter-token latency over requests per forward pass, at the mean of each power of two."""
 
     def draw(axes: Any) -> None:
         known = [b for b in bands if b["itl_seconds_mean"] is not None]
-        at = [b["from_requests"] for b in known]
+        at = [b["requests_mean"] for b in known]
         axes.plot(
             at,
             [1000 * b["itl_seconds_mean"] for b in known],
@@ -75,9 +77,9 @@ def latency_by_batch(bands: Sequence[Mapping[str, Any]]) -> str:
             markersize=4,
         )
         axes.set_xscale("log", base=2)
-        axes.set_xticks(at, [f"{n:.0f}" for n in at])
+        axes.set_xticks(at, [figure(n, 2) for n in at])
         axes.minorticks_off()
-        axes.set_xlabel("requests a forward pass, from")
+        axes.set_xlabel("requests a forward pass, mean")
         axes.set_ylabel("ITL mean, ms")
         _from_zero(axes)
 

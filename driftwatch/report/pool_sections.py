@@ -122,8 +122,21 @@ def month(found: Pools) -> Table:
         "TTFT p95",
         "minutes SLO missed",
     )
-    notes = ("Days as they were; the first and the last week may be parts of a week.",)
-    return header, rows, notes, frozenset(range(2, 11))
+    notes = ["Days as they were; the first and the last week may be parts of a week."]
+    blanks = [f"{header[at]} {why}" for at, why in _WHY if any(r[at] == UNKNOWN for r in rows)]
+    if blanks:
+        notes.append(f"Unknown: {', '.join(blanks)}.")
+    return header, rows, tuple(notes), frozenset(range(2, 11))
+
+
+# column → what it needs
+_WHY = (
+    (6, "without forward passes (vllm:iteration_tokens_total)"),
+    (7, "where nobody counted the GPUs"),
+    (8, "where no pin could be compared with"),
+    (9, "without a request"),
+    (10, "without an SLO"),
+)
 
 
 def _figure(value: float | None) -> str:
@@ -138,7 +151,8 @@ def latency(pools: Pools) -> Table:
             rows.append(
                 (
                     clean(pool["pool"]),
-                    f"{knob(band['from_requests'])}–{knob(band['to_requests'])}",
+                    f"{knob(band['from_requests'])}–{knob(band['to_requests'])}, "
+                    f"mean {figure(band['requests_mean'])}",
                     hours_text(band["hours"]),
                     compact(band["requests"]),
                     _or(band["itl_seconds_mean"], milliseconds),
@@ -162,6 +176,13 @@ def _or(value: float | None, write: Any) -> str:
     return UNKNOWN if value is None else str(write(value))
 
 
+def _then(found: Mapping[str, Any], told: str) -> str:
+    """What the cap was changed to, where the minutes do not show it."""
+    since = found["max_num_seqs_since"]
+    same = since is None or since.split(" ")[0] in told.split(", ")
+    return "" if same else f", then {clean(since)}"
+
+
 def caps(pools: Pools) -> Table:
     """How far the caps and the KV cache were used."""
     rows = []
@@ -174,7 +195,7 @@ def caps(pools: Pools) -> Table:
         rows.append(
             (
                 clean(pool["pool"]),
-                f"{seqs}{inferred}" if seqs else UNKNOWN,
+                f"{seqs}{inferred}{_then(found, seqs)}" if seqs else UNKNOWN,
                 UNKNOWN if running is None else count(running),
                 hours_text(found["queued_hours"]),
                 found["max_num_seqs_reason"] or ("never reached" if never else "reached"),

@@ -53,7 +53,7 @@ def _pool(material: Material, name: str) -> dict[str, Any]:
         "tuned_for": None if reference is None else reference.said_by,
         **{stem: _length(stem, cells, days, reference) for stem in LENGTHS},
         "requests_per_forward_pass": _batch(cells, reference),
-        "caps": _caps(cells),
+        "caps": _caps(cells) | {"max_num_seqs_since": _cap_since(material, name)},
         "bands": bands(cells),
     }
 
@@ -193,6 +193,20 @@ def _caps(cells: pl.DataFrame) -> dict[str, Any]:
     }
 
 
+def _cap_since(material: Material, pool: str) -> str | None:
+    """The cap that was seen to be changed last, where a cap inferred before does not hold now."""
+    changes = [
+        one.change
+        for one in material.verifications
+        if one.pool == pool
+        and one.change.kind != "A/B"
+        and material.since <= one.change.at < material.until
+        and "max_num_seqs" in one.change.what
+    ]
+    last = max(changes, key=lambda change: change.at, default=None)
+    return None if last is None else last.what["max_num_seqs"][1]
+
+
 def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
     """Latency by batch: cells by requests per forward pass in powers of two, smallest first."""
     busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).with_columns(
@@ -211,8 +225,10 @@ def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
                 "ttft_seconds_count",
                 "queue_seconds_sum",
                 "queue_seconds_count",
+                "forward_passes",
             )
         ],
+        _OUTPUTS.sum().alias("outputs"),
     )
 
     def over(row: Mapping[str, Any], stem: str) -> float | None:
@@ -223,6 +239,7 @@ def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
         {
             "from_requests": 2.0 ** row["band"],
             "to_requests": 2.0 ** (row["band"] + 1),
+            "requests_mean": row["outputs"] / row["forward_passes"],
             "hours": row["cells"] / 6.0,
             "tokens": row["itl_seconds_count"],
             "requests": row["ttft_seconds_count"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from driftwatch.notify.numbers import clean, duration, figure, moment
+from driftwatch.notify.numbers import clean, clock_seconds, duration, figure, moment
 from driftwatch.report.drift import compact, hours_text, money_text
 from driftwatch.report.outcomes import effect_name
 from driftwatch.report.pool_sections import batch, caps, latency, lengths, month
@@ -138,8 +138,9 @@ def _incidents(document: Document) -> Iterator[Section]:
         ended = one["resolved_at"]
         lasted = "open"
         if ended is not None:
-            span = datetime.fromisoformat(ended) - datetime.fromisoformat(one["started_at"])
-            lasted = duration(span.total_seconds())
+            began = datetime.fromisoformat(one["started_at"])
+            seconds = clock_seconds(began, datetime.fromisoformat(ended))
+            lasted = duration(seconds)
         held = " (silenced)" if one["silenced"] else ""
         rows.append(
             (
@@ -207,8 +208,8 @@ def _blind(document: Document) -> Iterator[Section]:
     )
     cannot = told["cannot_show_doubled_lengths"]
     notes = [
-        f"Of {told['servers']} servers {cannot['prompt_tokens']} cannot show prompts ×2 and "
-        f"{cannot['generation_tokens']} cannot show generations ×2, or it is not known yet."
+        f"Of {many(told['servers'], 'server')} {cannot['prompt_tokens']} cannot show prompts ×2 "
+        f"and {cannot['generation_tokens']} cannot show generations ×2, or it is not known yet."
     ]
     if told["longest_gap_hours"]:
         notes.append(f"Nobody watched for {hours_text(told['longest_gap_hours'])} h at a stretch.")

@@ -22,6 +22,8 @@ TABLE = (16, 32, 12, 20)
 HEADER = ("DRIFT", "COST", "DONE", "RESULT")
 # so many decisions and drifts stand on the top screen; the rest stands below it
 MOST_DECISIONS, MOST_DRIFTS = 5, 8
+# of fewer forecasts the median says how many there were
+_MEDIAN_OF_FEW = 5
 _SHOWN_RATIO = 0.0005
 
 Document = Mapping[str, Any]
@@ -113,6 +115,7 @@ def advice_text(told: Document) -> str:
         unit = off.replace("%", "points") if first[0].endswith("in_target_ratio") else off
         name = "in target" if first[0].endswith("in_target_ratio") else effect_name(first[0])
         text += f"; {name} forecast off {unit} median"
+        text += f" (n {found['n']})" if found["n"] < _MEDIAN_OF_FEW else ""
     if told["open"]:
         text += f"; {told['open']} open"
     return text

@@ -21,7 +21,13 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     told = json.loads(ran.stdout)
     (row,) = told["drift"]
     assert row["figure"] == "seqs full"
-    assert row["done"].startswith("seqs at least ")
+    # the number of ``driftwatch verify`` (tests/e2e/test_verify_command.py), and no cap of 8 now
+    assert row["done"] == "seqs at least 41"
+    caps = told["pools"][0]["caps"]
+    assert (caps["max_num_seqs"], caps["max_num_seqs_since"]) == ([8], "at least 41")
+    # batches as they were, and where they lie
+    for band in told["pools"][0]["bands"]:
+        assert band["from_requests"] <= band["requests_mean"] <= band["to_requests"]
     assert row["result"].startswith("PASS, TTFT ")
     assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
     assert told["advice"]["forecast_errors"]["ttft_seconds_mean"]["n"] == 1
@@ -29,6 +35,6 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)
     assert told["pools"][0]["prompt_tokens"]["n"] == pytest.approx(sent, rel=0.01)
     # nobody said a target or counted GPUs, and no pin tells the speed: none of it is 0
-    assert row["cost"]["requests_over_target_reason"] == "no slo"
+    assert row["cost"]["requests_over_target_reason"] == "no SLO"
     assert row["cost"]["gpu_hours_lost"] is None
     assert row["cost"]["waited_hours"] > 1

@@ -272,7 +272,7 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
 ) -> None:
     unsaid = replace(fleet_plan, pools=(replace(fleet_plan.pools[0], slo=Slo()),))
     without = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
-    assert without["cost"]["requests_over_target_reason"] == "no slo"
+    assert without["cost"]["requests_over_target_reason"] == "no SLO"
     row = dict.fromkeys(REFERENCE_SCHEMA) | {
         "instance": "chat-8b",
         "engine": "",

@@ -6,16 +6,19 @@ import copy
 from datetime import timedelta
 from typing import Any
 
+import polars as pl
 import pytest
 from report_cases import WEEK, cell, cells, incident, page, verification
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Slo, TargetKey
+from driftwatch.report.cells import cells_of
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html, as_markdown
 from driftwatch.report.material import AdviceGiven, Material, Price, Proposed
 from driftwatch.report.text import top_screen
 from driftwatch.report.week import Week, last_whole, week_named
+from driftwatch.store.minute_columns import STORED_SCHEMA
 
 MOCK_UP = """\
 Week 47, Mon 16 – Sun 22 Nov 2026 UTC. 3 pools, 46 servers
@@ -152,11 +155,11 @@ def test_unknown_is_said_and_never_zero() -> None:
     document = week_document(_material(cells=rows, slos={}, incidents=[incident(key="a"), slow]))
     costs = {row["family"]: row["cost"] for row in document["drift"]}
     assert costs["traffic"]["requests_over_target_low"] is None
-    assert costs["traffic"]["requests_over_target_reason"] == "no slo"
+    assert costs["traffic"]["requests_over_target_reason"] == "no SLO"
     assert costs["speed"]["gpu_hours_lost"] is None
     assert costs["speed"]["gpu_hours_lost_reason"] == "no verdict on the speed"
     text = _flat(document)
-    assert "waits unknown; no slo" in text
+    assert "waits unknown; no SLO" in text
     assert "unknown: no verdict on the" in text
     # GPUs that nobody counted: hours of servers, and no money
     lost = cells(
@@ -170,7 +173,29 @@ def test_unknown_is_said_and_never_zero() -> None:
     priced = week_document(_material(cells=lost, incidents=[slow], price=Price(2.5, "USD")))
     assert priced["drift"][0]["cost"]["gpu_hours_lost"] is None
     assert priced["drift"][0]["cost"]["money"] is None
-    assert "0.03 h lost, GPU count unknown" in "\n".join(top_screen(priced))
+    assert "0.03 server-h lost, GPU count" in "\n".join(top_screen(priced))
+
+
+def test_a_loss_on_gpus_that_nobody_counted_is_unknown_in_a_cell_with_fast_minutes_too() -> None:
+    minutes = [
+        {
+            "instance": "s0:8000",
+            "engine": "0",
+            "pool": "p",
+            "end": WEEK.start + timedelta(minutes=1 + at),
+            "seconds": 60.0,
+            "scrapes": 6,
+            "slower_at_equal_load": at == 0,
+            "speed_at_equal_load_ratio": 0.75 if at == 0 else 1.0,
+        }
+        for at in range(2)
+    ]
+    schema = {**STORED_SCHEMA, "seconds": pl.Float64}
+    (found,) = cells_of(pl.DataFrame(minutes, schema=schema), {}).iter_rows(named=True)
+    assert found["lost_seconds"] == pytest.approx(15.0)
+    assert found["lost_gpu_seconds"] is None
+    counted = pl.DataFrame([{**row, "gpu_count": 2.0} for row in minutes], schema=schema)
+    assert cells_of(counted, {})["lost_gpu_seconds"].to_list() == [pytest.approx(30.0)]
 
 
 def test_money_only_where_a_price_is_given() -> None:
