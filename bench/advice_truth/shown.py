@@ -12,7 +12,6 @@ from advice_truth.cases import Case
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
-from driftwatch.recommend.observed.regime import recent_regime
 from driftwatch.recommend.server import Server
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.signals.minutes import minutes
@@ -30,7 +29,7 @@ def question_of(case: Case) -> Question:
     targets = targets_of(scenario)
     rows = _rows(scrapes.filter(pl.col("time") <= at), targets, scenario.start, at)
     past = minutes(rows)
-    shown = recent_regime(past.filter(pl.col("end") > at - _HOUR))
+    shown = past.filter(pl.col("end") > at - _HOUR)
     return Question(
         at=at,
         minutes=shown,

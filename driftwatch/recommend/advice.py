@@ -110,7 +110,7 @@ class Gate:
     Attributes:
         name: ``busy_windows``, ``finished_requests``, ``fit_generation_tokens``, ``fit_itl``,
             ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
-            ``settings`` …
+            ``recent_minutes``, ``recent_requests``, ``settings`` …
         passed: or not.
         said: the number and its bound, in words: "replayed TTFT 3.1 s, observed 1.8 s (+69 %,
             gate 15 %)".

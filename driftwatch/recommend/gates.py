@@ -15,6 +15,7 @@ from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
 
 BUSY_WINDOWS = 10
 FINISHED_REQUESTS = 500
+RECENT_MINUTES, RECENT_REQUESTS = 3, 200
 PREFIX_HITS = 0.05
 KV_ROOM = 0.5  # of the cache, where its size is unknown: twice the batch would fit
 # recommendation.md: throughput 5 %, ITL 10 %, TTFT 15 % (not where the window is saturated: a
@@ -40,8 +41,13 @@ _GATE = {
 }
 
 
-def traffic_gates(observed: Observed) -> list[Gate]:
-    """Enough was seen, and what was seen can be replayed."""
+def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
+    """Enough was seen to know the engine, and enough of the traffic as it is now to judge by it.
+
+    Args:
+        observed: the whole window.
+        now: the end of it that is alike; the window itself where the traffic did not change.
+    """
     busy, finished = observed.busy_windows, observed.finished_requests
     found = [
         Gate(
@@ -55,6 +61,21 @@ def traffic_gates(observed: Observed) -> list[Gate]:
             f"{finished:,} finished requests (gate {FINISHED_REQUESTS})",
         ),
     ]
+    if now is not observed:
+        busy, came = now.busy_windows, len(now.requests)
+        said = f"since the traffic changed at {now.start:%H:%M} UTC"
+        found += [
+            Gate(
+                "recent_minutes",
+                busy >= RECENT_MINUTES,
+                f"{busy} busy minutes {said} (gate {RECENT_MINUTES})",
+            ),
+            Gate(
+                "recent_requests",
+                came >= RECENT_REQUESTS,
+                f"{came:,} requests {said} (gate {RECENT_REQUESTS})",
+            ),
+        ]
     return found
 
 

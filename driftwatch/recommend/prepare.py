@@ -22,6 +22,7 @@ from driftwatch.recommend.gates import (
     server_gates,
     traffic_gates,
 )
+from driftwatch.recommend.judged_stretch import alike_since, recent
 from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.laws_found import calibrated
 from driftwatch.recommend.observed.from_log import observed_from_log
@@ -45,7 +46,7 @@ class Prepared:
 
     Attributes:
         advice: what is known so far.
-        observed: the traffic.
+        observed: the traffic since it is as it is now.
         ground: of the sweep.
         judged: the traffic going on, on a clock of its own.
     """
@@ -62,13 +63,14 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     advice = Advice(question.at, _insufficient(()), slo=slo, slo_source=source)
     try:
         observed = _observed(question)
+        now = recent(observed, question.minutes, alike_since(observed))
     except NoVerdict as error:
         return _refused(advice, (Gate("traffic", False, error.message),))
     known = configurations_of(question.server, observed)
-    advice = _so_far(advice, observed, known, slo, source)
-    enough = traffic_gates(observed)
+    advice = _so_far(advice, observed, now, known, slo, source)
+    enough = traffic_gates(observed, now)
     gates = [*enough, *server_gates(question.server, known.missing)]
-    idle = nobody_waited(observed, slo) and all(gate.passed for gate in enough)
+    idle = nobody_waited(now, slo) and all(gate.passed for gate in enough)
     refused = _idle if idle else _refused
     if not all(gate.passed for gate in gates):
         return refused(advice, gates)
@@ -84,9 +86,9 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
     if advice.calibration is not None:
-        observed = with_bursts(observed, advice.calibration.gap_cv, seed=question.seed)
+        now = with_bursts(now, advice.calibration.gap_cv, seed=question.seed)
     blocks = BlockCount.of(question.server, hardware)
-    going_on, lasting = steady(observed, question.seed)
+    going_on, lasting = steady(now, question.seed)
     ground = Ground(
         kept,
         going_on,
@@ -94,16 +96,16 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         blocks,
         budget_known=question.server.serving.max_num_batched_tokens is not None,
         objective=question.objective,
-        demands=demands(observed, len(going_on) / lasting if lasting else 0.0),
+        demands=demands(now, len(going_on) / lasting if lasting else 0.0),
     )
-    ground, hits = with_unknown_hits(ground, observed, question.seed)
+    ground, hits = with_unknown_hits(ground, now, question.seed)
     gates.append(hits)
     if not hits.passed:
         return refused(advice, gates)
     notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
     return Prepared(
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),
-        observed,
+        now,
         ground,
         going_on,
     )
@@ -118,7 +120,12 @@ def _observed(question: Question) -> Observed:
 
 
 def _so_far(
-    advice: Advice, observed: Observed, known: Known, slo: Slo | None, source: SloSource
+    advice: Advice,
+    observed: Observed,
+    now: Observed,
+    known: Known,
+    slo: Slo | None,
+    source: SloSource,
 ) -> Advice:
     settings: dict[str, float] = {}
     if known.configurations:
@@ -128,6 +135,11 @@ def _so_far(
             if value:
                 settings[name] = value
     notes = [*observed.notes, *known.notes]
+    if now is not observed:
+        notes.append(
+            f"traffic as it is since {now.start:%H:%M} UTC; laws fitted to the "
+            f"{observed.seconds / 60:.0f} min up to its end"
+        )
     if slo is None:
         notes.append(
             "no latency target: judged by requests that wait at most 1 s for admission, "
@@ -138,10 +150,10 @@ def _so_far(
     return replace(
         advice,
         settings=settings,
-        window_seconds=observed.seconds,
-        offered_requests_per_second=observed.offered_requests_per_second,
-        source=observed.source,
-        requests=len(observed.requests),
+        window_seconds=now.seconds,
+        offered_requests_per_second=now.offered_requests_per_second,
+        source=now.source,
+        requests=len(now.requests),
         notes=tuple(notes),
     )
 

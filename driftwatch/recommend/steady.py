@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from driftwatch.recommend.judged_stretch import alike_since
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.requests import Requests
 
@@ -27,12 +26,11 @@ def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
     """Requests from second 0 on, and how long they last.
 
     Args:
-        observed: the window; of it the stretch that is alike up to its end.
+        observed: the window.
         seed: of the order in which lengths come again.
     """
-    since = alike_since(observed)
+    since = 0.0
     own = observed.requests.take(slice(observed.carried_requests, None))
-    own = own.take(own.arrival_seconds >= since)
     if len(own) > MOST_REQUESTS:
         own = own.take(slice(len(own) - MOST_REQUESTS, None))
         since = float(own.arrival_seconds[0])

@@ -11,8 +11,8 @@ import polars as pl
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Slo, Target
 from driftwatch.recommend.advice import Objective, Question, SloSource
-from driftwatch.recommend.observed.regime import recent_regime
 from driftwatch.service.advising_server import server_of
+from driftwatch.service.last_speed import since_slow
 from driftwatch.service.plan import Plan
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
@@ -55,8 +55,7 @@ def question_for(
         reference: ``reference_*`` columns; None = those of ``row``.
         gpus: GPU readings, for the names of their models.
         leaf: where the diagnosis ended; None = not asked.
-        window: how far back; None = as long as the traffic was like that of the last ten minutes,
-            an hour at most.
+        window: how far back; None = an hour.
         slo: targets of the command line; None = those of the pool.
         objective: what is better.
         what_if: knob → value asked about besides.
@@ -79,9 +78,7 @@ def question_for(
     if mine.is_empty():
         raise NoVerdict(f"{key.text}: no minute before {at:%Y-%m-%d %H:%M} UTC is known")
     server = server_of(target, plan, mine, row=row, gpus=gpus, model=model, gpu=gpu)
-    used = mine.select(*MINUTE_SCHEMA)
-    if window is None and log is None:
-        used = recent_regime(used)
+    used = since_slow(mine).select(*MINUTE_SCHEMA)
     wanted, source = _targets(target, plan, slo)
     return Question(
         at=at,

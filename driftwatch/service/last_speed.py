@@ -47,3 +47,20 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
             if ratio in past.columns and found.get(ratio) is None:
                 found[ratio] = known[ratio][-1]
     return found
+
+
+def since_slow(past: pl.DataFrame) -> pl.DataFrame:
+    """The minutes after the last one in which the engine was slower, where it no longer is.
+
+    What steps took while it was slower is no law of the engine that runs now.
+
+    Args:
+        past: minutes of one target, by time, with what the detectors said where that is known.
+    """
+    for verdict in _VERDICTS:
+        if verdict not in past.columns:
+            continue
+        slow = past[verdict].fill_null(False).arg_true()
+        if len(slow) and past[verdict].drop_nulls()[-1] is False:
+            past = past.slice(int(slow[-1]) + 1)
+    return past

@@ -114,9 +114,14 @@ def test_a_kv_cache_that_is_half_full_is_gated() -> None:
 
 
 def test_too_little_traffic_and_what_is_not_replayed() -> None:
-    few = traffic_gates(observed(busy_windows=9, finished_requests=499))
+    seen = observed(busy_windows=9, finished_requests=499)
+    few = traffic_gates(seen, seen)
     assert [gate.passed for gate in few] == [False, False]
     assert "9 busy minutes (gate 10)" in few[0].said
+    now = observed(busy_windows=2, requests=requests_of(0.8, 300, 200))
+    late = traffic_gates(observed(finished_requests=500), now)
+    assert [gate.name for gate in late if not gate.passed] == ["recent_minutes", "recent_requests"]
+    assert "2 busy minutes since the traffic changed at 03:00 UTC (gate 3)" in late[2].said
     server = server_with(TODAY, unsupported=("speculative decoding",))
     gates = server_gates(server, ("max_num_seqs",))
     assert [gate.name for gate in gates if not gate.passed] == ["settings", "unsupported"]

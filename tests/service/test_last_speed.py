@@ -11,7 +11,7 @@ from driftwatch.model import Serving
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.advise import advise
 from driftwatch.recommend.server import Server
-from driftwatch.service.last_speed import with_last_speed
+from driftwatch.service.last_speed import since_slow, with_last_speed
 from driftwatch.signals.minutes import no_minutes
 
 UNKNOWN = {"slower_at_equal_load": None, "speed_at_equal_load_ratio": None}
@@ -56,3 +56,10 @@ def test_what_is_known_now_or_was_of_another_engine_does_not(
     row: dict[str, object], past: pl.DataFrame
 ) -> None:
     assert with_last_speed(row, past) == row
+
+
+def test_minutes_of_a_slow_engine_are_no_law_of_one_that_recovered() -> None:
+    assert len(since_slow(_past(False, True, True, None, False, False))) == 3
+    # it may be slow still: then no knob is asked for, and nothing is cut
+    for past in (_past(False, True, True, None), _past(False, False, None), no_minutes()):
+        assert since_slow(past).equals(past)

@@ -30,6 +30,7 @@ _FEWEST_FIRST = 5  # first tokens, for their mean
 _MOST_REQUESTS = 15_000
 _MOST_STEPS = 150_000
 _FEWEST_CHUNKS = 6
+_BACKLOG_REQUESTS = 1.0  # mean of num_requests_waiting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +101,8 @@ class Playback:
             self.requests = self.requests.take(arrival >= self.starts[kept])
             # the engine starts empty there: what it makes of the first chunk is not compared
             self.seen[: kept + 1] = np.nan
-        if self.observed.saturated and self.observed.source == "metrics":
-            self.seen[:, RESIDUALS.index("ttft_seconds")] = np.nan
+        if self.observed.source == "metrics":
+            self.seen[self._queued(), RESIDUALS.index("ttft_seconds")] = np.nan
         self.seen[self.seen <= 0] = np.nan
         arrival = self.requests.arrival_seconds
         self.seconds = float(self.ends[-1] - self.starts[kept])
@@ -135,6 +136,13 @@ class Playback:
         fits = (passed <= _MOST_STEPS) & (came <= _MOST_REQUESTS)
         last = max(len(fits) - _FEWEST_CHUNKS, 0)  # whatever it costs
         return min(int(np.argmax(fits)) if fits.any() else last, last)
+
+    def _queued(self) -> npt.NDArray[np.bool_]:
+        """Chunks whose first tokens a backlog delays: it adds up every error of the counts."""
+        if self.observed.saturated:
+            return np.ones(len(self.starts), dtype=np.bool_)
+        waits = np.nan_to_num(self.waiting) >= _BACKLOG_REQUESTS
+        return np.asarray(waits | np.concatenate([[False], waits[:-1]]))
 
     def play(self, law: StepTime, wander: Floats) -> Played:
         """One replay of the observed requests.

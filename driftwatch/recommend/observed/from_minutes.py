@@ -87,15 +87,13 @@ def observed_of(
         source: where they come from.
         notes: in words.
     """
-    served = stretch.column("generation_tokens_total")
-    served = np.where(np.isnan(served), stretch.column("generation_tokens_count"), served)
     return Observed(
         start=stretch.start,
         seconds=stretch.seconds,
         requests=requests,
         source=source,
         chunks=chunks_of(stretch),
-        busy_windows=_busy_minutes(stretch, served),
+        busy_windows=busy_minutes(stretch),
         finished_requests=int(counts.finished.sum()),
         saturated=is_saturated(stretch),
         prefix_hit_ratio=whole_hit_ratio(stretch),
@@ -173,7 +171,9 @@ def _requests(
     ), min(carried, count)
 
 
-def _busy_minutes(stretch: Clean, served: Floats) -> int:
+def busy_minutes(stretch: Clean) -> int:
     """Minutes in which a request was served; a roll-up counts as the minutes it stands for."""
+    served = stretch.column("generation_tokens_total")
+    served = np.where(np.isnan(served), stretch.column("generation_tokens_count"), served)
     minutes = np.maximum(np.rint(np.diff(stretch.edges) / 60.0), 1.0)
     return int(minutes[np.nan_to_num(served) > 0].sum())

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from driftwatch.recommend.observed.pairing import paired
-from driftwatch.recommend.observed.regime import recent_regime
 
 BLOCK = 16
 
@@ -65,18 +64,3 @@ def test_what_no_pairing_reaches_is_come_near_to(
     most = paired(prompt, generation, row, 1e9, BLOCK, 0.0, np.random.default_rng(2))
     least = paired(prompt, generation, row, 1.0, BLOCK, 0.0, np.random.default_rng(2))
     assert held(least, generation) < held(prompt, generation) < held(most, generation)
-
-
-def test_the_regime_ends_where_lengths_or_the_queue_changed(
-    minutes_of: object,
-) -> None:
-    assert callable(minutes_of)
-    run = minutes_of("run_main")
-    # prompts x4 in minutes 3 to 5, generations x4 in 7 to 9: the last ten minutes always count
-    assert recent_regime(run).equals(run.tail(11)) or len(recent_regime(run)) >= 10
-    slow = minutes_of("run_slow")
-    assert recent_regime(slow).equals(slow)  # the same requests all the time
-    cap = minutes_of("run_cap").head(13)
-    longer = pl.concat([slow.head(20), cap.with_columns(pl.col("end").dt.offset_by("1d"))])
-    found = recent_regime(longer)  # generations of 64, then of 128
-    assert 10 <= len(found) <= 13
