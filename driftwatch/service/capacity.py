@@ -26,6 +26,7 @@ _KEY = list(KEY_COLUMNS)
 EVERY = timedelta(minutes=10)
 REPLAYS = 4  # of a minute of the grid: a tick stays within a quarter of a minute
 LEFT_OUT = f"left out: {REPLAYS} replays every 10 min; it is asked first the next time"
+CAUGHT_UP = "a minute that was caught up after a stop: not replayed"
 _REASON = "capacity_unknown_reason"
 _OWN_RATE = timedelta(minutes=10)
 
@@ -66,6 +67,7 @@ def with_capacity(
     targets: Mapping[TargetKey, Target],
     gpus: pl.DataFrame | None = None,
     *,
+    after: datetime | None = None,
     ask: Ask = replayed,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Evidence rows with the capacity columns, and what the next tick must know of them.
@@ -77,6 +79,7 @@ def with_capacity(
         plan: pools, settings, and whether anything is to be replayed.
         targets: those of the rows.
         gpus: GPU readings, for the names of their models.
+        after: nothing is replayed for minutes that end then or before; None = for all.
         ask: the replay.
     """
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
@@ -87,7 +90,8 @@ def with_capacity(
     if plan.replays:
         for minute in asked["end"].unique().sort():
             here = asked.filter(pl.col("end") == minute)
-            new = _of_minute(here, minute, told, past, plan, targets, gpus, ask)
+            asking = ask if after is None or minute > after else None
+            new = _of_minute(here, minute, told, past, plan, targets, gpus, asking)
             told = pl.concat([told, new])
     last = rows["end"].max()
     if not isinstance(last, datetime):
@@ -111,9 +115,10 @@ def _of_minute(
     plan: Plan,
     targets: Mapping[TargetKey, Target],
     gpus: pl.DataFrame | None,
-    ask: Ask,
+    ask: Ask | None,
 ) -> pl.DataFrame:
     """What is known of every target that was asked about in one minute of the grid."""
+    nothing = LEFT_OUT if ask is not None else CAUGHT_UP
     found: list[dict[str, Any]] = []
     # of the minute of the grid before this one alone, or the turns would depend on the ticks
     earlier = told.filter(pl.col("at") == minute - EVERY, pl.col("asked_at").is_not_null())
@@ -122,7 +127,7 @@ def _of_minute(
         worst = group.row(0, named=True)
         key = TargetKey(worst["instance"], worst["engine"])
         answer = None
-        if number < REPLAYS:
+        if ask is not None and number < REPLAYS:
             minutes = past.judged(key, minute - WINDOW, minute)
             answer = ask(
                 targets[key],
@@ -141,7 +146,7 @@ def _of_minute(
                     "instance": mine.instance,
                     "engine": mine.engine,
                     "at": minute,
-                    **_columns(answer, mine, key, minute, past),
+                    **(_columns(answer, mine, key, minute, past) if answer else _unknown(nothing)),
                     "asked_at": waited.get(mine) if answer is None else minute,
                 }
             )
@@ -170,16 +175,18 @@ def _by_turn(asked: pl.DataFrame, waited: Mapping[TargetKey, datetime]) -> list[
     return sorted(groups, key=turn)
 
 
+def _unknown(why: str) -> dict[str, float | str | None]:
+    return {**dict.fromkeys(CAPACITY), _REASON: why}
+
+
 def _columns(
-    answer: Replayed | None,
+    answer: Replayed,
     mine: TargetKey,
     replayed_key: TargetKey,
     minute: datetime,
     past: PastMinutes,
 ) -> dict[str, float | str | None]:
     """The columns of one target, from the answer about one that is configured alike."""
-    if answer is None:
-        return {**dict.fromkeys(CAPACITY), _REASON: LEFT_OUT}
     values = capacity_of(answer.advice)
     known = None not in values.values()
     reason = None if known else why_no_capacity(answer.advice)

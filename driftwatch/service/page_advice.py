@@ -63,6 +63,7 @@ def with_advice(
     past: PastMinutes,
     gpus: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
+    after: datetime | None = None,
 ) -> tuple[dict[str, Finding], tuple[Replayed, ...]]:
     """Findings with their recommendations, and what was replayed for them.
 
@@ -77,6 +78,7 @@ def with_advice(
         past: minutes up to those of the findings.
         gpus: GPU readings, for the names of their models.
         rows: evidence rows of these minutes: how busy twins are is asked of one of them.
+        after: nothing is replayed for minutes that end then or before; None = for all.
     """
     rules = {rule.id: rule for rule in plan.rules}
     told: dict[str, Finding] = {}
@@ -97,15 +99,18 @@ def with_advice(
             if own is None and finding.diagnosis is not None:
                 own = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
             told[incident.id] = replace(finding, recommendation=own)
-            if rows is not None and asking.get(transition.at, 0) < plan.replays:
+            caught_up = after is not None and transition.at <= after
+            if rows is not None and not caught_up and asking.get(transition.at, 0) < plan.replays:
                 if (room := _room(finding, transition.at, rows, past, plan, targets)) is None:
                     continue
                 asking[transition.at] = asking.get(transition.at, 0) + 1
                 told[incident.id] = replace(told[incident.id], twins=room)
             continue
         number = asking[transition.at] = asking.get(transition.at, 0) + 1
-        if number > plan.replays:
-            left_out = not_replayed(finding.target, f"{plan.replays} replays a minute")
+        caught_up = after is not None and transition.at <= after
+        if number > plan.replays or caught_up:
+            why = "caught up after a stop" if caught_up else f"{plan.replays} replays a minute"
+            left_out = not_replayed(finding.target, why)
             again = plan.replays > 0
             told[incident.id] = replace(finding, recommendation=left_out, asked_again=again)
             continue
@@ -152,7 +157,9 @@ def _room(
     if others.is_empty():
         return None
     row = others.row(0, named=True)
-    busiest = targets[TargetKey(row["instance"], row["engine"])]
+    busiest = targets.get(TargetKey(row["instance"], row["engine"]))
+    if busiest is None:
+        return None
     minutes = past.minutes(busiest.key, at - WINDOW, at)
     answer = replayed(busiest, at, minutes, row, plan, replicas=others.height + 1, ask="assess")
     used = capacity_of(answer.advice)["utilization_ratio"]

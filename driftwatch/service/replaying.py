@@ -14,6 +14,7 @@ from driftwatch.errors import DriftwatchError
 from driftwatch.model import Recommendation, Target
 from driftwatch.service.advising import question_for
 from driftwatch.service.plan import Plan
+from driftwatch.store.rows import to_json
 
 if TYPE_CHECKING:
     from driftwatch.recommend.advice import Advice, Question
@@ -73,6 +74,7 @@ def replayed(
             target, plan, at, minutes, row=row, leaf=leaf, replicas=replicas, gpus=gpus
         )
         advice = _answer(question, ask)
+        _to_be_kept(advice)
     except DriftwatchError as error:
         advice = Advice(at, Recommendation("insufficient", reason=_in_one_line(error.message)))
     except Exception as error:  # noqa: BLE001 - the page goes out without it, and says so
@@ -87,6 +89,13 @@ def _answer(question: Question, ask: Literal["advise", "assess"]) -> Advice:
     from driftwatch.recommend.advise import advise, assess
 
     return advise(question, table=False) if ask == "advise" else assess(question)
+
+
+def _to_be_kept(advice: Advice) -> None:
+    """An answer that no store could keep would cost the tick; it is none."""
+    from driftwatch.recommend.documents import advice_document
+
+    to_json(advice_document(advice))
 
 
 def _in_one_line(text: str) -> str:

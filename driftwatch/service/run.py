@@ -24,6 +24,7 @@ from driftwatch.notify.plan import plan_deliveries
 from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
+from driftwatch.service.noting import note_told
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.past_minutes import StoredMinutes
 from driftwatch.service.pins import pins_from_store
@@ -51,6 +52,9 @@ _PRUNE_SECONDS = 3600.0
 _INCIDENTS_KEPT = timedelta(days=400)
 # Any window of five weeks back can be asked for.
 _MINUTES_KEPT = timedelta(days=35)
+# Of what is caught up after a stop only the last minutes' questions are replayed: a second or two
+# each, and a tick that takes long is taken for a dead one.
+_REPLAYED = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +136,28 @@ class Service:
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         gathered = self._collecting.gather(before.collected_until, now, wait)
         state, outcome = evaluate(
-            replace(before, collected_until=gathered.collected_until),
+            replace(
+                before,
+                collected_until=gathered.collected_until,
+                replays_after=now - _REPLAYED,
+            ),
             gathered.collected,
             gathered.complete,
             self._plan,
             sources_told(self._sources, gathered.names, gathered.late),
             self._past,
         )
+        changes = self._verifier.after(outcome, state, self._plan)
+        happened = (*outcome.transitions, *changes.told)
         planned = plan_deliveries(
-            outcome.transitions,
+            happened,
             [(r.name, r.severities) for r in self._receivers],
             self._store.silences(now),
             now,
-            open_incidents=state.incidents,
-            notified=self._store.notified(),
+            open_incidents=changes.noted(state.incidents),
+            notified=self._store.notified({t.incident.id for t in changes.told}),
         )
-        changes = self._verifier.after(outcome, state, self._plan)
-        state = replace(state, incidents=changes.noted(planned.open_incidents))
+        state = replace(state, incidents=planned.open_incidents)
         keeping, checkpoint = kept(self._keeping, state, outcome.forgotten)
         self._store.commit_tick(
             incidents=state.incidents.values(),
@@ -177,6 +186,7 @@ class Service:
         self._ask_restarted(outcome)
         self._note_sources(gathered)
         self._note(outcome, self._completed - began, now)
+        note_told(self._log, happened, outcome.replayed, changes.failed)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
         return outcome
@@ -373,17 +383,6 @@ class Service:
                 self._log.warning("no data", target=change.instance, reason=change.reason)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
-        for answer in outcome.replayed:
-            if answer.failed is not None:
-                self._log.error("replay failed", target=answer.target.key.text, why=answer.failed)
-        for transition in outcome.transitions:
-            page = transition.incident.page or {}
-            self._log.info(
-                transition.event,
-                id=transition.incident.id,
-                rule=transition.incident.rule,
-                summary=page.get("summary"),
-            )
 
 
 def _scheduler() -> BackgroundScheduler:

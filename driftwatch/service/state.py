@@ -69,6 +69,8 @@ class State:
         recent: :data:`driftwatch.service.past_minutes.RECENT_SCHEMA`, the last minutes that no
             other past of the tick knows: of an hour without a store, of one tick with it.
         capacity: :data:`driftwatch.service.capacity.CAPACITY_SCHEMA`, what replays said last.
+        replays_after: nothing is replayed for minutes that end then or before: those that a live
+            tick catches up after a stop, or it would not be over in time; None = for all.
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
@@ -86,6 +88,7 @@ class State:
     releases: pl.DataFrame = field(default_factory=no_releases)
     recent: pl.DataFrame = field(default_factory=nothing_recent)
     capacity: pl.DataFrame = field(default_factory=nothing_told)
+    replays_after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

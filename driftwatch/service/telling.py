@@ -53,7 +53,9 @@ def findings_of(
         )
         found[t.incident.id] = finding, row
     found |= pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
-    return with_advice(firing, found, state.targets, plan, past, state.gpus, rows)
+    return with_advice(
+        firing, found, state.targets, plan, past, state.gpus, rows, state.replays_after
+    )
 
 
 def tell(
@@ -95,7 +97,9 @@ def tell(
     ) -> tuple[Mapping[str, Finding], Sequence[Replayed]]:
         asked = _about_one_target(waiting, state.targets, plan)
         about = findings_at(asked, state, scrapes, frames.serving, reference, plan, rows)
-        return with_advice(asked, about, state.targets, plan, past, state.gpus)
+        return with_advice(
+            asked, about, state.targets, plan, past, state.gpus, after=state.replays_after
+        )
 
     later = asked_again(state.incidents, [*fired, *ended], answers, span, plan.replays, ask)
     pages = {t.incident.id: t.incident.page for t in fired} | dict(later.pages or {})

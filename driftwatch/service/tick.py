@@ -251,7 +251,9 @@ def _piece(
     detected, detection = detect(own, state.detection, pins.pins, plan.detection)
     rows = with_refusals(with_detected(told_rows, detected), pins.frame)
     seen = with_these(past, state.recent, own, rows)
-    rows, capacity = with_capacity(rows, state.capacity, seen, plan, state.targets, state.gpus)
+    rows, capacity = with_capacity(
+        rows, state.capacity, seen, plan, state.targets, state.gpus, after=state.replays_after
+    )
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
     judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
     incidents, transitions = live_through(
@@ -259,10 +261,8 @@ def _piece(
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    both, span = [*transitions, *closed], (first, last)
-    told, incidents, answers = tell(
-        both, incidents, state, scrapes, frames, reference, plan, rows, verdicts, seen, span
-    )
+    windows = (state, scrapes, frames, reference, plan, rows, verdicts, seen, (first, last))
+    told, incidents, answers = tell([*transitions, *closed], incidents, *windows)
     traffic, silent = kept(traffic, silent, last)
     origins = state.departures.origins
     after = replace(

@@ -7,6 +7,7 @@ or, of an inferred max_num_seqs, shown by more requests running than it allowed.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -128,6 +129,7 @@ class Surroundings:
         targets: with their pools.
         told: what labels, configuration and servers say of what runs on a target.
         slo_of: latency targets of a target; None = none are known.
+        failed: told of a comparison that failed, by its traceback; None = it raises.
     """
 
     past: PastMinutes
@@ -135,6 +137,7 @@ class Surroundings:
     targets: Mapping[TargetKey, Target]
     told: Callable[[Target], Fingerprint]
     slo_of: Callable[[Target], Slo | None]
+    failed: Callable[[str], None] | None = None
 
 
 def step(
@@ -232,7 +235,7 @@ class _Book:
             if end - begun.at > SHOWS_WITHIN:
                 del self.started[key]
         if key in self.opened and self.opened[key].next_at <= end:
-            yield self._look(target, end, around)
+            yield self._looked(target, end, around)
 
     def _open(
         self, target: Target, change: Change, end: datetime, around: Surroundings
@@ -260,6 +263,24 @@ class _Book:
         found = _held(found, target, around)
         self.opened[key] = Opened(found, 0, change.at + LOOKS[0] * _MINUTE)
         yield found
+
+    def _looked(self, target: Target, end: datetime, around: Surroundings) -> Verification:
+        """A look; one that fails closes its verification, as the next one would fail as well."""
+        try:
+            return self._look(target, end, around)
+        except Exception as error:
+            if around.failed is None:
+                raise
+            around.failed(traceback.format_exc())
+            self.started.pop(target.key, None)
+            there = self.opened.pop(target.key).verification
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            return replace(
+                there,
+                verdict="INCONCLUSIVE",
+                closed_at=end,
+                reason=f"the comparison failed ({why})",
+            )
 
     def _look(self, target: Target, end: datetime, around: Surroundings) -> Verification:
         """Look at an open verification; it says when to look again, or is closed."""

@@ -102,6 +102,7 @@ def surroundings(
     targets: Mapping[TargetKey, Target],
     past: PastMinutes,
     advised: Callable[[TargetKey, str, datetime, datetime], Sequence[Advised]],
+    failed: Callable[[str], None] | None = None,
 ) -> Surroundings:
     """What a step asks, of a plan.
 
@@ -110,6 +111,7 @@ def surroundings(
         targets: known now.
         past: minutes, those of the step among them.
         advised: what was advised.
+        failed: told of a comparison that failed, by its traceback; None = nobody is.
     """
 
     def told(target: Target) -> Fingerprint:
@@ -119,7 +121,7 @@ def surroundings(
         slo = plan.pool_of(target).slo
         return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
 
-    return Surroundings(past, advised, targets, told, slo_of)
+    return Surroundings(past, advised, targets, told, slo_of, failed)
 
 
 class StoredAdvice:

@@ -130,6 +130,72 @@ def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit)
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
 
 
+def _follow_up(event: Event) -> PlannedDelivery:
+    return replace(planned(event), reason=event)
+
+
+def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end(
+    store: Store, commit: Commit
+) -> None:
+    told = Transition(replace(FIRING, page={"recommendation": {"to": 40}}), "advised", SOON)
+    commit(FIRING, deliveries=(planned(),))
+    for _ in range(2):
+        commit(FIRING, happened=(told,), deliveries=(_follow_up("advised"),))
+    (due,) = store.due_deliveries(SOON)
+    assert due.event == "firing"
+    store.mark_sent(due.id, SOON)
+    (late,) = store.due_deliveries(SOON)
+    assert (late.event, late.reason) == ("advised", "advised")
+    assert store.incident("a").page == {"n": 1, "recommendation": {"to": 40}}
+    store.mark_failed(late.id, SOON, "503", SOON)
+    over = (Transition(RESOLVED, "resolved", SOON),)
+    commit(happened=over, deliveries=(planned("resolved"), _follow_up("advised")))
+    assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
+    assert [d.event for d in store.deliveries("a" * 12)] == ["firing", "resolved"]
+
+
+def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
+    store: Store, commit: Commit
+) -> None:
+    commit(FIRING, deliveries=(planned(), planned(receiver="dead")))
+    dead = next(d for d in store.due_deliveries(NOW) if d.receiver == "dead")
+    store.mark_failed(dead.id, NOW, "404", None)
+    commit(happened=(Transition(RESOLVED, "resolved", SOON),))
+    assert store.notified() == frozenset()
+    assert store.notified({"a" * 12}) == {("a" * 12, "oncall")}
+    verdict = {"verification": {"verdict": "PASS"}}
+    told = Transition(replace(RESOLVED, page={**verdict, "event": "verified"}), "verified", SOON)
+    plan = plan_deliveries(
+        [told],
+        [("oncall", ()), ("dead", ("page",))],
+        (),
+        SOON,
+        open_incidents={},
+        notified=store.notified({"a" * 12}),
+    )
+    commit(happened=plan.transitions, deliveries=plan.deliveries)
+    assert [(d.event, d.receiver) for d in store.deliveries("a" * 12)][-1] == ("verified", "oncall")
+    # the page of an incident that is over gets it as well, and stays the page of its end
+    assert store.incident("a").page == {"n": 1, **verdict}
+    assert store.incident("a").state == "resolved"
+
+
+def test_advice_waits_for_nobody_while_it_is_silenced(store: Store) -> None:
+    silence = store.add_silence(
+        parse_matchers(["alert=Alert"]), until=SOON, by="Ana", at=NOW, comment=""
+    )
+    for event, expected in (("advised", 0), ("verified", 1)):
+        plan = plan_deliveries(
+            [Transition(FIRING, event, NOW)],
+            [("oncall", ("page",))],
+            [silence],
+            NOW,  # type: ignore[arg-type]
+            open_incidents={},
+            notified={(FIRING.id, "oncall")},
+        )
+        assert len(plan.deliveries) == expected
+
+
 def test_who_was_notified(store: Store, commit: Commit) -> None:
     names = ("sent", "waiting", "dead")
     commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))

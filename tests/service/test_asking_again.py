@@ -1,0 +1,167 @@
+"""A page that went out without an answer: asked again while it fires, told once, never after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import polars as pl
+import pytest
+from service_cases import FrameSource, shipped_plan
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.model import Recommendation, Transition
+from driftwatch.notify.slack import blocks
+from driftwatch.recommend import advise as advising
+from driftwatch.recommend.advice import Advice, Gate, Question
+from driftwatch.service.state import Outcome, State
+from driftwatch.service.tick import tick
+
+FEW = Gate("busy_windows", False, "7 busy minutes (gate 10)")
+UNKNOWN = Gate("settings", False, "unknown: max_num_batched_tokens")
+SCHEMA = Path(__file__).parents[2] / "docs" / "page.schema.json"
+
+
+@pytest.fixture(scope="module")
+def cap(shared_data: Path) -> FrameSource:
+    """The whole recording, three minutes earlier: it fires at 08:27, is full until 08:32 or so."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    first, last = source.span()
+    collected = source.collect(first, last)
+    earlier = pl.col("time").dt.offset_by("-3m")
+    return FrameSource(collected.scrapes.with_columns(earlier), collected.targets)
+
+
+class Engine:
+    """In the place of the replay: refused until a time, then a change."""
+
+    def __init__(self, until: datetime | None, *gates: Gate) -> None:
+        self.until = until
+        self.gates = gates
+        self.asked: list[datetime] = []
+
+    def __call__(self, question: Question, **_: Any) -> Advice:
+        self.asked.append(question.at)
+        if self.until is None or question.at < self.until:
+            if not self.gates:
+                raise ZeroDivisionError("no requests")
+            said = Recommendation("insufficient", reason=self.gates[0].said)
+            return Advice(question.at, said, gates=self.gates)
+        change = Recommendation(
+            "change",
+            "best",
+            "max_num_seqs",
+            8.0,
+            "inferred",
+            40.0,
+            effect=("more",),
+            basis="replay",
+        )
+        return Advice(question.at, change)
+
+
+def told(
+    source: FrameSource, cuts: Sequence[int] = (), after: datetime | None = None
+) -> tuple[list[Transition], list[Outcome], State]:
+    first, last = source.frame["time"].min(), source.frame["time"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    state = State(collected_until={source.name: first}, replays_after=after)
+    plan = shipped_plan(1)
+    outcomes = []
+    for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
+        state, outcome = tick([source], state, now, plan)
+        outcomes.append(outcome)
+    return [t for o in outcomes for t in o.transitions], outcomes, state
+
+
+@pytest.mark.parametrize("gates", [(FEW,), ()], ids=["too little traffic", "an exception"])
+def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch, gates: tuple[Gate, ...]
+) -> None:
+    engine = Engine(None, *gates)
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told(cap)
+    fired = happened[0]
+    assert [t.event for t in happened] == ["firing", "resolved"]
+    grid = [at for at in engine.asked if at != fired.at]
+    assert grid
+    assert all(at.minute % 10 == 0 and fired.at < at < happened[-1].at for at in grid)
+    page = fired.incident.page or {}
+    assert page["asked_again_at"] == grid[0].strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    engine = Engine(grid[0], *gates)
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told(cap)
+    assert [t.event for t in happened] == ["firing", "advised", "resolved"]
+    assert engine.asked == [fired.at, grid[0]]
+    told_late, resolved = (t.incident.page or {} for t in happened[1:])
+    assert happened[1].at == grid[0]
+    assert told_late["summary"].startswith("UPDATE host:8000: requests wait")
+    assert told_late["summary"].endswith("Set max_num_seqs 8 (inferred) → 40")
+    assert blocks(told_late)["text"].startswith("🔴 UPDATE host:8000")
+    assert "asked_again_at" not in told_late
+    assert told_late["diagnosis"] == page["diagnosis"]
+    assert resolved["recommendation"] == told_late["recommendation"]
+    schema = orjson.loads(SCHEMA.read_bytes())
+    for transition in happened:
+        jsonschema.validate(transition.incident.page, schema)
+    again, _, _ = told(cap, (10, 12, 13, 16))
+    assert [_said(t) for t in again] == [_said(t) for t in happened]
+
+
+def _said(transition: Transition) -> tuple[str, datetime, object]:
+    return transition.event, transition.at, transition.incident.page
+
+
+def test_what_time_does_not_cure_is_not_asked_again(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(None, FEW, UNKNOWN)
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told(cap)
+    assert [t.event for t in happened] == ["firing", "resolved"]
+    assert engine.asked == [happened[0].at]
+    assert "asked_again_at" not in (happened[0].incident.page or {})
+
+
+def test_the_open_incident_carries_the_answer(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advising, "advise", Engine(None, FEW))
+    happened, _, _ = told(cap)
+    source = replace_frame(cap, happened[-1].at - timedelta(minutes=1))
+    first = happened[0].at
+    monkeypatch.setattr(advising, "advise", Engine(first + timedelta(seconds=1), FEW))
+    happened, _, state = told(source)
+    assert [t.event for t in happened] == ["firing", "advised"]
+    (incident,) = (i for i in state.incidents.values() if i.state == "firing")
+    page = incident.page or {}
+    assert page["event"] == "firing"
+    assert page["summary"].startswith("FIRING host:8000")
+    assert page["recommendation"]["to"] == 40.0
+
+
+def replace_frame(source: FrameSource, until: datetime) -> FrameSource:
+    return FrameSource(source.frame.filter(source.frame["time"] < until), source.targets)
+
+
+def test_minutes_that_are_caught_up_replay_nothing_but_are_asked_again_later(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(None, FEW)
+    monkeypatch.setattr(advising, "advise", engine)
+    (fired, *_), _, _ = told(cap)
+    engine.asked.clear()
+    happened, _, _ = told(cap, after=fired.at)
+    assert fired.at not in engine.asked
+    assert engine.asked  # the grid after it
+    said = (happened[0].incident.page or {})["recommendation"]["reason"]
+    assert said.startswith("caught up after a stop; driftwatch recommend host:8000")
+    engine.asked.clear()
+    told(cap, after=happened[-1].at)
+    assert engine.asked == []
