@@ -1,4 +1,4 @@
-"""Claims about how to look after a server; some are for later releases, and say so."""
+"""Claims about how to look after a server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from claims_book import Claim, Ran
 from driftwatch.notify.numbers import figure
 
 RECORDED = "driftwatch/_demo/run_main.jsonl.gz"
+CHANGED = "driftwatch/_demo/run_cap.jsonl.gz"
 WINDOW = "--from 2026-11-21T01:41:25Z --to 2026-11-21T01:43:35Z"
 BEFORE = "--baseline 2026-11-21T01:35:25Z..2026-11-21T01:37:35Z"
 
@@ -19,15 +20,20 @@ def lengths(ran: Sequence[Ran]) -> tuple[str, str]:
     mean = float(evidence["generation_tokens_mean"]["value"])
     return "Holds, and a month is too slow", (
         f"On the recorded server answers grow ×{figure(ratio)} (to a mean of {figure(mean)} "
-        "tokens) within one minute, and two minutes of scrapes show it. The month's roll-up "
-        "belongs to the weekly report, which is not built yet."
+        "tokens) within one minute, and two minutes of scrapes show it."
     )
 
 
 def version_control(ran: Sequence[Ran]) -> tuple[str, str]:
-    return "Not measured", (
-        "Comparing matched traffic before and after a change, with PASS, FAIL or INCONCLUSIVE, is "
-        "not built yet. Restarts and changed settings are seen, and incidents say so."
+    (found,) = [ran[0].json] if isinstance(ran[0].json, dict) else ran[0].json
+    (what,) = found["change"]["what"]
+    ttft = next(e for e in found["effects"] if e["name"] == "ttft_seconds_mean")
+    matched = found["matched_minutes"]
+    return "Holds, and can be measured", (
+        f"A real server restarted with another {what['name']}, {what['before']} → "
+        f"{what['after']}: at matched traffic ({matched['before']} minutes before, "
+        f"{matched['after']} after) the mean TTFT goes {figure(ttft['before'])} → "
+        f"{figure(ttft['after'])} s: {found['verdict']}. Nobody had told driftwatch of the change."
     )
 
 
@@ -39,20 +45,24 @@ def distribution(ran: Sequence[Ran]) -> tuple[str, str]:
     return "Holds", (
         f"Even the mean depends on the question: in one window of the recorded server three "
         f"estimates of the batch lie from {figure(low)} to {figure(high)} (spread "
-        f"{figure(float(spread))}). Its p10, p50 and p90 against the tuned value, from stored "
-        "minutes, come with the report, which is not built yet."
+        f"{figure(float(spread))})."
     )
 
 
 def symptoms(ran: Sequence[Ran]) -> tuple[str, str]:
-    path = ran[0].json
-    found = path["diagnosis"]["leaf"] if isinstance(path["diagnosis"], dict) else None
-    if not found:
-        raise ValueError("explain names no leaf")
-    return "Holds in part", (
-        f"One tree ships; over the recorded server with answers ×4 it ends in `{found}`. Trees by "
-        "symptom (latency high, throughput low, GPU idle) over the same evidence are not built "
-        "yet."
+    leaves = []
+    for one in ran:
+        path = one.json
+        found = path["diagnosis"]["leaf"] if isinstance(path["diagnosis"], dict) else None
+        if not found:
+            raise ValueError("explain names no leaf")
+        leaves.append(found)
+    said = f"`{leaves[0]}`" if len(set(leaves)) == 1 else ", ".join(f"`{one}`" for one in leaves)
+    verdict = "Holds" if len(set(leaves)) == 1 else "Holds in part"
+    return verdict, (
+        "A tree begins at each symptom (a moved batch, latency high, throughput low, GPU idle) and "
+        f"all end in the same causes. The recorded server with answers ×4: {said}"
+        f"{' from every one' if len(set(leaves)) == 1 else ''}."
     )
 
 
@@ -62,31 +72,34 @@ CLAIMS = (
         "Profile the lengths of answers every month against what was provisioned.",
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} {BEFORE} --json",),
         lengths,
-        "`LengthDrift` compares with `tuned_for` or a reference by the minute.",
+        "`LengthDrift` compares with `tuned_for` or a reference by the minute; the month's roll-up "
+        "stands in the [weekly report](reports.md).",
         cheap=True,
     ),
     Claim(
         "Batching settings belong in version control",
         "Keep them there, change one knob at a time, and compare A with B.",
-        (),
+        (f"driftwatch verify host:8000 --recording {CHANGED} --json",),
         version_control,
         "driftwatch never changes a server: it prints one change, its price, how to undo it and "
-        "what would prove it wrong.",
+        "what would prove it wrong; [whether it worked](verification.md) is said afterwards.",
     ),
     Claim(
         "Know the distribution of the batch",
         "Know the batch's distribution, not only its mean: tuned for 32, it may run at 8.",
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} --json",),
         distribution,
-        "the three estimates are columns, and a page counts requests by the pass.",
+        "the three estimates are columns, a page counts requests by the pass, and the "
+        "[weekly report](reports.md) has p05, p50 and p95 against the pin.",
         cheap=True,
     ),
     Claim(
         "Debug by symptom",
         "Start from the symptom: latency high, throughput low, or GPU idle.",
-        (
+        tuple(
             f"driftwatch explain --recording {RECORDED} --at 2026-11-21T01:43:35Z --window 2m "
-            f"{BEFORE} --json",
+            f"{BEFORE} --symptom {symptom} --json"
+            for symptom in ("batch", "latency", "throughput", "gpu-idle")
         ),
         symptoms,
         "`driftwatch explain` prints the path with its numbers, and what was not asked, with the "

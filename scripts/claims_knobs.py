@@ -234,8 +234,8 @@ CLAIMS = (
         ),
         small_budget,
         "`tuned_for` in the configuration names the lengths, `LengthDrift` compares with them, and "
-        "the page prices the change. Advice from a replay, and `BatchDrift`, come with a later "
-        "release.",
+        "`BatchDrift` pages where they moved, a limit binds and it costs; [the page](recommend.md) "
+        "prices the change that a replay found.",
     ),
     Claim(
         "Prefix caching gives the budget back",
@@ -249,8 +249,8 @@ CLAIMS = (
             saturated(CACHED, "--max-num-batched-tokens 2048"),
         ),
         longer_prompts,
-        "no knob is a first-class answer: more replicas or prefix caching, said as such. The "
-        "what-if on every prompt page comes with `recommend`, in a later release.",
+        "no knob is a first-class answer: more replicas or prefix caching, said as such, "
+        "and `driftwatch recommend` replays both as what-ifs.",
         files=("prompts-x4.csv", "prompts-x4-half-cached.csv"),
     ),
     Claim(
@@ -300,8 +300,8 @@ CLAIMS = (
             "--max-num-seqs 64 --max-num-batched-tokens 32",
         ),
         refused,
-        "a check of vLLM's own command lines, naming each removed flag and its successor, comes "
-        "with a later release.",
+        "what is advised is printed as arguments that vLLM has; driftwatch does not check other "
+        "command lines for removed flags.",
         cheap=True,
     ),
     Claim(
@@ -325,8 +325,8 @@ CLAIMS = (
             for seqs in (8, 128)
         ),
         unused_cap,
-        "`sequence_utilization` shows it; a weekly finding of unused caps comes with the report, "
-        "in a later release.",
+        "`sequence_utilization` shows it, and the [weekly report](reports.md) names caps that "
+        "nobody reached.",
     ),
     Claim(
         "Measure latency as a distribution, over concurrency",

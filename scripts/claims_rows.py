@@ -58,7 +58,7 @@ CHAPTERS: tuple[tuple[str, str, tuple[Claim, ...]], ...] = (
     ),
     (
         "Looking after a server",
-        "Habits; where the feature is not built yet, it is said.",
+        "Habits, and what they are worth.",
         claims_care.CLAIMS,
     ),
 )

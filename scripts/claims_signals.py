@@ -79,8 +79,7 @@ def raw_throughput(ran: Sequence[Ran]) -> tuple[str, str]:
         f"A server that never changes under a day of recorded production traffic "
         f"(busy {percent(min(1.0, busy))} of the time, law of its steps fixed) falls 15 % below "
         f"the hour before for 10 minutes {pages:,} times: about {figure(month)} false pages a "
-        "server-month. How many are left at equal load is not measured yet: that detector comes "
-        "with a later release."
+        "server-month. How many are left at equal load is measured in [truth](truth.md)."
     )
 
 
