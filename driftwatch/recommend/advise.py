@@ -23,6 +23,7 @@ from driftwatch.recommend.verdict import (
     Case,
     changed,
     far_and_no_nearer,
+    kept_at_more_demand,
     more_capacity,
     nearly_enough,
     no_action,
@@ -155,12 +156,12 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
 
 def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | None:
     """The first that is worth a restart: by the share in target, else by the capacity."""
-    near = case.today.capacity_requests_per_second
+    near, ground = case.today.capacity_requests_per_second, case.ground
     for gain in gains:
-        if not worth_it(case.ground, gain):
+        if not worth_it(ground, gain):
             continue
         found = candidate(
-            case.ground,
+            ground,
             gain.knobs,
             offered=case.offered,
             saturated=False,
@@ -172,8 +173,10 @@ def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | 
     if case.margin:
         return None
     for gain in gains[:2]:
+        if case.met and not (case.overloaded or kept_at_more_demand(ground, gain)):
+            continue
         found = candidate(
-            case.ground,
+            ground,
             gain.knobs,
             offered=case.offered,
             saturated=False,

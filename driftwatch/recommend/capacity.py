@@ -2,7 +2,7 @@
 
 The requests of the window are replayed with their arrivals drawn together or apart (the same
 lengths in the same order, the same bursts), and the rate is found by bisection. Without targets it
-is the rate of a saturated server.
+is the rate of a saturated server, and without one for the time to first token no more than that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ def capacity(
             if saturated is not None:
                 found.append(saturated)
             continue
-        found.append(_within(some, configuration, law, slo, near, overhead))
+        rate = _within(some, configuration, law, slo, near, overhead)
+        if slo.ttft_seconds is None:
+            # a time per token holds while the queue grows for ever: what is served counts
+            most = capacity_per_second(some, configuration, law)
+            rate = rate if most is None else min(rate, most)
+        found.append(rate)
         near = found[-1] or near
     if not found:
         return Capacity(None, None, None)

@@ -74,7 +74,7 @@ def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> 
     said = []
     before, after = case.reference_tokens_per_second, then.generation_tokens_per_second
     if before and after and after < before / _WORTH_SAYING:
-        said.append(f"tokens/s {digits(before)} → {digits(after)} each: longer work, not settings")
+        said.append(f"tokens/s {digits(before)} → {digits(after)} each: {_why_fewer(case)}")
     for one in what_ifs:
         if PREFIX_HIT_RATIO in one.knobs and one.capacity_requests_per_second:
             ratio = one.knobs[PREFIX_HIT_RATIO]
@@ -93,6 +93,14 @@ def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> 
     return tuple(said)
 
 
+def _why_fewer(case: Case) -> str:
+    """Longer work only where the reference's lengths would be served faster by today's law."""
+    now, was = case.today.capacity_requests_per_second, case.reference_capacity
+    if now and was and was > now * _WORTH_SAYING:
+        return "longer work, not settings"
+    return "not by settings; is the engine as fast as before?"
+
+
 def wrong_if(case: Case, then: Candidate) -> str:
     """What would falsify it, at which demand."""
     limit = then.capacity_requests_per_second
@@ -109,7 +117,8 @@ def wrong_if(case: Case, then: Candidate) -> str:
             f"then over {percent(miss)} still miss {aims(case.ground.judged.slo)} at ≤ "
             f"{rate(upto)} each"
         )
-    return f"then under {percent((share + (case.today.in_target_ratio or 0)) / 2)} are in target"
+    half = (share + (case.today.in_target_ratio or 0.0)) / 2
+    return f"then under {percent(half)} are in target at ≤ {rate(case.offered)} each"
 
 
 def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:

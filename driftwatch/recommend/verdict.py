@@ -15,7 +15,7 @@ from driftwatch.recommend.price import (
     price_of,
     wrong_if,
 )
-from driftwatch.recommend.sweep import Gain, Ground, otherwise
+from driftwatch.recommend.sweep import Gain, Ground, gain_of, otherwise
 from driftwatch.recommend.wording import aims, change, digits, percent
 from driftwatch.recommend.worlds import setting_of
 
@@ -27,8 +27,8 @@ OTHERWISE_MEAN, OTHERWISE_EVERY = 0.04, -0.01
 FAR_SHARE, FAR_CAPACITY_GAIN = 0.3, 0.20
 NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
-# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on; a re-tune is told earlier.
-MARGIN = 0.7
+# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on.
+MARGIN = 0.8
 SHARE_KEPT = 0.005
 
 
@@ -77,6 +77,11 @@ class Case:
         return self.seen_met is not False and low is not None and low >= self.share
 
     @property
+    def overloaded(self) -> bool:
+        """More is asked for than can be served within the targets."""
+        return self.utilization is not None and self.utilization > 1.0
+
+    @property
     def margin(self) -> bool:
         """… and the demand leaves room."""
         return self.met and self.utilization is not None and self.utilization < MARGIN
@@ -115,6 +120,17 @@ def more_capacity(today: Candidate, then: Candidate, gain: float = CAPACITY_GAIN
         return False
     kept = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
     return kept and all(after >= before * (1 + gain) for before, after in pairs)  # type: ignore[operator]
+
+
+def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
+    """Where the targets are met: today's settings lose them at a little more demand, these do not.
+
+    Else the capacity is a number that nobody meets, and no reason for a restart.
+    """
+    if ground.objective == "latency":
+        return False
+    then = gain_of(ground, gain.knobs, max(ground.demands))
+    return then is not None and then.mean >= MEAN_GAIN and then.least >= EVERY_GAIN
 
 
 def far_and_no_nearer(today: Candidate, then: Candidate) -> bool:

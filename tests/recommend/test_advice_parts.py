@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from advice_cases import AT, H100_8B, SECONDS, answer_of, requests_of, server_with
+from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
 
 from driftwatch.model import Slo
 from driftwatch.recommend import sweep_candidates, wording
 from driftwatch.recommend.calibration.fitted import Fit
-from driftwatch.recommend.capacity import capacity
+from driftwatch.recommend.capacity import capacity, stretch
 from driftwatch.recommend.gates import (
     fit_gates,
     hits_gate,
@@ -27,9 +27,12 @@ from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.replaying import Judged, replayed
 from driftwatch.recommend.steady import demands, steady
+from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.unknown_hits import as_whole_prompts
+from driftwatch.recommend.verdict import kept_at_more_demand
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.planning_replay import capacity_per_second
 
 LAW = H100_8B["linear"]
 TODAY = SchedulerConfiguration(64, 2048, 27_000)
@@ -169,6 +172,24 @@ def test_at_its_capacity_a_server_meets_the_share_and_beyond_it_does_not() -> No
         paced = paced.take(slice(max(0, len(paced) - 3000), None))
         judged = Judged(slo, paced.arrival_seconds[300], paced.arrival_seconds[-1])
         assert (replayed(paced, TODAY, LAW, judged).in_target_ratio >= 0.95) is meets
+
+
+def test_without_a_target_for_the_first_token_no_more_than_a_full_server_serves() -> None:
+    requests = requests_of(12, 300, 300)
+    most = capacity_per_second(stretch(requests), TODAY, LAW)
+    found = capacity(requests, [TODAY], [LAW], Slo(None, 0.05)).mean
+    assert most is not None and found is not None
+    assert found <= most
+
+
+def test_where_targets_are_met_only_what_more_demand_would_lose_is_worth_a_restart() -> None:
+    slo, roomy = Slo(1.0, 0.05), SchedulerConfiguration(256, 2048, 27_000)
+    calm = prepared_of(requests_of(3, 300, 200), roomy, slo).ground
+    more = Gain({"max_num_seqs": 512.0}, 0.0, 0.0, 1.0, 1.0, 1.0)
+    assert not kept_at_more_demand(calm, more)
+    tight = SchedulerConfiguration(16, 2048, 27_000)
+    full = prepared_of(requests_of(10, 200, 250), tight, slo).ground
+    assert kept_at_more_demand(full, more)
 
 
 def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:
