@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from driftwatch.notify.layout import wrap
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # episodes per server-month (detection.md).
 YOUNG = "a pin under 24 h pages 3-10× too often"
 _NAMED = 3
+_WIDTH = 80
 _PROVISIONAL = "provisional"
 
 
@@ -108,7 +112,9 @@ class Taken:
     def tell(self) -> None:
         """Print :meth:`lines` beside what was asked for."""
         for line in self.lines():
-            click.echo(line, err=True)
+            short = wrap(line, _WIDTH, "  ") if sys.stderr.isatty() else [line]
+            for part in short:
+                click.echo(part, err=True)
 
 
 def _text(proposal: _Proposal) -> str:

@@ -213,7 +213,8 @@ def _what_if(c: Candidate) -> str:
     if c.in_target_ratio is not None:
         told.append(f"{100 * c.in_target_ratio:.1f} % in target")
     if c.capacity_requests_per_second is not None:
-        told.append(f"capacity {figure(c.capacity_requests_per_second)} req/s")
+        each = " each" if "replicas" in c.knobs else ""
+        told.append(f"capacity {figure(c.capacity_requests_per_second)} req/s{each}")
     whys = "; ".join(dict.fromkeys(c.reasons.values()))
     return f"{said}: {', '.join(told) or 'not told: ' + (whys or 'unknown')}"
 

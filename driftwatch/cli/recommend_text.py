@@ -40,8 +40,8 @@ _SAY = {"none": "NO KNOB", "no_action": "NO ACTION", "insufficient": "NO VERDICT
 
 # gate → what would settle it; a gate that no command line settles is not among them
 _SETTLES: Mapping[str, str] = {
-    "busy_windows": "a longer window: --window 6h, or --at a busier time",
-    "finished_requests": "a longer window: --window 6h, or --at a busier time",
+    "busy_windows": "a longer window: --window 6h, --at a busier time, or some minutes more",
+    "finished_requests": "a longer window: --window 6h, --at a busier time, or some minutes more",
     "fit_ttft": "exact arrivals: --requests FILE, or a window with less waiting: --at T",
     "fit_itl": "a steadier window: --at T; or the GPU and model: --gpu NAME --model NAME",
     "fit_running": "exact arrivals: --requests FILE, or a steadier window: --at T",

@@ -32,12 +32,22 @@ def not_a_knob(question: Question) -> Recommendation | None:
     return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
 
 
+def _with_speed(why: str, evidence: Mapping[str, Any]) -> str:
+    """By how much, where an engine is slower; and what to do, where no cause is measured."""
+    against_twins = why == _LEAVES["replica_slow"]
+    name = "speed_against_pool_ratio" if against_twins else "speed_at_equal_load_ratio"
+    speed, slower = evidence.get(name), why.partition("slower ")
+    said = why if speed is None or not slower[1] else f"{why}: {100 * (1 - speed):.0f} %"
+    unexplained = why in (_LEAVES["scheduler_regression"], _LEAVES["replica_slow"])
+    return f"{said}; look for what changed there, or drain it" if unexplained else said
+
+
 def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
     """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:
-        return _LEAVES[leaf]
+        return _with_speed(_LEAVES[leaf], evidence)
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:
         return f"no token for {silent:.0f} s"

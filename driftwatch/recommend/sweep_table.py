@@ -70,5 +70,5 @@ def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
     )
     if judged is not None or found.refused:
         return found
-    why = "looked for only near the advised value"
+    why = "looked for only near today's and the advised value"
     return replace(found, reasons={**found.reasons, "capacity_requests_per_second": why})

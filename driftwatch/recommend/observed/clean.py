@@ -123,7 +123,8 @@ def _begin(seen: pl.DataFrame, usable: npt.NDArray[np.bool_], last: int) -> tupl
     for i in range(last, -1, -1):
         why = None
         if not usable[i]:
-            why = "a gap without scrapes"
+            before = any(usable[:i])
+            why = "a gap without scrapes" if before else "nothing was scraped before"
         elif durations[i] < _SEEN_AT_LEAST * spans[i] and _alone(durations, spans, i, last):
             why = "a minute of which too little was scraped"
         elif i < last and (ends[i + 1] - ends[i]).total_seconds() > 1.5 * spans[i + 1]:

@@ -1,0 +1,29 @@
+"""Where the engine is the answer: by how much it is slower, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from driftwatch.recommend.engine_first import no_knob_because
+
+SLOWER = {"speed_at_equal_load_ratio": 0.77, "speed_against_pool_ratio": 0.81}
+
+
+@pytest.mark.parametrize(
+    ("leaf", "evidence", "said"),
+    [
+        ("scheduler_regression", SLOWER, "is measured: 23 %; look for what changed there, or"),
+        ("scheduler_regression", {}, "without a cause that is measured; look for what changed"),
+        ("replica_slow", SLOWER, "slower at equal load than its twins: 19 %; look for"),
+        ("gpu_throttled", SLOWER, "with the GPU clock down: 23 %"),
+        ("deferred_admission", SLOWER, "by LoRA slots, KV transfer or grammar"),
+    ],
+)
+def test_a_slow_engine_is_told_with_its_number(
+    leaf: str, evidence: dict[str, float], said: str
+) -> None:
+    why = no_knob_because(evidence, leaf)
+    assert why is not None
+    assert said in why
+    if said.endswith("%") or leaf == "deferred_admission":
+        assert why.endswith(said)
