@@ -101,12 +101,12 @@ def _keep(
     store: Store, verifier: Verifier, outcome: Outcome, plan: Plan, since: datetime
 ) -> datetime:
     """Write what a stretch found, as a tick of the service does; end of its last minute."""
-    changes = verifier.after(outcome, State(targets=outcome.targets, scrapes=outcome.scrapes), plan)
+    changes = verifier.after(outcome, State(targets=outcome.targets), plan)
     last = outcome.rows["end"].max() if len(outcome.rows) else None
     until = max(since, last) if isinstance(last, datetime) else since
     store.commit_tick(
         incidents=(),  # what fired or resolved is in the transitions
-        transitions=outcome.transitions,
+        transitions=(*outcome.transitions, *changes.told),
         deliveries=(),
         scrapes=None,
         since=since,

@@ -147,7 +147,7 @@ class Service:
             sources_told(self._sources, gathered.names, gathered.late),
             self._past,
         )
-        changes = self._verifier.after(outcome, state, self._plan)
+        changes = self._verifier.after(outcome, state, self._plan, before.scrapes)
         happened = (*outcome.transitions, *changes.told)
         planned = plan_deliveries(
             happened,

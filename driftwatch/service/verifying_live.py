@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.notify.follow_up import follow_up
@@ -103,8 +105,21 @@ class Verifier:
         self._written: Verifying | None = self._state
         self._past = StoredMinutes(store)
 
-    def after(self, outcome: Outcome, state: State, plan: Plan) -> Changes:
-        """What the minutes of a tick say; nothing is kept before :meth:`committed`."""
+    def after(
+        self,
+        outcome: Outcome,
+        state: State,
+        plan: Plan,
+        earlier: pl.DataFrame | None = None,
+    ) -> Changes:
+        """What the minutes of a tick say; nothing is kept before :meth:`committed`.
+
+        Args:
+            outcome: of the tick.
+            state: after it.
+            plan: pools, settings, latency targets.
+            earlier: scrapes before the tick: its first minute may have begun among them.
+        """
         if outcome.rows.is_empty():
             return Changes(self._state, (), [], {})
         past = SeenMinutes(minutes(outcome.rows), self._past)
@@ -115,11 +130,13 @@ class Verifier:
             of_tick = [one for one in advised_in(own, key, pool) if since <= one.at < until]
             return [*stored(key, pool, since, until), *of_tick]
 
+        # those of the state are of the last minutes alone
+        seen = outcome.scrapes if earlier is None else pl.concat([earlier, outcome.scrapes])
         failed: list[str] = []
         try:
             following, found = step(
                 self._state,
-                with_peaks(outcome.rows, state.scrapes),
+                with_peaks(outcome.rows, seen),
                 surroundings(plan, outcome.targets or state.targets, past, advised, failed.append),
             )
             told = self._follow_ups(found, state, outcome)

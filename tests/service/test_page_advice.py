@@ -13,11 +13,22 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.model import Diagnosis, Finding, Incident, Limit, TargetKey, Transition
+from driftwatch.model import (
+    Diagnosis,
+    Finding,
+    Incident,
+    Limit,
+    Recommendation,
+    TargetKey,
+    Transition,
+)
 from driftwatch.recommend import advise as advising
+from driftwatch.recommend.advice import Advice
+from driftwatch.service import page_advice
 from driftwatch.service.page_advice import with_advice, without_replay
 from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
 from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
+from driftwatch.service.replaying import Replayed
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import tick
 from driftwatch.signals.minutes import minutes
@@ -196,3 +207,56 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     assert advised.recommendation.reason == "Do not change a knob; drain it"
     assert advised.twins is not None
     assert 0.3 < advised.twins["utilization_ratio"] < 3.0
+
+
+def test_pages_before_tickets_long_waits_first_and_notices_never(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outcome,) = told(cap, replays=0)
+    (key,) = cap.targets
+    at = outcome.rows["end"].max()
+    assert isinstance(at, datetime)
+    asked: list[str] = []
+
+    def replay(target: object, *_: object, incident_id: str, **__: object) -> Replayed:
+        asked.append(incident_id)
+        said = Recommendation("no_action", reason="in target")
+        return Replayed(cap.targets[key], at, Advice(at, said), incident_id)
+
+    monkeypatch.setattr(page_advice, "replayed", replay)
+    row = outcome.rows.row(-1, named=True)
+    firing, found = [], {}
+    for name, severity, wait in (
+        ("notice", "notice", 99.0),
+        ("ticket", "ticket", 9.0),
+        ("short", "page", 1.0),
+        ("long", "page", 5.0),
+    ):
+        incident = Incident(
+            name,
+            name,
+            "BatchDrift",
+            "BatchDrift",
+            severity,
+            {},
+            "firing",
+            at,
+            at,
+            firing_at=at,  # type: ignore[arg-type]
+        )
+        walked = _walked(CHANGE.name)
+        found[name] = (
+            Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=walked),
+            {**row, "queue_wait_estimate_10m_seconds": wait},
+        )
+        firing.append(Transition(incident, "firing", at))
+    past = SeenMinutes(minutes(outcome.rows))
+    said, _ = with_advice(firing, found, cap.targets, shipped_plan(2), past)
+    assert asked == ["long", "short"]
+    assert said["ticket"].asked_again
+    assert (said["ticket"].recommendation or CHANGE_NOTHING).action == "insufficient"
+    assert not said["notice"].asked_again
+    assert (said["notice"].recommendation or CHANGE_NOTHING).action == "none"
+
+
+CHANGE_NOTHING = Recommendation("change", "nothing was said")

@@ -89,7 +89,7 @@ def test_the_verdict_follows_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "matched traffic: TTFT mean" in line
     assert len(line) <= 118
     told = render(verified)
-    assert "max_num_seqs 8 (inferred) → at least " in told
+    assert "max_num_seqs 8 (inferred) → at least 41" in told  # a peak, in ticks of 4 min
     assert "(forecast 0.03)" in told
     assert "driftwatch ack" not in str(blocks(verified))
     assert kept.state == "resolved"
