@@ -61,7 +61,9 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     elif advice is not None and (advice.basis == "replay" or advice.action == "insufficient"):
         said.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:
-        said.append("next:    driftwatch evidence queue")
+        slower = ("slower_at_equal_load", "slower_than_pool")
+        about = "speed" if any(finding.evidence.get(name) for name in slower) else "queue"
+        said.append(f"next:    driftwatch evidence {about}")
     return said
 
 

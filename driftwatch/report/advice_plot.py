@@ -90,7 +90,8 @@ def title_of(advice: Advice, name: str = "") -> str:
     where = f"{name}: " if name else ""
     if said.action == "change" and said.knob is not None and said.to_value is not None:
         was = "now unknown" if said.from_value is None else knob(said.from_value)
-        return f"{where}{said.knob} {was} → {knob(said.to_value)}"
+        brings = f": {said.effect[0]}" if said.effect else ""
+        return f"{where}{said.knob} {was} → {knob(said.to_value)}{brings}"
     word = {"none": "no knob helps", "no_action": "change nothing"}.get(said.action, "no verdict")
     return f"{where}{word}: {said.reason}"
 
@@ -151,7 +152,9 @@ def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
     if drawn:
         for at, low, high in _bands(drawn):
             panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
-        _line(panel, drawn, _BLUE, "-", "o", "capacity in target (band: 3 models)")
+        # without a target it is the rate of a server that is always full
+        of = "when full" if advice.slo is None else "in target"
+        _line(panel, drawn, _BLUE, "-", "o", f"capacity {of} (band: 3 models)")
         for x, point, value in drawn:
             if point.now or point.advised:
                 panel.annotate(

@@ -57,7 +57,8 @@ def test_a_screen_reader_gets_the_finding_and_every_number() -> None:
     drawn = ElementTree.fromstring(draw_advice(story(), name="rag-8b-3").decode())
     said = drawn.find(f"{_SVG}title"), drawn.find(f"{_SVG}desc")
     assert said[0] is not None
-    assert said[0].text == "rag-8b-3: max_num_batched_tokens 512 → 2048"
+    brings = story().recommendation.effect[0]
+    assert said[0].text == f"rag-8b-3: max_num_batched_tokens 512 → 2048: {brings}"
     assert said[1] is not None
     assert said[1].text == alt_text(story())
     for row in rows(story()):
