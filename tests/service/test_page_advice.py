@@ -260,3 +260,28 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
 
 
 CHANGE_NOTHING = Recommendation("change", "nothing was said")
+
+
+def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource) -> None:
+    """Its batch is full, so the limit binds; how slow it is was known until five minutes ago."""
+    (outcome,) = told(cap, replays=0)
+    (key,) = cap.targets
+    row = {**outcome.rows.row(-1, named=True), "slower_at_equal_load": None}
+    at = row["end"]
+    known = minutes(outcome.rows).with_columns(
+        slower_at_equal_load=pl.when(pl.col("end") < at - timedelta(minutes=5)).then(True),
+        speed_at_equal_load_ratio=pl.lit(0.7),
+    )
+    incident = Incident("b", "b", "BatchDrift", "BatchDrift", "page", {}, "firing", at, at)
+    finding = Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=_walked(CHANGE.name))
+    found, _ = with_advice(
+        [Transition(incident, "firing", at)],
+        {incident.id: (finding, row)},
+        cap.targets,
+        shipped_plan(1),
+        SeenMinutes(known),
+    )
+    said = found["b"].recommendation
+    assert said is not None
+    assert (said.action, said.knob) == ("none", None)
+    assert "slower at equal load" in said.reason
