@@ -14,6 +14,8 @@ Knobs = Mapping[str, float]
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
 _THRESHOLDS = (256, 512, 1024, 2048)
+# Times today's budget: no step has been longer, and what a law says of longer ones is hope.
+MOST_TIMES_BUDGET = 4
 _STEPS = (0.5, 2.0, 4.0, 8.0)  # of a value that lies off the grid
 
 
@@ -37,12 +39,16 @@ def sequence_counts(today: int, peak: int | None = None) -> list[int]:
 
 
 def token_budgets(today: int) -> list[int]:
-    """Values of max_num_batched_tokens besides today's, rising."""
+    """Values of max_num_batched_tokens besides today's, rising.
+
+    >>> token_budgets(1024)
+    [512, 2048, 4096]
+    """
     own = {round(today * step) for step in (0.5, 2.0)}
     return sorted(
         value
         for value in {*BUDGETS, *own} - {today}
-        if min(BUDGETS[0], today) <= value <= BUDGETS[-1]
+        if min(BUDGETS[0], today) <= value <= min(BUDGETS[-1], MOST_TIMES_BUDGET * today)
     )
 
 
