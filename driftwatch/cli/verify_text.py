@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from driftwatch.verify.verification import Verification
 
 HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
-_FIGURES = ("figure", "before", "after", "difference", "forecast")
 _WIDTH = 80
 
 
@@ -59,11 +58,13 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
     rows = [_row(effect) for effect in to_document(found)["effects"]]
     if rows:
         one, other = found.matched_minutes
-        yield f"matched traffic: {one} minutes before, {other} after; means, and limits"
+        sides = ("before", "after") if found.against is None else (found.against, target_of(found))
+        yield f"matched traffic: {one} minutes {sides[0]}, {other} {sides[1]}; means and limits"
+        header = ("figure", *sides, "difference", "forecast")
         if sys.stdout.isatty():
-            yield from render(_FIGURES, rows, width=_WIDTH)
+            yield from render(header, rows, width=_WIDTH)
         else:
-            yield from ("\t".join(row) for row in (_FIGURES, *rows))
+            yield from ("\t".join(row) for row in (header, *rows))
     yield from found.notes
     if any(effect.low < -effect.before for effect in found.effects):
         yield "limits beyond the mean before itself: so few minutes know that mean no better"
