@@ -12,7 +12,7 @@ from service_cases import shipped_plan
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Recommendation, Target, TargetKey
 from driftwatch.recommend.advice import Advice, Candidate
-from driftwatch.service.capacity import EVERY, REPLAYS, nothing_told, with_capacity
+from driftwatch.service.capacity import CAUGHT_UP, EVERY, REPLAYS, nothing_told, with_capacity
 from driftwatch.service.past_minutes import SeenMinutes
 from driftwatch.service.replaying import Replayed
 from driftwatch.signals.minutes import MINUTE_SCHEMA
@@ -182,3 +182,20 @@ def test_targets_of_one_pool_are_asked_once_and_each_has_its_own_demand() -> Non
     )
     assert used == {"a:1": 0.9, "b:1": pytest.approx(0.45)}
     assert set(found["capacity_ratio"]) == {0.5}
+
+
+def test_minutes_that_are_caught_up_replay_nothing_and_say_so() -> None:
+    ask, pools = Asked(), {"a": DRIFTED}
+    told, _ = with_capacity(
+        rows(pools, 1, 25),
+        nothing_told(),
+        past({"a": 5.0}),
+        shipped_plan(3),
+        {TargetKey("a:1", "0"): Target(TargetKey("a:1", "0"), {}, "a")},
+        after=NOON + 10 * MINUTE,
+        ask=ask,
+    )
+    assert [at for _, at, _ in ask.whom] == [NOON + 20 * MINUTE]
+    of_tenth = told.filter(pl.col("end") == NOON + 10 * MINUTE)
+    assert of_tenth["capacity_unknown_reason"].to_list() == [CAUGHT_UP]
+    assert of_tenth["utilization_ratio"].to_list() == [None]
