@@ -31,18 +31,20 @@ def list_scenarios() -> None:
     """Name, what happens, what should be found; piped: tab-separated, a row each."""
     from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
-    for scenario in shipped_scenarios():
+    shipped = shipped_scenarios()
+    column = max(len(scenario.name) for scenario in shipped) + 1
+    for scenario in shipped:
         due = "; ".join(expected(e) for e in scenario.truth.effects) or NOBODY
         title = f"{scenario.title} (long)" if scenario.long else scenario.title
         if not sys.stdout.isatty():
             click.echo("\t".join((scenario.name, title, due)))
             continue
-        first, *rest = textwrap.wrap(title, 80 - 19)
-        click.echo(_plain(f"{scenario.name:18} {first}"))
+        first, *rest = textwrap.wrap(title, 80 - column)
+        click.echo(_plain(f"{scenario.name:{column}}{first}"))
         for line in rest:
-            click.echo(_plain(f"{'':19}{line}"))
-        for line in textwrap.wrap(f"expected: {due}", 80 - 21):
-            click.echo(_plain(f"{'':21}{line}"))
+            click.echo(_plain(f"{'':{column}}{line}"))
+        for line in textwrap.wrap(f"expected: {due}", 80 - column - 2):
+            click.echo(_plain(f"{'':{column + 2}}{line}"))
 
 
 def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs: int) -> None:

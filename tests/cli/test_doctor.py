@@ -128,7 +128,7 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         "                  generation_tokens: N}\n"
         "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"
         "        be inferred\n"
-        "        disables  leaf token_budget_binding\n"
+        "        disables  leaf token_budget_binding, recommend: its answer for this knob\n"
         "        fix       driftwatch.yaml:7 serving.max_num_batched_tokens, or\n"
         "                  serving.startup_log\n"
         "WARNING rag-8b  slo.ttft_seconds 0.8 is no bucket edge on 127.0.0.1:PORT: the\n"
