@@ -180,7 +180,9 @@ def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
 
 
 # gates that a window with more traffic passes
-_CURED_BY_TIME = frozenset({"traffic", "busy_windows", "finished_requests"})
+_CURED_BY_TIME = frozenset(
+    {"traffic", "busy_windows", "finished_requests", "recent_minutes", "recent_requests"}
+)
 
 
 def may_be_cured(answer: Replayed) -> bool:
