@@ -8,7 +8,7 @@ never looked at from inside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,7 @@ class Playback:
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
+    _came: Floats = field(init=False)
     _low: npt.NDArray[np.int64] = field(init=False)
     _high: npt.NDArray[np.int64] = field(init=False)
     _repeated: Repeated = field(init=False)
@@ -96,9 +97,10 @@ class Playback:
         self.waiting = chunks["waiting_requests"].fill_null(np.nan).to_numpy()
         arrival = self.observed.requests.arrival_seconds
         self.requests = self.observed.requests
+        self._came = self._came_seconds()
         kept = self._first_kept()
         if kept > 0:
-            self.requests = self.requests.take(arrival >= self.starts[kept])
+            self._from(kept)
             # the engine starts empty there: what it makes of the first chunk is not compared
             self.seen[: kept + 1] = np.nan
         if self.observed.source == "metrics":
@@ -121,6 +123,25 @@ class Playback:
         self._low = np.searchsorted(self._times, self.starts)
         self._high = np.searchsorted(self._times, self.ends)
         self._repeated = self._ready(self.requests)
+
+    def _came_seconds(self) -> Floats:
+        """When requests came; NaN where that is unknown, or they were admitted before."""
+        came = _later(self.requests)
+        if self.observed.came_seconds is not None:
+            came[: len(self.observed.came_seconds)] = self.observed.came_seconds
+        return came
+
+    def _from(self, kept: int) -> None:
+        """Leave out what came before a chunk; of a request log those that wait then are kept."""
+        arrival, since = self.requests.arrival_seconds, float(self.starts[kept])
+        first = int(np.searchsorted(arrival, since))
+        if self.observed.source == "request log":
+            around = self.waiting[max(kept - 1, 0) : kept + 1]
+            known = around[np.isfinite(around)]
+            first -= min(first, round(float(known.mean())) if len(known) else 0)
+        requests = self.requests.take(slice(first, None))
+        late = np.maximum(requests.arrival_seconds, since)
+        self.requests, self._came = replace(requests, arrival_seconds=late), self._came[first:]
 
     def _first_kept(self) -> int:
         """First chunk of the end of the window that can be replayed often enough."""
@@ -154,11 +175,11 @@ class Playback:
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._repeated.run(law, np.exp(wander)), self.requests.arrival_seconds)
+        return self._read(self._repeated.run(law, np.exp(wander)), self._came)
 
     def replace_requests(self, requests: Requests) -> None:
         """Replay these from now on: as many in each chunk, at other times inside their minutes."""
-        self.requests = requests
+        self.requests, self._came = requests, _later(requests)
         self._repeated = self._ready(requests)
 
     def play_others(self, law: StepTime, wander: Floats, requests: Requests) -> Played:
@@ -168,7 +189,7 @@ class Playback:
             ImpossibleConfiguration: one of them never fits.
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._ready(requests).run(law, np.exp(wander)), requests.arrival_seconds)
+        return self._read(self._ready(requests).run(law, np.exp(wander)), _later(requests))
 
     def _ready(self, requests: Requests) -> Repeated:
         return Repeated(
@@ -179,7 +200,7 @@ class Playback:
             factor_seconds=self.starts,
         )
 
-    def _read(self, run: Repetition, arrival: Floats) -> Played:
+    def _read(self, run: Repetition, came: Floats) -> Played:
         self.replays += 1
         low, high = self._low, self._high
 
@@ -188,14 +209,13 @@ class Playback:
 
         tokens = grown(run.counter("generation_tokens"))
         token = run.first_token_seconds
+        begun = np.where(np.isfinite(came), run.first_scheduled_seconds, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):  # inf - inf: never came
             columns = {
                 "generation_tokens_per_second": tokens / (self.ends - self.starts),
                 "itl_seconds": grown(run.itl_seconds_sum) / grown(run.counter("itl_seconds_count")),
-                "ttft_seconds": self._mean_by(token, token - arrival, arrival),
-                "prefill_seconds": self._mean_by(
-                    run.end_seconds, token - run.first_scheduled_seconds, arrival
-                ),
+                "ttft_seconds": self._mean_by(token, token - came),
+                "prefill_seconds": self._mean_by(run.end_seconds, token - begun),
                 "steps_per_generation_token": grown(run.counter("steps_observed")) / tokens,
                 "running_requests": _means(run.running, low, high),
                 "kv_cache_usage_ratio": _means(run.kv_cache_usage_ratio, low, high),
@@ -209,12 +229,12 @@ class Playback:
         waiting = _means(run.waiting, low, high)
         return Played(values, (prefill, decode, read), steps, waiting)
 
-    def _mean_by(self, at: Floats, spans: Floats, arrival: Floats) -> Floats:
+    def _mean_by(self, at: Floats, spans: Floats) -> Floats:
         """Mean of requests' spans by the chunk in which they are booked; NaN where none is.
 
         Without those that were inside at the start: their spans began before.
         """
-        known = np.isfinite(at) & (arrival > 0)
+        known = np.isfinite(at) & np.isfinite(spans)
         at, spans = at[known], spans[known]
         order = np.argsort(at, kind="stable")
         total = np.concatenate([[0.0], np.cumsum(spans[order])])
@@ -231,6 +251,12 @@ class Playback:
     def comparable(self) -> npt.NDArray[np.bool_]:
         """Chunks in which enough was served for a mean."""
         return self.tokens >= _FEWEST_TOKENS
+
+
+def _later(requests: Requests) -> Floats:
+    """When requests came; NaN for those that were inside at second 0."""
+    arrival = requests.arrival_seconds
+    return np.where(arrival > 0, arrival, np.nan)
 
 
 def _means(values: Floats, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -59,11 +61,13 @@ def observed_from_log(
         problems = _contradictions(log.take(inside), stretch, counts)
     if problems:
         raise WorkloadError(tuple(problems), help_text=_HELP)
-    requests, carried = _requests(log, at, inside, stretch, counts, server, seed)
+    requests, before = _requests(log, at, inside, stretch, counts, server, seed)
+    carried = len(before)
     notes = (*stretch.notes, *counts.notes)
     if carried < counts.running_first + counts.waiting_first:
         notes += ("the log begins with the window: what ran before is not replayed",)
-    return observed_of(stretch, counts, requests, carried, "request log", notes)
+    found = observed_of(stretch, counts, requests, carried, "request log", notes)
+    return replace(found, came_seconds=before)
 
 
 def _shifted(log: Requests, stretch: Clean, counts: Flows) -> Floats:
@@ -137,8 +141,8 @@ def _requests(
     counts: Flows,
     server: Server,
     seed: int,
-) -> tuple[Requests, int]:
-    """Those of the window, behind those that ran and waited when it began; how many of these."""
+) -> tuple[Requests, Floats]:
+    """Those of the window, behind those that ran and waited when it began; when these came."""
     rng = np.random.default_rng(seed)
     before = np.flatnonzero(at < 0)
     waiting = before[len(before) - min(counts.waiting_first, len(before)) :]
@@ -173,4 +177,4 @@ def _requests(
         cached_tokens=behind(had, cached),
         adapter=behind(log.adapter[running], later.adapter),
     )
-    return joined, len(running) + len(waiting)
+    return joined, np.concatenate((np.full(len(running), np.nan), at[waiting]))

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.simulate.requests import Requests
+
+Floats = npt.NDArray[np.float64]
 
 # A row a chunk of the window; NULL = not observed. Means are over the chunk.
 CHUNK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -49,6 +53,8 @@ class Observed:
         notes: what is not known and what was taken instead, in words.
         carried_requests: the first so many requests waited or ran at the start; their own TTFT is
             not that of the server.
+        came_seconds: when these came, on the same clock, before second 0; NaN = they had been
+            admitted by then. None = unknown of all.
     """
 
     start: datetime
@@ -64,6 +70,7 @@ class Observed:
     tpot_p95_seconds: float | None = None
     notes: tuple[str, ...] = ()
     carried_requests: int = 0
+    came_seconds: Floats | None = None
 
     @property
     def offered_requests_per_second(self) -> float:

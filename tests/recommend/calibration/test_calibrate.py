@@ -10,10 +10,11 @@ import pytest
 from recorded_runs import AT
 
 from driftwatch.errors import NoVerdict
+from driftwatch.recommend.calibration import playback
 from driftwatch.recommend.calibration.bursts import may_burst, with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.documents import from_document, to_document
-from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.calibration.fitted import RESIDUALS, Calibration
 from driftwatch.recommend.calibration.playback import Playback
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.calibration.weights import redrawn
@@ -167,6 +168,21 @@ def test_a_saturated_window_is_fitted_without_ttft_unless_a_log_gives_the_arriva
     logged = replace(observed, source="request log", requests=traffic(1500))
     made = calibrate(logged, small, prior, at=AT)
     assert abs(made.best.residuals["ttft_seconds"]) < 0.05
+
+
+def test_the_end_of_a_long_log_begins_with_the_backlog_that_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = replace(CONFIGURATION, max_num_seqs=4)
+    logged = replace(seen(traffic(1500), small, LAW), source="request log", requests=traffic(1500))
+    monkeypatch.setattr(playback, "_MOST_REQUESTS", 600)
+    cut = playback.Playback(logged, small)
+    assert len(cut.requests) < 1500
+    ttft = RESIDUALS.index("ttft_seconds")
+    ratio = cut.play(LAW, np.zeros(len(cut.starts))).values[:, ttft] / cut.seen[:, ttft]
+    assert np.isfinite(ratio).sum() >= 5
+    assert np.nanmin(ratio) > 0.9
+    assert np.nanmax(ratio) < 1.1
 
 
 def test_another_block_count_than_the_servers_is_refused() -> None:

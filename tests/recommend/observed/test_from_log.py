@@ -49,6 +49,10 @@ def test_what_ran_and_waited_before_comes_from_the_log(
     rows, log = heavy(minutes_of("run_cap")).tail(3), log_of("run_cap")
     found = observed_from_log(log, rows, server())
     assert found.carried_requests > 8
+    came = found.came_seconds
+    assert came is not None and len(came) == found.carried_requests
+    assert np.isnan(came).sum() == 8  # as many as ran
+    assert (came[8:] < 0).all()  # the rest waited: since when is known
     began = found.start.timestamp()
     cut = log.take(log.arrival_seconds >= began)
     without = observed_from_log(cut, rows, server())
