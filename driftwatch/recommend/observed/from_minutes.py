@@ -13,7 +13,7 @@ from driftwatch.recommend.observed.chunks import chunks_of, p95_of
 from driftwatch.recommend.observed.clean import Clean, Floats, clean
 from driftwatch.recommend.observed.flows import Flows, flows
 from driftwatch.recommend.observed.hits import cached_tokens, hit_ratios, whole_hit_ratio
-from driftwatch.recommend.observed.lengths import Lengths, lengths
+from driftwatch.recommend.observed.lengths import NAMES, Lengths, histograms_of, lengths
 from driftwatch.recommend.observed.starting import running_start
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.server import Server
@@ -50,7 +50,7 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     stretch = clean(minutes)
     rng = np.random.default_rng(seed)
     counts = flows(stretch, rng)
-    longest, bound = longest_request(server)
+    longest, bound = longest_request(server, stretch)
     told = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
     requests, carried = _requests(stretch, counts, told, hits, server, rng)
@@ -104,10 +104,38 @@ def observed_of(
     )
 
 
-def longest_request(server: Server) -> tuple[int | None, str | None]:
-    """Most tokens of one request, and a note where that is not max_model_len."""
+def _next_edge(stretch: Clean) -> int | None:
+    """The bucket edge that max_model_len does not reach.
+
+    None where the edges are others, or sums say that some lengths are beyond it.
+    """
+    series = [float(m * 10**k) for k in range(10) for m in (1, 2, 5)]
+    found: set[int] = set()
+    for name in NAMES:
+        for one in histograms_of(stretch, name):
+            many = len(one.edges)
+            if not many or many == len(series) or list(one.edges) != series[:many]:
+                return None
+            if one.total_tokens > one.counts @ np.array(series[: many + 1]):
+                return None
+            found.add(int(series[many]))
+    return found.pop() if len(found) == 1 else None
+
+
+def longest_request(server: Server, stretch: Clean) -> tuple[int | None, str | None]:
+    """Most tokens of one request, and a note where that is not max_model_len.
+
+    vLLM's buckets of lengths rise 1, 2, 5, 10, … as far as max_model_len goes
+    (``build_1_2_5_buckets`` in vLLM ``v1/metrics``): it is below the one that would come next.
+    """
     if server.serving.max_model_len is not None:
         return int(server.serving.max_model_len.value), None
+    following = _next_edge(stretch)
+    if following is not None:
+        return following - 1, (
+            f"max_model_len unknown: below {following:,} tokens, or the buckets of lengths would "
+            "go on"
+        )
     if server.num_gpu_blocks is not None and server.block_size is not None:
         held = (server.num_gpu_blocks - 1) * server.block_size
         return (

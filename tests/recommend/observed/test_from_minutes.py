@@ -182,6 +182,14 @@ def test_lengths_above_the_last_edge_need_a_bound(minutes_of: MinutesOf) -> None
     assert any("max_model_len unknown: no request can be longer" in note for note in held.notes)
 
 
+def test_buckets_say_how_long_a_context_may_be(minutes_of: MinutesOf) -> None:
+    rows = minutes_of("run_main")  # served with --max-model-len 8192: buckets end at 5,000
+    found = observed_from_minutes(rows, server(max_model_len=None, num_gpu_blocks=100_000))
+    assert any("below 10,000 tokens" in note for note in found.notes)
+    known = observed_from_minutes(rows, server())
+    assert found.requests.prompt_tokens.sum() == known.requests.prompt_tokens.sum()
+
+
 def test_clients_that_left_are_said(minutes_of: MinutesOf) -> None:
     rows = minutes_of("run_slow")
     lost = rows.with_columns(
