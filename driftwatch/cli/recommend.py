@@ -116,7 +116,7 @@ def _question(
         leaf=None if diagnosis is None else diagnosis.leaf,
         window=length,
         what_if=what_if,
-        log=None if log is None else read_requests(log),
+        log=None if log is None else read_requests(log, any_order=True),
         replicas=looked.replicas,
         **given,
     )

@@ -110,14 +110,16 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             multiple=True,
             metavar="KNOB=VALUE",
             help="Ask about this value as well: max_num_seqs=512, replicas=3, "
-            "prefix_hit_ratio=0.5; repeat it.",
+            "prefix_hit_ratio=0.5; repeat it: scheduler knobs are turned together, as one "
+            "configuration, the others are asked one by one.",
         ),
         click.option(
             "--requests",
             "log",
             type=file,
             metavar="FILE",
-            help="The request log of the window (JSONL, CSV, Parquet): exact arrivals.",
+            help="The request log of the window (JSONL, CSV, Parquet), in any order: exact "
+            "arrivals.",
         ),
         click.option(
             "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."

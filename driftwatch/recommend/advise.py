@@ -31,6 +31,7 @@ from driftwatch.recommend.verdict import (
     worth_it,
 )
 from driftwatch.recommend.what_ifs import (
+    FP8_KV,
     asked_for,
     fp8_kv,
     more_replicas,
@@ -209,7 +210,7 @@ def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool)
         n = replicas_needed(today, case.offered, have)
         if n is not None and have < n <= have + _MOST_MORE_REPLICAS * have:
             found.append(more_replicas(ground, today, case.offered, have, n))
-        wider = fp8_kv(ground, judged, today)
+        wider = None if question.what_if.get(FP8_KV) else fp8_kv(ground, judged, today)
         shed = shedding(ground, today, case.offered)
         found += [one for one in (wider, shed) if one is not None]
     return found

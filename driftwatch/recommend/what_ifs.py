@@ -136,6 +136,9 @@ def asked_for(
         )
     if PREFIX_HIT_RATIO in what_if:
         found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
+    if what_if.get(FP8_KV):
+        wider = fp8_kv(ground, requests, today)
+        found.append(wider or Candidate({FP8_KV: 1.0}, refused="the KV block count is unknown"))
     if REPLICAS in what_if:
         n = max(1, round(what_if[REPLICAS]))
         found.append(more_replicas(ground, today, offered, replicas or 1, n))

@@ -264,3 +264,12 @@ def test_a_file_is_read_whole_or_every_bad_line_is_told(
             lines = {int(text.split(":")[1]) + shift for text in said(path) if "more" not in text}
             assert lines == set(sorted(bad)[: len(lines)])
             assert len(lines) == len(bad) or len(said(path)) == 21
+
+
+def test_a_log_in_order_of_completion_is_sorted_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{HEAD}\n2,5,6\n1,7,8\n3,9,4\n")
+    found = read_requests(path, any_order=True)
+    assert found.arrival_seconds.tolist() == [1.0, 2.0, 3.0]
+    assert found.prompt_tokens.tolist() == [7, 5, 9]
+    assert found.generation_tokens.tolist() == [8, 6, 4]

@@ -118,18 +118,23 @@ def _wrong(column: Column, said: str, raw: object, value: float) -> str:
 
 
 def cross_problems(
-    found: dict[str, Floats], lines: npt.NDArray[np.int64], before: float, problems: Problems
+    found: dict[str, Floats],
+    lines: npt.NDArray[np.int64],
+    before: float | None,
+    problems: Problems,
 ) -> None:
     """What is wrong between columns and rows.
 
     Args:
         found: the columns of one chunk, NaN where a value was refused already.
         lines: their lines.
-        before: arrival of the row before the chunk's first, -inf at the start.
+        before: arrival of the row before the chunk's first, -inf at the start; None = any order.
         problems: takes what is wrong.
     """
     arrival = found["arrival_seconds"]
-    previous = np.concatenate(([before], arrival[:-1]))
+    previous = np.full(len(arrival), -np.inf)
+    if before is not None:
+        previous = np.concatenate(([before], arrival[:-1]))
     _tell(
         arrival < previous,
         lines,

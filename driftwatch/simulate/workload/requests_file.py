@@ -40,21 +40,27 @@ class Workload:
     notes: tuple[str, ...] = ()
 
 
-def read_requests(path: Path | str, *, limit: int | None = None) -> Requests:
+def read_requests(
+    path: Path | str, *, limit: int | None = None, any_order: bool = False
+) -> Requests:
     """The requests of a file; ``read_workload`` says where they come from as well.
 
     Raises:
         WorkloadError: as ``read_workload``.
     """
-    return read_workload(path, limit=limit).requests
+    return read_workload(path, limit=limit, any_order=any_order).requests
 
 
-def read_workload(path: Path | str, *, limit: int | None = None) -> Workload:
+def read_workload(
+    path: Path | str, *, limit: int | None = None, any_order: bool = False
+) -> Workload:
     """Requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
 
     Args:
         path: the file; what it is is decided by its first bytes and its columns.
         limit: read only so many requests.
+        any_order: the rows may come in another order than that of arrival (gateways write a
+            request when it ends); they are sorted.
 
     Raises:
         WorkloadError: the file cannot be read, lacks a column, or holds what cannot be: the
@@ -66,7 +72,7 @@ def read_workload(path: Path | str, *, limit: int | None = None) -> Workload:
     with opened(path) as stream:
         for chunk in chunks(path, stream, problems, NUMERIC):
             if reader is None and chunk.frame.columns:
-                reader = _Reader(recognise(str(path), chunk.frame.columns), problems)
+                reader = _Reader(recognise(str(path), chunk.frame.columns), problems, any_order)
             if reader is not None:
                 left = None if limit is None else limit - reader.count
                 reader.take(chunk if left is None else _first(chunk, left))
@@ -86,8 +92,9 @@ def _first(chunk: Chunk, count: int) -> Chunk:
 class _Reader:
     """Collects the columns of one file."""
 
-    def __init__(self, kind: Format, problems: Problems) -> None:
+    def __init__(self, kind: Format, problems: Problems, any_order: bool) -> None:
         self._kind = kind
+        self._any_order = any_order
         self._problems = problems
         self._parts: dict[str, list[npt.NDArray[Any]]] = {}
         self._unknown: dict[str, None] = {}
@@ -111,7 +118,8 @@ class _Reader:
             if said in frame.columns or said in kind.required or ours in self._parts:
                 renamed = Chunk(chunk.lines, frame.rename({said: ours}, strict=False))
                 found[ours] = numbers(BY_NAME[ours], renamed, self._problems, said)
-        cross_problems(found, chunk.lines, self._before, self._problems)
+        before = None if self._any_order else self._before
+        cross_problems(found, chunk.lines, before, self._problems)
         if "hash_ids" in kind.optional and "hash_ids" in frame.columns:
             self._prefixes = self._prefixes or Prefixes(self.count)
             self._prefixes.take(chunk, found["prompt_tokens"], self._problems)
@@ -165,5 +173,8 @@ class _Reader:
             groups, shared, note = self._prefixes.grouped()
             columns |= {"prefix_group": groups, "shared_prefix_tokens": shared}
             notes.append(note)
+        if self._any_order:
+            order = np.argsort(columns["arrival_seconds"], kind="stable")
+            columns = {name: values[order] for name, values in columns.items()}
         make: Callable[..., Requests] = make_requests
         return Workload(make(**columns), self._kind.name, tuple(notes))
