@@ -15,6 +15,7 @@ _STEP_SD = 0.1  # of the log time of a step that the advice would cause, at most
 _NEAR_BUDGET = 0.5  # of max_num_batched_tokens: from there on it may be what is asked about
 # Relative residuals that no law mends: the settings or the KV blocks are others than they are said.
 _CONTRADICTION = 0.25
+_KV_ROOM = 0.5  # of the cache: with twice the batch it would be full
 _CHECKED = {
     "running_requests": "running requests",
     "kv_cache_usage_ratio": "KV cache usage",
@@ -32,6 +33,8 @@ def what_is_unknown(
     """Why other batches cannot be forecast from this fit; None where they can."""
     for name, said in _CHECKED.items():
         off = fit.residuals.get(name)
+        if name == "kv_cache_usage_ratio" and off is not None and not _kv_matters(descent, off):
+            continue
         bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
         if off is not None and abs(off) > bound:
             return (
@@ -70,6 +73,13 @@ def _asked(
     if today > _NEAR_BUDGET * budget:
         asked.append(("twice the token budget", 2.0 * budget - mean[1], 1.0))
     return asked
+
+
+def _kv_matters(descent: Descent, off: float) -> bool:
+    """The cache might bind, as observed or as replayed; else its use says nothing of a step."""
+    seen = descent.playback.seen[:, RESIDUALS.index("kv_cache_usage_ratio")]
+    most = float(np.nanmax(seen)) if np.isfinite(seen).any() else 0.0
+    return most * max(1.0, 1.0 + off) > _KV_ROOM
 
 
 def _noise_of_mean(descent: Descent, name: str) -> float:
