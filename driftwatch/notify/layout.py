@@ -34,6 +34,7 @@ _COLOURS: Mapping[str, str] = {
 }
 # a number stays beside its unit, with what is written against it: "16 min;", and n beside its own
 _WORD = re.compile(r"\s*(?:n (?=\d))?\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b)\S*)?")
+_TO_TYPE = "next: "
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
 
 
@@ -60,7 +61,8 @@ def paint(text: str, colour: bool) -> str:
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Lines of at most ``width`` columns, the second and later ones indented.
 
-    Only a word longer than a whole line is broken. Runs of spaces inside a line are kept.
+    Only a word longer than a whole line is broken, and none of a command to type: a path in two
+    lines is none. Runs of spaces inside a line are kept.
 
     >>> wrap("a limit  binds, 12 waiting", 12, " ")
     ['a limit', ' binds, 12', ' waiting']
@@ -75,7 +77,7 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
         if line.strip():
             out.append(line)
         line = (indent if out else "") + word.lstrip()
-        while columns(line) > width:
+        while columns(line) > width and not text.startswith(_TO_TYPE):
             # at least one character goes out, or a wide one would never fit
             head = fit(line, width)
             head = head if len(head) > len(indent) else line[: len(indent) + 1]
