@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import candidate, capacity_of
-from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.worlds import KNOBS, World
-from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 
 HALF = 0.5
@@ -30,18 +28,6 @@ def with_prefix_hits(requests: Requests, ratio: float, block_size: int) -> Reque
     most = (requests.prompt_tokens - 1) // block_size
     blocks = np.minimum((requests.prompt_tokens * ratio / block_size).astype(np.int64), most)
     return replace(requests, cached_tokens=blocks * block_size)
-
-
-@dataclass(frozen=True, slots=True)
-class Doubled:
-    """Blocks of a server whose KV cache takes half the bytes a token."""
-
-    before: BlockCount
-
-    def after(self, today: SchedulerConfiguration, knobs: Mapping[str, float]) -> int | None:
-        """Twice as many as with 16 bits."""
-        found = self.before.after(today, knobs)
-        return None if found is None else 2 * found
 
 
 def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candidate) -> Candidate:

@@ -245,6 +245,20 @@ def test_drift_inside_the_target_pages_where_capacity_runs_out(
     assert not (over and expected)  # what makes it true does not end it
 
 
+@pytest.mark.parametrize("name", ["BatchLimitBinding", "BatchDrift"])
+@pytest.mark.parametrize(
+    ("silent", "over"), [(0.0, True), (None, True), (119.0, True), (120.0, None)]
+)
+def test_an_engine_without_a_token_ends_no_page_of_a_limit(
+    book: Rulebook, name: str, silent: float | None, over: bool | None
+) -> None:
+    """A frozen engine binds nothing: not seen to be over, or Slack says RESOLVED while it hangs."""
+    (rule,) = (one for one in book.rules if one.id == name)
+    assert rule.over is not None
+    frozen = rows({"seconds_since_last_token": silent, "waiting_requests": 349.0})
+    assert frozen.select(o=rule.over)["o"].to_list() == [over]
+
+
 def test_engine_stuck(book: Rulebook) -> None:
     assert says(book, "EngineStuck", seconds_since_last_token=119.0) is False
     assert says(book, "EngineStuck", seconds_since_last_token=120.0) is True
