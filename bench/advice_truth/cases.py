@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,23 +38,28 @@ TOKENS = (512, 1024, 2048, 4096, 8192)
 SOURCES = ("azure_conv", "azure_code", "servegen")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One server and its drift.
 
     Attributes:
-        scenario: one replica.
+        said: one replica, as a scenario file has it.
         seed: of the recording.
         asked_at: seconds since the start at which advise() is asked.
         drift: prompt, generation and rate factors.
         knows_budget: max_num_batched_tokens is configured.
     """
 
-    scenario: Scenario
+    said: dict[str, Any]
     seed: int
     asked_at: float
     drift: tuple[float, float, float]
     knows_budget: bool
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The replica."""
+        return Scenario.model_validate(self.said)
 
 
 def case_of(seed: int, number: int) -> Case:
@@ -115,7 +121,7 @@ def _drawn(rng: np.random.Generator, name: str) -> Case | None:
     ]
     asked = DRIFT_AT + float(rng.uniform(*PAGED_AFTER))
     return Case(
-        Scenario.model_validate(said),
+        said,
         int(rng.integers(2**31)),
         math.floor(asked / 60.0) * 60.0,
         (prompt, generation, rate),

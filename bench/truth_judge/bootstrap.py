@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import beta
 
 LEVEL = 0.95
 FEWEST_BLOCKS = 10  # below that the tails of a percentile bootstrap mean nothing
@@ -94,6 +95,21 @@ def ratio(
     drawn = np.random.default_rng(seed).integers(len(blocks), size=(RESAMPLES, len(blocks)))
     low, high = np.quantile(of[drawn].sum(1) / over[drawn].sum(1), _tails())
     return Estimate(value, float(low), float(high), len(blocks))
+
+
+def exact(count: int, of: int) -> Estimate:
+    """A share of things that were drawn one by one, with Clopper's and Pearson's interval.
+
+    Args:
+        count: how many.
+        of: of how many; each is a block of its own.
+    """
+    if of == 0:
+        return Estimate(None, note="nothing to count")
+    below, above = _tails()
+    low = float(beta.ppf(below, count, of - count + 1)) if count else 0.0
+    high = float(beta.ppf(above, count + 1, of - count)) if count < of else 1.0
+    return Estimate(count / of, low, high, of, "exact")
 
 
 def statistic(

@@ -40,6 +40,7 @@ from truth_judge.facts import Block
 
 SEQS = (16, 32, 64, 128, 256, 512, 1024)
 TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
+PREFILLS = (256, 512, 1024, 2048)  # tokens of one prompt in a step: others go beside it
 HELPS, HURTS = 0.03, 0.02  # points of the share in target: below, nothing was gained or lost
 WARM_SECONDS = 1800.0
 AT_MOST_SECONDS = 3600.0  # of an episode
@@ -154,6 +155,10 @@ def ladder(scenario: Scenario) -> Iterator[Knobs]:
     for tokens in TOKENS:
         if tokens != serving.max_num_batched_tokens and tokens >= serving.max_num_seqs:
             yield {"max_num_batched_tokens": tokens}
+    for tokens in PREFILLS:
+        least = min(serving.max_num_batched_tokens, serving.max_model_len)
+        if tokens < least and tokens != serving.long_prefill_token_threshold:
+            yield {"long_prefill_token_threshold": tokens}
 
 
 class Runs:

@@ -148,6 +148,10 @@ def test_the_ladder_moves_either_limit_and_only_to_what_vllm_takes() -> None:
     tight = list(ladder(Scenario.model_validate(CAPPED | {"pool": pool})))
     assert {"max_num_batched_tokens": 512} not in tight
     assert {"max_num_batched_tokens": 2048} in tight and {"max_num_seqs": 512} in tight
+    # a prompt cut into parts is no other schedule where the budget cuts it already
+    assert {"long_prefill_token_threshold": 1024} in steps
+    assert {"long_prefill_token_threshold": 2048} not in steps
+    assert {"long_prefill_token_threshold": 1024} not in tight
 
 
 def test_what_is_counted_of_gains() -> None:
