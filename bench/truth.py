@@ -114,8 +114,10 @@ def _figures(
         "not_slower": not_slower(stretches, seed=seed),
         "unexpected": unexpected(stretches),
         "leaves": {
-            "driftwatch explain": confusion(chain.from_iterable(r.explained for r in ran)),
-            "pages and tickets": confusion(chain.from_iterable(r.paged for r in ran)),
+            "driftwatch explain": confusion(
+                chain.from_iterable(r.explained for r in ran), seed=seed
+            ),
+            "pages and tickets": confusion(chain.from_iterable(r.paged for r in ran), seed=seed),
         },
         "recommendation": whatif.summary(
             [whatif.gain_of(one) for r in ran for one in r.gains], seed=seed
@@ -143,6 +145,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="only these stretches; NAME-SEED (its folder under --keep): one draw of several",
     )
+    for option, each in (("--explain-moments", EXPLAINS), ("--recommend-episodes", WHATIFS)):
+        asked.add_argument(
+            option,
+            type=_seed,
+            metavar="N",
+            help="of a stretch, drawn by its seed, at most; "
+            + ", ".join(f"{name} {most}" for name, most in each.items()),
+        )
     asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
     asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
     asked.add_argument("--date", help="printed beside the figures")
@@ -164,6 +174,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         return given
     if given.seed is None:
         asked.error("the following arguments are required: --seed")
+    for name, most in (("explain_moments", EXPLAINS), ("recommend_episodes", WHATIFS)):
+        if getattr(given, name) is None:  # detection alone asks neither
+            setattr(given, name, 0 if given.detection else most[given.set])
     if not given.only:
         return given
     drawn = _drawn(given)
@@ -204,9 +217,7 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
     if given.only:
         drawn = [draw for draw in drawn if {draw.name, _of(draw)} & set(given.only)]
         cases = [case for case in cases if case.name in given.only]
-    explains, whatifs = EXPLAINS[given.set], WHATIFS[given.set]
-    if given.detection:
-        explains = whatifs = 0
+    explains, whatifs = given.explain_moments, given.recommend_episodes
 
     def of_draw(draw: Draw) -> Ran:
         into = folder / _of(draw)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -180,18 +180,33 @@ def unexpected(stretches: Iterable[Stretch]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def confusion(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """(true leaf, said leaf) pairs → a matrix; *undetermined* and no verdict are said, never true.
+class Verdict(NamedTuple):
+    """Where a diagnosis should end and where it did; the block it is drawn again with."""
 
-    ``right_ratio`` is over all pairs, ``right_when_said_ratio`` over those with a leaf.
+    true: str
+    said: str
+    block: Block
+
+
+def confusion(verdicts: Iterable[Verdict], *, seed: int) -> dict[str, Any]:
+    """A matrix of true and said leaves; *undetermined* and no verdict are said, never true.
+
+    ``right_ratio`` is over all verdicts, ``right_when_said_ratio`` over those with a leaf;
+    ``right`` and ``wrong``, a leaf that is not the true one, are over all, with intervals.
     """
-    counted = Counter(pairs)
+    told = list(verdicts)
+    counted = Counter((one.true, one.said) for one in told)
     rows = sorted({true for true, _ in counted})
     silent = (UNDETERMINED, NO_VERDICT)
     columns = [*sorted({said for _, said in counted} - set(silent)), *silent]
     total = counted.total()
     right = sum(n for (true, said), n in counted.items() if true == said)
     said = sum(n for (_, said), n in counted.items() if said not in silent)
+
+    def over(which: Callable[[Verdict], bool]) -> dict[str, Any]:
+        of, chosen = Counter(one.block for one in told), Counter(o.block for o in told if which(o))
+        return ratio(dict(chosen), dict(of), seed=seed, share=True).as_json()
+
     return {
         "leaves": columns,
         "matrix": {true: {s: counted[true, s] for s in columns} for true in rows},
@@ -199,4 +214,6 @@ def confusion(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         "right_ratio": right / total if total else None,
         "right_when_said_ratio": right / said if said else None,
         "undetermined_ratio": (total - said) / total if total else None,
+        "right": over(lambda one: one.said == one.true),
+        "wrong": over(lambda one: one.said not in (one.true, *silent)),
     }

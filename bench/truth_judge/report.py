@@ -143,7 +143,8 @@ def _leaves(matrices: Mapping[str, Any]) -> list[str]:
     lines = ["### Leaves", ""]
     for name, told in matrices.items():
         lines += [
-            f"{name}: {told['episodes']} diagnoses, {number(told['right_ratio'], '%')} right, "
+            f"{name}: {told['episodes']} diagnoses, {interval(told['right'], '%')} right, "
+            f"{interval(told['wrong'], '%')} a wrong leaf, "
             f"{number(told['undetermined_ratio'], '%')} undetermined or without a verdict, "
             f"{number(told['right_when_said_ratio'], '%')} right of those that name a leaf.",
             "",

@@ -17,8 +17,8 @@ import polars as pl
 
 from truth_judge import fleets, sent
 from truth_judge.commands import Case, explained, leaf_of, recommended, replayed
-from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
-from truth_judge.figures import NO_VERDICT
+from truth_judge.facts import DAY_SECONDS, Block, Episode, Finding, Stretch
+from truth_judge.figures import NO_VERDICT, Verdict
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.sets import Draw
 from truth_judge.undisturbed import servers_again
@@ -41,7 +41,7 @@ class Ran:
     Attributes:
         group: ``recorded``, ``shipped``, ``healthy`` or ``grid``.
         stretch: with its findings.
-        explained: (true leaf, said leaf) pairs of ``driftwatch explain``.
+        explained: true and said leaves of ``driftwatch explain``.
         paged: the same of the pages that found an episode.
         wanders: the servers' ln r.
         misfits: server → sd of its ln r without disturbance, of some servers of healthy stretches.
@@ -52,8 +52,8 @@ class Ran:
 
     group: str
     stretch: Stretch
-    explained: list[tuple[str, str]] = field(default_factory=list)
-    paged: list[tuple[str, str]] = field(default_factory=list)
+    explained: list[Verdict] = field(default_factory=list)
+    paged: list[Verdict] = field(default_factory=list)
     wanders: list[Wander] = field(default_factory=list)
     misfits: dict[str, float] = field(default_factory=dict)
     gains: list[dict[str, Any]] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _quiet_leaf(case: Case, scrapes: pl.DataFrame, instance: str, at: float) -> 
     return None if now is None or before is None else sent.leaf_of_traffic(now, before)
 
 
-def _explained(case: Case, moment: Moment, around: Path | None = None) -> tuple[str, str]:
+def _explained(case: Case, moment: Moment, around: Path | None = None) -> Verdict:
     if around is not None and case.recording.is_dir():
         case = _cut(case, moment.at_seconds, around)
     try:
@@ -182,7 +182,7 @@ def _explained(case: Case, moment: Moment, around: Path | None = None) -> tuple[
     except RuntimeError as error:  # that it breaks is what there is to tell
         print(error, file=sys.stderr, flush=True)
         said = FAILED
-    return moment.leaf, said
+    return Verdict(moment.leaf, said, _block(case.draw, moment.at_seconds))
 
 
 def _cut(case: Case, at: float, into: Path) -> Case:
@@ -208,13 +208,18 @@ def _cut(case: Case, at: float, into: Path) -> Case:
     return replace(case, recording=into)
 
 
-def paged(stretch: Stretch) -> list[tuple[str, str]]:
-    """(true leaf, leaf of the first page or ticket) of the episodes that were told of."""
+def _block(draw: str, at_seconds: float) -> Block:
+    return draw, int(at_seconds // DAY_SECONDS)
+
+
+def paged(stretch: Stretch) -> list[Verdict]:
+    """True leaf and that of the first page or ticket, of the episodes that were told of."""
     pairs = []
     for episode in stretch.episodes:
         told = [f for f in _told_of(stretch.findings, episode) if f.severity != "notice"]
         if episode.leaf is not None and told:
-            pairs.append((episode.leaf, told[0].leaf or "no verdict"))
+            block = _block(stretch.draw, episode.start_seconds)
+            pairs.append(Verdict(episode.leaf, told[0].leaf or NO_VERDICT, block))
     return pairs
 
 
@@ -260,7 +265,7 @@ def _gains(
         answers.append({"answer": answer, "asked_of": episode.cell, "leaf": episode.leaf})
         asked.append(
             {
-                "block": [case.draw, int(episode.start_seconds // 86_400)],
+                "block": _block(case.draw, episode.start_seconds),
                 "window": window,
                 "numbers": sorted(case.instances.index(i) for i in episode.instances),
                 "changes": {who: change for who, change in changes.items() if change is not None},

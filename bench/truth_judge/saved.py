@@ -6,12 +6,13 @@ python bench/truth.py --merge A.json B.json --out BOTH.json
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from truth_judge.facts import Episode, Finding, Stretch
+from truth_judge.figures import Verdict
 from truth_judge.healthy import Wander
 from truth_judge.running import Ran
 
@@ -42,11 +43,17 @@ def from_json(said: Mapping[str, Any]) -> Ran:
         **{
             **said,
             "stretch": Stretch(**stretch),
-            "explained": [(true, leaf) for true, leaf in said["explained"]],
-            "paged": [(true, leaf) for true, leaf in said["paged"]],
+            "explained": [_verdict(one, stretch["draw"]) for one in said["explained"]],
+            "paged": [_verdict(one, stretch["draw"]) for one in said["paged"]],
             "wanders": [Wander(**one) for one in said["wanders"]],
         }
     )
+
+
+def _verdict(said: Sequence[Any], draw: str) -> Verdict:
+    """Older files know no day: the whole draw is a block then."""
+    day = said[2][1] if len(said) > 2 else 0
+    return Verdict(said[0], said[1], (draw, day))
 
 
 def merged(files: Iterable[Path]) -> tuple[list[Ran], list[dict[str, Any]]]:

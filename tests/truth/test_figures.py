@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.figures import confusion, detection, false_alarms, not_slower, unexpected
+from truth_judge.figures import Verdict, confusion, detection, false_alarms, not_slower, unexpected
 
 A = "a:8000"
 
@@ -63,18 +63,39 @@ def test_detection_is_told_by_kind_and_size_smallest_first() -> None:
 def test_undetermined_is_a_column_of_its_own_and_counts_as_not_said() -> None:
     told = confusion(
         [
-            ("kv_pressure", "kv_pressure"),
-            ("kv_pressure", "undetermined"),
-            ("engine_stuck", "kv_pressure"),
-            ("healthy", "no verdict"),
-        ]
+            Verdict("kv_pressure", "kv_pressure", ("seed 1", 0)),
+            Verdict("kv_pressure", "undetermined", ("seed 1", 0)),
+            Verdict("engine_stuck", "kv_pressure", ("seed 1", 1)),
+            Verdict("healthy", "no verdict", ("seed 1", 1)),
+        ],
+        seed=1,
     )
     assert told["leaves"] == ["kv_pressure", "undetermined", "no verdict"]
     assert told["matrix"]["kv_pressure"] == {"kv_pressure": 1, "undetermined": 1, "no verdict": 0}
     assert told["right_ratio"] == 0.25
     assert told["right_when_said_ratio"] == 0.5
     assert told["undetermined_ratio"] == 0.5
-    assert confusion([])["right_ratio"] is None
+    assert (told["right"]["value"], told["wrong"]["value"], told["wrong"]["blocks"]) == (
+        0.25,
+        0.25,
+        2,
+    )
+    none = confusion([], seed=1)
+    assert none["right_ratio"] is None and none["right"]["value"] is None
+
+
+def test_leaves_of_a_day_are_drawn_again_together() -> None:
+    """Ten diagnoses of a day that all fail say as much as one that does."""
+    days = [
+        Verdict("kv_pressure", "healthy" if day == 0 else "kv_pressure", ("seed 1", day))
+        for day in range(20)
+        for _ in range(10)
+    ]
+    told = confusion(days, seed=1)
+    apart = confusion([Verdict(v.true, v.said, (str(n), 0)) for n, v in enumerate(days)], seed=1)
+    assert told["wrong"]["value"] == apart["wrong"]["value"] == 0.05
+    assert told["wrong"]["high"] > apart["wrong"]["high"] + 0.03
+    assert told["right"]["low"] == pytest.approx(1 - told["wrong"]["high"])
 
 
 def paged(at: float, rule: str, instance: str | None = A, speed: float | None = None) -> Finding:

@@ -9,6 +9,7 @@ import pytest
 import truth
 from truth_judge.commands import Case
 from truth_judge.facts import Episode, Finding
+from truth_judge.figures import Verdict
 from truth_judge.running import SETTLED_SECONDS, Ran, advice, moments_of, paged
 from truth_judge.sets import Draw, detection_draws
 
@@ -58,7 +59,7 @@ def test_where_nothing_is_wrong_moments_are_drawn() -> None:
 def test_the_leaf_that_was_sent_is_of_the_first_page_or_ticket(
     said: tuple[Finding, ...], leaf: str | None
 ) -> None:
-    expected = [] if leaf is None else [("cap_binding", leaf)]
+    expected = [] if leaf is None else [Verdict("cap_binding", leaf, (CASE.draw, 0))]
     assert paged(CASE.stretch(said)) == expected
 
 

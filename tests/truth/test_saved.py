@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import truth
 from truth_judge.facts import Episode, Finding, Stretch
+from truth_judge.figures import Verdict
 from truth_judge.healthy import Wander
 from truth_judge.running import Ran
 from truth_judge.saved import as_json, from_json, merged
@@ -21,7 +22,14 @@ def ran(draw: str) -> Ran:
     stretch = Stretch(
         "losses", draw, 0.0, 86_400.0, (A,), (LOSS,), (SAID,), {A: [(0.0, 80_000.0)]}, 60.0
     )
-    return Ran("grid", stretch, [("x", "y")], [], [Wander(A, 200, 0.03, 0.02, None)], {A: 0.01})
+    return Ran(
+        "grid",
+        stretch,
+        [Verdict("x", "y", (draw, 3))],
+        [],
+        [Wander(A, 200, 0.03, 0.02, None)],
+        {A: 0.01},
+    )
 
 
 def test_what_is_written_comes_back() -> None:
@@ -31,6 +39,11 @@ def test_what_is_written_comes_back() -> None:
     assert back.stretch.findings == one.stretch.findings
     assert list(back.stretch.stays(A)) == list(one.stretch.stays(A))
     assert (back.explained, back.wanders, back.misfits) == (one.explained, one.wanders, one.misfits)
+
+
+def test_leaves_of_older_files_have_no_day() -> None:
+    old = as_json(ran("seed 1")) | {"explained": [["x", "y"]]}
+    assert from_json(old).explained == [Verdict("x", "y", ("seed 1", 0))]
 
 
 def test_parts_are_put_together_and_no_draw_counts_twice(tmp_path: Path) -> None:
