@@ -120,9 +120,11 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     )
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
     # a level that is held looks like a cap that nobody configured: then the budget is not named
-    top = pl.col("running").filter(batch).max()
-    at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(batch)
-    wanders = (at_top.mean() < BINDING_SHARE) & (batch.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
+    # (a sample seen again is held by nobody)
+    own = batch & ~pl.col("repeats")
+    top = pl.col("running").filter(own).max()
+    at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
+    wanders = (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
     counts = judged.group_by("window", maintain_order=True).agg(
         n=pl.col("limit").count(),
         bound=batch.sum(),

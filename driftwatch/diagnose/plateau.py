@@ -110,6 +110,8 @@ def infer_max_num_seqs(
 
 def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
     """window → the level a plateau shows, where it shows one."""
+    # a sample seen again says nothing new of a level that is held
+    pairs = pairs.filter(~pl.col("repeats"))
     if budgets is None:
         pairs = pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
     else:

@@ -14,6 +14,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, sorted_by
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
+from driftwatch.signals.repeats import with_samples
 from driftwatch.signals.scrapes_inside import gauge_facts, scrape_facts
 from driftwatch.signals.stuck import waiting
 from driftwatch.signals.windows import SUMS
@@ -47,6 +48,7 @@ _FACTS = {
     "preempted": pl.Float64,
     "tokens_per_step": pl.Float64,
     "stalled": pl.Boolean,
+    "repeats": pl.Boolean,
 }
 _NARROW: dict[str, pl.DataType | type[pl.DataType]] = {
     "target": pl.UInt32,
@@ -55,6 +57,7 @@ _NARROW: dict[str, pl.DataType | type[pl.DataType]] = {
     **_CONTINUITY,
     **dict.fromkeys(MEAN_GAUGES, pl.Float64),
     **_FACTS,
+    "sampled_at": TIME,
 }
 _VALUES = (*SUMS, *(f"{h}_buckets" for h in READ_BUCKETS))
 _EDGES = tuple(f"{h}_edges" for h in READ_BUCKETS)
@@ -167,8 +170,10 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
             .then(pl.col("is_new").cast(pl.Int64).cum_sum() + (past.serials - 1)),
         )
     )
-    narrow = epochs.select("target", "time", "serial", *_CONTINUITY, *MEAN_GAUGES).hstack(
-        scrape_facts(epochs).select(*_FACTS)
+    narrow = (
+        epochs.select("target", "time", "serial", *_CONTINUITY, *MEAN_GAUGES)
+        .hstack(scrape_facts(epochs).select(*_FACTS))
+        .with_columns(sampled_at=pl.lit(None, dtype=TIME))
     )
     older = past.scrapes
     if len(moved) < len(past.targets):
@@ -178,10 +183,11 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
         older = only(older, (pl.col("time") >= past.since) | is_last)
     if len(older):
         narrow = sorted_by(pl.concat([older, narrow.filter(told["is_new"])]), ["target", "time"])
+    fresh = narrow.select((pl.col("serial") >= past.serials).fill_null(False)).to_series()
     return Seen(
         targets=targets.select(*_KEY, "target"),
         epochs=epochs,
-        scrapes=narrow.with_columns(**gauge_facts()),
+        scrapes=with_samples(narrow, fresh).with_columns(**gauge_facts()),
         values=(
             *past.marks,
             epochs.select("serial", *_VALUES, *_EDGES, *_LABELS),

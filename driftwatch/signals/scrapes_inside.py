@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.signals.as_of import at_end, at_start, keys
+from driftwatch.signals.repeats import reads_the_same
 
 
 def gauge_facts() -> dict[str, pl.Expr]:
@@ -28,8 +29,9 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
         capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the
-        previous scrape of the epoch, NULL on its first), ``several_api_servers``, and ``stalled``
-        (requests run, and no token came since the previous scrape of the epoch).
+        previous scrape of the epoch, NULL on its first), ``several_api_servers``, ``stalled``
+        (requests run, and no token came since the previous scrape of the epoch), and ``repeats``
+        (so, and the page reads the same: :func:`driftwatch.signals.repeats.with_samples`).
     """
     by = keys(epochs)
     same = ~pl.col("epoch_starts")  # else the row before is of another epoch, or target
@@ -38,7 +40,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         return pl.when(same).then(pl.col(column) - pl.col(column).shift(1))
 
     steps = increase("iteration_tokens_count")
-    return epochs.select(
+    facts = epochs.select(
         *by,
         "time",
         "epoch",
@@ -48,6 +50,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
         stalled=(increase("generation_tokens_total") == 0) & (pl.col("running_requests") > 0),
     )
+    return facts.with_columns(repeats=reads_the_same(epochs, facts["stalled"]))
 
 
 def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

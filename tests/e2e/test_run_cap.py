@@ -117,6 +117,27 @@ def test_phase_times_and_model_name_do_not_matter(
         assert moved == timedelta(seconds=year)
 
 
+def test_the_page_comes_where_metrics_change_less_often_than_they_are_read(
+    run: Any, recording: Path, tmp_path: Path
+) -> None:
+    shown: dict[str, Any] = {}
+
+    def behind_a_cache(line: dict[str, Any]) -> dict[str, Any]:
+        slot = line["t"] // 15
+        if shown.get("slot") != slot:
+            shown.update(slot=slot, body=line["body"], status=line["status"])
+        return {**line, "body": shown["body"], "status": shown["status"]}
+
+    copy = rewritten(recording / "scrapes.jsonl.gz", tmp_path / "copy.jsonl.gz", behind_a_cache)
+    held = pages(run("replay", copy, "--json"))
+    # two of three scrapes show no new token, and none of them is an engine that hangs
+    assert [(p["event"], p["alert"]) for p in held] == [
+        ("firing", "BatchLimitBinding"),
+        ("resolved", "BatchLimitBinding"),
+    ]
+    assert held[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
+
+
 def test_the_evidence_table_is_written(run: Any, recording: Path, tmp_path: Path) -> None:
     result = run("replay", recording, "--json", "--evidence", tmp_path / "e.parquet")
     assert result.exit_code == 0

@@ -1,0 +1,141 @@
+"""A page that changes less often than it is read: one sample seen again, not a frozen engine."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import KEY, T0, scrapes, serving
+
+from driftwatch.collect.recording import RecordingSource
+from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
+from driftwatch.service.history import recent
+from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.past import Past, joined
+from driftwatch.signals.scrapes_inside import scrape_facts
+
+MINUTE = timedelta(minutes=1)
+
+
+def _time(frame: pl.DataFrame, row: int) -> datetime:
+    found = frame["time"].sort()[row]
+    assert isinstance(found, datetime)
+    return found
+
+
+def _held(frame: pl.DataFrame, seconds: float) -> pl.DataFrame:
+    """What a cache of so many seconds in front of the pages would have shown."""
+    begin = _time(frame, 0)
+    slot = ((pl.col("time") - begin).dt.total_milliseconds() / (seconds * 1000)).floor()
+    shown = [c for c in frame.columns if c not in (*KEY, "time")]
+    return frame.with_columns(pl.col(c).first().over(*KEY, slot) for c in shown)
+
+
+def _evidence(frame: pl.DataFrame, stride: int | None = None) -> pl.DataFrame:
+    begin, end = (_time(frame, which).replace(second=0, microsecond=0) for which in (0, -1))
+    asked = minute_windows(frame.select(KEY), begin, end)
+    if stride is None:
+        return evidence_table(frame, asked, kind="chained", cut=False, serving=serving(frame)).rows
+    carried, held, done, rows = Carried(), frame.clear(), begin, []
+    while done < end:
+        until = min(done + stride * MINUTE, end)
+        new = frame.filter((pl.col("time") >= done) & (pl.col("time") < until))
+        held = pl.concat([held, new]).sort([*KEY, "time"])
+        table = evidence_table(
+            held,
+            asked.filter((pl.col("start") >= done) & (pl.col("end") <= until)),
+            kind="chained",
+            cut=False,
+            serving=serving(frame),
+            carried=carried,
+        )
+        rows.append(table.rows)
+        carried, held, done = table.carried, recent(held, until), until
+    return pl.concat(rows).sort([*KEY, "start"])
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_data: Path) -> pl.DataFrame:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    return source.collect(*source.span()).scrapes
+
+
+def test_a_limit_binds_as_often_as_where_every_page_is_new(recorded: pl.DataFrame) -> None:
+    every = _evidence(recorded)["limit_binding_share_10m_ratio"]
+    held = _evidence(_held(recorded, 15))["limit_binding_share_10m_ratio"]
+    assert (every - held).abs().max() <= 0.05
+    assert held.max() >= 0.6
+
+
+def test_a_sample_a_minute_says_the_same_however_often_it_is_read(recorded: pl.DataFrame) -> None:
+    held = _held(recorded, 60)
+    once = held.filter(pl.int_range(pl.len()) % 12 == 0)
+    asked = ["limit_binding_share_10m_ratio", "max_num_seqs"]
+    often, seldom = _evidence(held).select(asked), _evidence(once).select(asked)
+    # one sample of ten is a tenth
+    assert (often[asked[0]] - seldom[asked[0]]).abs().max() <= 0.1
+    # inferred from as many samples, not from as many scrapes
+    shown = [frame["max_num_seqs"].is_not_null().to_list() for frame in (often, seldom)]
+    assert shown[0].index(True) >= shown[1].index(True)
+    assert often["max_num_seqs"].drop_nulls().unique().to_list() == [8.0]
+
+
+@pytest.mark.parametrize("seconds", [15, 60])
+def test_ticks_do_not_matter(recorded: pl.DataFrame, seconds: float) -> None:
+    held = _held(recorded, seconds).filter(pl.col("time") < _time(recorded, 0) + 14 * MINUTE)
+    columns = ["limit_binding_share_10m_ratio", "binding_limit", "max_num_seqs", "start"]
+    assert _evidence(held).select(columns).equals(_evidence(held, 1).select(columns))
+
+
+def _frozen(seconds: float, *, every: float = 5.0) -> pl.DataFrame:
+    """A server that gives tokens for a minute, and from then on the same page."""
+    rows: list[dict[str, Any]] = []
+    for number in range(int(seconds / every)):
+        at = min(number * every, 60.0)
+        rows.append(
+            {
+                "t": number * every,
+                "running_requests": 8.0,
+                "waiting_requests": 20.0,
+                "kv_cache_usage_ratio": 0.1,
+                "generation_tokens_total": at * 100,
+                "iteration_tokens_count": at * 10,
+                "iteration_tokens_sum": at * 1000,
+                "preemptions_total": 0.0,
+            }
+        )
+    return scrapes(rows)
+
+
+def test_a_frozen_engine_binds_nothing_after_a_minute_and_is_stuck_after_two() -> None:
+    facts = joined(_frozen(300), Past()).scrapes
+    age = (facts["time"] - T0).dt.total_seconds()
+    stalled = facts["stalled"].fill_null(False).to_list()
+    repeats = facts["repeats"].to_list()
+    # the last new page came after 60 s; it is believed for less than a minute more
+    assert repeats == [60 < a < 120 for a in age]
+    assert stalled == [a >= 120 for a in age]
+    assert facts.filter("repeats")["tokens_per_step"].unique().to_list() == [100.0]
+    rows = _evidence(_frozen(600))
+    told = dict(
+        zip(rows["start"].to_list(), rows["seconds_since_last_token"].to_list(), strict=True)
+    )
+    assert told[T0 + 2 * MINUTE] == 115
+    assert told[T0 + 3 * MINUTE] == 175
+
+
+def test_a_gauge_that_moves_is_no_repetition() -> None:
+    frame = _frozen(120).with_columns(
+        waiting_requests=20.0 + pl.int_range(pl.len()).cast(pl.Float64)
+    )
+    facts = scrape_facts(with_epochs(frame))
+    assert not facts["repeats"].any()
+    assert facts["stalled"].sum() == 11
+
+
+def test_an_idle_engine_is_read_as_it_stands() -> None:
+    frame = _frozen(120).with_columns(running_requests=0.0, waiting_requests=0.0)
+    assert not scrape_facts(with_epochs(frame))["repeats"].any()
