@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.errors import UsageError
+from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.store import Store
@@ -76,6 +76,35 @@ def open_store(db: str | None, config: str | None) -> Store:
     from driftwatch.store import Store
 
     return Store.open(database_of(db, config), migrate=False)
+
+
+def named_store(db: Path | None, config: Path | None) -> Store:
+    """Open the store that ``--db`` or a named configuration says; both may be given.
+
+    With both, the configuration brings the pools and ``--db`` the data. ``./driftwatch.yaml`` is
+    no more than the default.
+
+    Raises:
+        StoreError: it is missing or does not serve.
+    """
+    named = None if config is None or config == config_here() else str(config)
+    return open_store(None if db is None else str(db), named)
+
+
+def last_scraped(store: Store) -> datetime:
+    """Time of the newest scrape in the store.
+
+    Raises:
+        NoVerdict: it holds none.
+    """
+    from driftwatch.service.stored import newest
+
+    last = newest(store)
+    if last is None:
+        raise NoVerdict(
+            "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
+        )
+    return last
 
 
 def person(name: str | None) -> str:

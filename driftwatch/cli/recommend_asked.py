@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftwatch.cli.options import Progress
 from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def of_store(
         NoVerdict: the store holds nothing, or nothing of the target before ``at``.
         UsageError: no target, or more than one, answers to the name.
     """
-    from driftwatch.cli.database import config_here, open_store
+    from driftwatch.cli.database import last_scraped, named_store
     from driftwatch.service.explain import window_ending
     from driftwatch.service.past_windows import (
         detected_from_store,
@@ -77,15 +76,10 @@ def of_store(
         is_past,
         reference_from_store,
     )
-    from driftwatch.service.stored import newest, stored_targets
+    from driftwatch.service.stored import stored_targets
 
-    named = None if config is None or config == config_here() else str(config)
-    with open_store(None if db is None else str(db), named) as store:
-        last = newest(store)
-        if last is None:
-            raise NoVerdict(
-                "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
-            )
+    with named_store(db, config) as store:
+        last = last_scraped(store)
         end = min(at or last, last)
         targets = plan.assign(stored_targets(store))
         # what an inferred max_num_seqs was learnt from may lie well before the window
@@ -124,58 +118,40 @@ def of_recording(
         NoVerdict: it holds nothing of the target before ``at``.
         UsageError: no target, or more than one, answers to the name.
     """
-    from driftwatch.cli.proposed import Taken, pins_from, with_proposals
-    from driftwatch.cli.recent import Recent
-    from driftwatch.cli.recorded import from_recording, labelled_at
-    from driftwatch.detect.pins import Pins
-    from driftwatch.detect.reference import combined, no_reference
-    from driftwatch.service.explain import window_ending
-    from driftwatch.service.folded import detected_until
-    from driftwatch.service.pin_making import with_more
-    from driftwatch.service.pinned import pinned
-    from driftwatch.service.replay import of_baseline
+    from driftwatch.cli.proposed import pins_from
+    from driftwatch.cli.recorded import found_in, from_recording, labelled_at
+    from driftwatch.service.explain import Window, window_ending
 
     scrapes, gpus, targets, whole = from_recording(recording, plan)
     end = min(at or whole.end, whole.end)
     before = targets if baseline is None else labelled_at(recording, plan, baseline.end, targets)
     targets = labelled_at(recording, plan, end, targets)
     chosen = chosen_target(name, targets, scrapes, end)
-    held, measured = pins_from(pins_file) or Pins(), no_reference()
-    if baseline is not None:
-        measured, more = of_baseline(scrapes, gpus, baseline, before, plan)
-        held = with_more(more, held)
-    progress, taken = Progress("replaying"), Taken()
-    recent = Recent(end - length, taken.note)
-    try:
-        detected = detected_until(
-            scrapes,
-            gpus,
-            chosen,
-            targets,
-            replace(with_proposals(plan), replays=0),
-            end,
-            pins=held,
-            reference=measured,
-            progress=progress,
-            seen=recent.note,
-        )
-    finally:
-        progress.close()
-    taken.tell()
+    seen = found_in(
+        scrapes,
+        gpus,
+        chosen,
+        targets,
+        plan,
+        Window(end - length, end),
+        pins=pins_from(pins_file),
+        baseline=baseline,
+        pinned_of=before,
+    )
+    detected = seen.detected
     if detected.is_empty():
         first, last = whole.start, whole.end
         raise NoVerdict(
             f"{chosen.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
             help_text=f"scrapes reach from {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}",
         )
-    reference = combined(measured, pinned(held, targets, plan, gpus).reference)
     window = window_ending(end, _EVIDENCE)
     found: Finding | None
     try:
-        found = _explained(scrapes, gpus, chosen, targets, plan, window, reference, detected)
+        found = _explained(scrapes, gpus, chosen, targets, plan, window, seen.reference, detected)
     except NoVerdict:
         found = None
-    return Looked(chosen, end, recent.minutes(), found, gpus, _of_pool(chosen, targets))
+    return Looked(chosen, end, seen.minutes, found, gpus, _of_pool(chosen, targets))
 
 
 def chosen_target(

@@ -1,8 +1,9 @@
-"""A recording as a whole: its scrapes, its targets, and what they were labelled at a moment."""
+"""A recording: its scrapes and targets, their labels at a moment, and what is found in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from driftwatch.cli.options import Progress, print_problems
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.detect.pins import Pins
     from driftwatch.model import Target, TargetKey
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
@@ -51,3 +53,80 @@ def labelled_at(
     finally:
         source.close()
     return otherwise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What the pipeline finds of one target where it runs over a recording.
+
+    Attributes:
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`: of the baseline and pins.
+        detected: its last minute with the detectors' columns; without a row where there is none.
+        minutes: its minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with what ran.
+    """
+
+    reference: pl.DataFrame
+    detected: pl.DataFrame
+    minutes: pl.DataFrame
+
+
+def found_in(
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    chosen: Target,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    span: Window,
+    *,
+    pins: Pins | None,
+    baseline: Window | None,
+    pinned_of: Mapping[TargetKey, Target],
+) -> Found:
+    """Run the pipeline over a recording up to the end of the span, as ``replay`` does.
+
+    Says on stderr how far it is, and which proposed pins were taken as nobody could accept them.
+
+    Args:
+        scrapes: of the recording.
+        gpus: its GPU readings.
+        chosen: whose minutes are wanted.
+        targets: every target, as labelled at the end.
+        plan: rules, pools.
+        span: minutes that end after its start, and not after its end, are kept.
+        pins: in force.
+        baseline: what else is the reference, and makes a pin.
+        pinned_of: the targets as they were labelled in the baseline.
+    """
+    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.cli.recent import Recent
+    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.reference import combined, no_reference
+    from driftwatch.service.folded import detected_until
+    from driftwatch.service.pin_making import with_more
+    from driftwatch.service.pinned import pinned
+    from driftwatch.service.replay import of_baseline
+
+    held, measured = pins or Pins(), no_reference()
+    if baseline is not None:
+        measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
+        held = with_more(more, held)
+    progress, taken = Progress("replaying"), Taken()
+    recent = Recent(span.start, taken.note)
+    try:
+        detected = detected_until(
+            scrapes,
+            gpus,
+            chosen,
+            targets,
+            replace(with_proposals(plan), replays=0),
+            span.end,
+            pins=held,
+            reference=measured,
+            progress=progress,
+            seen=recent.note,
+        )
+    finally:
+        progress.close()
+    taken.tell()
+    reference = combined(measured, pinned(held, targets, plan, gpus).reference)
+    return Found(reference, detected, recent.minutes())

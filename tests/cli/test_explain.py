@@ -132,7 +132,7 @@ def test_many_candidates_are_all_named_in_a_pipe_and_counted_on_a_terminal(
     assert all(f"s{n:02}:1" in err for n in range(11))
     assert "more" not in err
 
-    from driftwatch.cli.explain import _LISTED
+    from driftwatch.cli.explain_asked import _LISTED
     from driftwatch.errors import UsageError
     from driftwatch.service.explain import target_named
 
