@@ -17,8 +17,6 @@ from driftwatch.simulate.kernel_layout import (
     ADAPTERS,
     ADAPTIVE,
     AHEAD,
-    ARRIVAL,
-    ASYNC,
     BLOCK_SIZE,
     BY_PRIORITY,
     CACHE_MODE,
@@ -27,82 +25,61 @@ from driftwatch.simulate.kernel_layout import (
     CHOSEN,
     CHUNKED,
     CLASS_COUNTS,
-    CLOSING,
     COMPUTED,
     EXPLICIT,
     EXPLICIT_LIST,
     EXPLICITS,
-    FINAL_STEP,
     FIRST_SCHEDULED,
     FREE,
     IDENTIFY_BLOCKS,
-    JOIN_COMPUTED,
-    JOIN_STEP,
     KIND,
-    LAZY,
     LAZY_SEQS,
     LORAS,
     MAX_TOKENS,
-    MODEL_LENGTH,
     NEVER,
-    NO_KIND,
     NONE,
     NOW,
-    ORDER,
     OUTPUT,
     PAIRS,
-    PREEMPTED,
     PREEMPTED_TIMES,
-    PREEMPTIONS,
     PREFIX_HITS,
     PREFIX_QUERIES,
-    PRIORITY,
     PROMPT,
     RECORDS,
     RESERVE,
     RUN_COUNT,
-    RUN_HEAD,
-    RUN_NEXT,
     RUN_PREVIOUS,
     RUN_TAIL,
     RUNNING,
     S_DECODE,
     S_FREE,
     S_INDEX,
-    S_KV,
-    S_LAZY,
     S_PREEMPTED,
     S_PREFILL,
     S_RUNNING,
     S_WAITING,
     SETTLED,
+    SHARED_BLOCKS,
     STATUS,
     STEP,
     STEP_NUMBERS,
-    TARGET,
     THRESHOLD,
     WAIT_COUNT,
     WAIT_NEXT,
-    WAS_LAZY,
     WATERMARK_BLOCKS,
 )
 from driftwatch.simulate.kernel_lazy import (
     advance_lazy,
-    close,
     commit,
-    delivered,
-    join_lazy,
-    leave_lazy,
-    single_out,
     stamp_adapter,
 )
+from driftwatch.simulate.kernel_one_by_one import schedule_one_by_one
 from driftwatch.simulate.kernel_queues import (
     defer,
     drop_first,
     first_waiting,
     over_loras,
     run,
-    stop_running,
     stop_waiting,
     wait,
 )
@@ -111,131 +88,9 @@ from driftwatch.simulate.prefix_cache import (
     blocks_of,
     grow,
     look_up,
-    release,
     remember,
     take_hits,
 )
-
-
-def preempt(m: Any, f: Any, r: int) -> None:
-    """Free a running request whole and put it back to the front of the queue."""
-    held = blocks_of(m[m[COMPUTED] + r] + m[m[CHOSEN] + r], m[BLOCK_SIZE])
-    if m[m[KIND] + r] == CLOSING and m[m[FINAL_STEP] + r] != NONE:
-        m[m[OUTPUT] + r] = delivered(m, f, r)
-    release(m, f, r, held)
-    stop_running(m, f, r)
-    m[m[STATUS] + r] = PREEMPTED
-    m[m[KIND] + r] = NO_KIND
-    m[m[COMPUTED] + r] = 0
-    m[m[AHEAD] + r] = 0
-    m[m[CHOSEN] + r] = 0
-    m[m[PREEMPTED_TIMES] + r] += 1
-    m[PREEMPTIONS] += 1
-    wait(m, f, r, True)
-
-
-def schedule_one_by_one(m: Any, f: Any, record: int, threshold: int) -> int:
-    """Phase 1 in vLLM's own order, with preemption; what is left of the budget."""
-    block_size = m[BLOCK_SIZE]
-    ahead = m[ASYNC]
-    order = m[ORDER]
-    lazy = m[WAS_LAZY]
-    count = 0
-    r = m[RUN_HEAD]
-    while r != NONE:
-        m[order + count] = r
-        m[lazy + count] = m[m[KIND] + r]
-        count += 1
-        if m[m[KIND] + r] == LAZY:
-            leave_lazy(m, f, r)
-            m[m[OUTPUT] + r] = m[m[COMPUTED] + r] + 1 - ahead - m[m[PROMPT] + r]
-            m[m[AHEAD] + r] = ahead
-        m[m[CHOSEN] + r] = 0
-        r = m[m[RUN_NEXT] + r]
-    step = RECORDS + record * STEP_NUMBERS
-    budget = m[MAX_TOKENS]
-    at = 0
-    while at < count and budget > 0:
-        r = m[order + at]
-        computed = m[m[COMPUTED] + r]
-        n = m[m[PROMPT] + r] + m[m[OUTPUT] + r] + m[m[AHEAD] + r] - computed
-        if threshold > 0 and n > threshold:
-            n = threshold
-        n = min(n, budget, m[MODEL_LENGTH] - computed - 1)
-        if n <= 0 or m[m[KIND] + r] == CLOSING:
-            at += 1
-            continue
-        held = blocks_of(computed, block_size)
-        wanted = blocks_of(computed + n, block_size)
-        fits = True
-        while wanted - held > m[FREE]:
-            victim_at = count - 1
-            if m[BY_PRIORITY]:
-                victim_at = 0
-                for i in range(count):
-                    if comes_after(m, f, m[order + i], m[order + victim_at]):
-                        victim_at = i
-            victim = m[order + victim_at]
-            budget += m[m[CHOSEN] + victim]
-            if victim_at < at:
-                at -= 1
-            if m[lazy + victim_at] == LAZY:
-                single_out(m, f, victim)
-            preempt(m, f, victim)
-            m[step + S_PREEMPTED] += 1
-            count -= 1
-            for i in range(victim_at, count):
-                m[order + i] = m[order + i + 1]
-                m[lazy + i] = m[lazy + i + 1]
-            if victim == r:
-                fits = False
-                break
-        if not fits:
-            break
-        grow(m, f, r, held, wanted)
-        remember(m, f, r, min(computed + n, m[m[PROMPT] + r] + m[m[OUTPUT] + r]))
-        m[m[CHOSEN] + r] = n
-        budget -= n
-        at += 1
-    m[EXPLICITS] = 0
-    for i in range(count):
-        r = m[order + i]
-        n = m[m[CHOSEN] + r]
-        m[m[CHOSEN] + r] = 0
-        if m[lazy + i] != LAZY:
-            if n > 0:
-                commit(m, f, record, r, n)
-        elif n > 0:
-            computed = m[m[COMPUTED] + r] + 1
-            m[step + S_DECODE] += 1
-            m[step + S_KV] += computed
-            m[step + S_LAZY] += 1
-            if computed >= m[m[TARGET] + r] - 1:
-                m[m[COMPUTED] + r] = computed
-                close(m, f, record, r)
-            else:
-                # It goes on; the steps in flight that it is in are still counted from its joining.
-                joined = m[m[JOIN_STEP] + r]
-                join_lazy(m, f, r, computed, m[STEP] + 1)
-                m[m[JOIN_COMPUTED] + r] -= m[m[JOIN_STEP] + r] - joined
-                m[m[JOIN_STEP] + r] = joined
-        else:
-            single_out(m, f, r)
-            m[m[KIND] + r] = EXPLICIT
-        if m[m[KIND] + r] == EXPLICIT:
-            m[m[EXPLICIT_LIST] + m[EXPLICITS]] = r
-            m[EXPLICITS] += 1
-        if m[LORAS] > 0 and n > 0 and m[m[ADAPTER] + r] >= 0:
-            stamp_adapter(m, f, m[m[ADAPTER] + r])
-    return int(budget)
-
-
-def comes_after(m: Any, f: Any, r: int, other: int) -> bool:
-    """Whether r is preempted before the other: vLLM's max over (priority, arrival)."""
-    priority = m[PRIORITY]
-    if m[priority + r] != m[priority + other]:
-        return bool(m[priority + r] > m[priority + other])
-    return bool(f[m[ARRIVAL] + r] > f[m[ARRIVAL] + other])
 
 
 def schedule_lazily(m: Any, f: Any, record: int, threshold: int) -> int:
@@ -258,12 +113,17 @@ def schedule_lazily(m: Any, f: Any, record: int, threshold: int) -> int:
         m[m[CHOSEN] + r] = n
         wanted_all += n
     if wanted_all > budget:
-        # Order decides who goes short: as long as the explicit ones come last, they do.
+        # Order decides who goes short: as long as the explicit ones that come last do, nobody else.
         at = m[RUN_TAIL]
-        for i in range(explicits - 1, -1, -1):
-            if at != m[m[EXPLICIT_LIST] + i]:
-                return -1
+        last = explicits
+        while last > 0 and at == m[m[EXPLICIT_LIST] + last - 1]:
             at = m[m[RUN_PREVIOUS] + at]
+            last -= 1
+        before = 0
+        for i in range(last):
+            before += m[m[CHOSEN] + m[m[EXPLICIT_LIST] + i]]
+        if before > budget:
+            return -1
     left = budget
     for i in range(explicits):
         r = m[m[EXPLICIT_LIST] + i]
@@ -311,6 +171,10 @@ def admit(m: Any, f: Any, record: int, budget: int, threshold: int) -> None:
             continue
         defer(m, f, r, 0)
         tokens = m[m[PROMPT] + r] + m[m[OUTPUT] + r]
+        spare = m[WATERMARK_BLOCKS] if m[RUN_COUNT] > 0 else 0
+        alone = m[m[SHARED_BLOCKS] + r] == 0
+        if alone and m[RESERVE] and blocks_of(tokens, block_size) + spare > m[FREE]:
+            break  # whatever it hits is free now: as many blocks are taken with hits as without
         hits, reused = look_up(m, f, r, tokens)
         hit = hits * block_size
         n = tokens - hit
@@ -319,7 +183,6 @@ def admit(m: Any, f: Any, record: int, budget: int, threshold: int) -> None:
         if not m[CHUNKED] and n > budget:
             break
         n = min(n, budget)
-        spare = m[WATERMARK_BLOCKS] if m[RUN_COUNT] > 0 else 0
         taken = reused - hits + spare
         if m[RESERVE] and blocks_of(tokens, block_size) + taken > m[FREE]:
             break
