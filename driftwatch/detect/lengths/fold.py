@@ -18,12 +18,25 @@ from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
 from driftwatch.detect.lengths.detectable import due, smallest, tried
 from driftwatch.detect.lengths.episodes import Integers
 from driftwatch.detect.lengths.layouts import Bools
-from driftwatch.detect.lengths.lives import DAY, Block, contexts_lived, peers_lived, scored_by
+from driftwatch.detect.lengths.lives import (
+    DAY,
+    Block,
+    Scored,
+    contexts_lived,
+    peers_lived,
+    scored_by,
+)
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
-from driftwatch.detect.lengths.peers import LEAST_MEMBERS, against_twins, without_worst, worst
+from driftwatch.detect.lengths.peers import (
+    LEAST_MEMBERS,
+    Compared,
+    against_twins,
+    without_worst,
+    worst,
+)
 from driftwatch.detect.lengths.quick import QUICK, quickly
 from driftwatch.detect.lengths.scales import peer_scales
-from driftwatch.detect.lengths.windows import WINDOWS, running, shortest
+from driftwatch.detect.lengths.windows import WINDOWS, Latest, Window, running, shortest
 
 # after a restart only short generations have had the time to finish
 SETTLING = 10
@@ -57,93 +70,36 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         budget: false episodes per server-month.
         holidays: days since 1970-01-01.
     """
-    day = (block.first - 1) // DAY
-    memory = replace(
-        memory,
-        peers=memory.peers.begun(day),
-        contexts=memory.contexts.begun(day),
-        thresholds=memory.thresholds.at(day, budget),
-    )
-    size, pools = len(block.counts), len(memory.pools)
+    memory = _begun(memory, (block.first - 1) // DAY, budget)
     block, restarted = _settled(block, memory.restarted)
-
-    own_counts = np.concatenate([memory.counts, block.counts])
-    own_sums = np.concatenate([memory.sums, block.sums])
-    lasting = (QUICK, *WINDOWS)
-    by_target = running(own_counts, size, lasting), running(own_sums, size, lasting)
-    own = shortest(*by_target)
-
-    pool_counts = np.concatenate([memory.pool_counts, _pooled(block.counts, memory.of_pool, pools)])
-    pool_sums = np.concatenate([memory.pool_sums, _pooled(block.sums, memory.of_pool, pools)])
-    ends = (*lasting, *HOUR_ENDS)
-    by_length, sums_by_length = running(pool_counts, size, ends), running(pool_sums, size, ends)
-    of_pools = {w: by_length[w] for w in WINDOWS}, {w: sums_by_length[w] for w in WINDOWS}
+    full = _appended(memory, block)
+    targets, pools = _latest(full, len(block.counts))
     seen: Bools = np.asarray(block.known.any(axis=2))
-    members = _pooled(seen, memory.of_pool, pools)
+    members = _pooled(seen, memory)
 
-    in_pool = np.where(memory.of_pool >= 0, memory.of_pool, 0)
-    twins = (memory.of_pool >= 0) & (
-        members[:, in_pool] >= LEAST_MEMBERS if pools else np.zeros((size, 1), dtype=bool)
-    )
-    asked = block.known & twins[..., None]
     scale, source = peer_scales(memory.peers, memory.of_pool)
-    peers = against_twins(own, *of_pools, memory.of_pool, asked, scale, memory.grid)
-    furthest = worst(peers.statistic / scale, memory.of_pool, pools)
-    peers = without_worst(
-        peers, own, by_target, of_pools, memory.of_pool, furthest, asked, scale, memory.grid
-    )
-    quick = quickly(
-        by_target[0][QUICK],
-        by_target[1][QUICK],
-        (by_length[QUICK], sums_by_length[QUICK]),
-        memory.of_pool,
-        asked,
-        scale,
-        memory.grid,
-    )
-    whole = shortest(*of_pools)
+    twins, quick = _against_twins(memory, block, targets, pools, members, scale)
     past = Past(memory.hours, memory.hour_counts, memory.hour_sums, holidays)
-    heard = _pooled(block.known, memory.of_pool, pools) > 0
+    window = shortest(pools.counts, pools.sums)
+    heard = _pooled(block.known, memory) > 0
     contexts = against_contexts(
-        whole, by_length, sums_by_length, block.first, heard, past, memory.grid
+        window, pools.counts, pools.sums, block.first, heard, past, memory.grid
     )
+
     memory, uneven, peer = peers_lived(
-        memory, block, peers, members, scored_by(peers, scale, source), quick
+        memory, block, twins, members, scored_by(twins, scale, source), quick
     )
-    dirty = _pooled(~block.clean & seen, memory.of_pool, pools)
+    dirty = _pooled(~block.clean & seen, memory)
     memory, shifted, drift = contexts_lived(memory, block, contexts, 2 * dirty < members)
 
-    keep = replace(
-        memory,
-        minute=block.first + size - 1,
-        restarted=restarted,
-        counts=own_counts[-KEEP:],
-        sums=own_sums[-KEEP:],
-        pool_counts=pool_counts[-KEEP_POOL:],
-        pool_sums=pool_sums[-KEEP_POOL:],
-    )
-    names = memory.pools["pool"].to_list()
-    for b in range(size):
-        tries = due(names, block.first + b)
-        if tries.any():
-            quiet = ~np.isnan(drift.score[b]) & ~(shifted[0][b] > 0)[:, None]
-            one = {w: c[b : b + 1] for w, c in by_length.items()}
-            sums = {w: c[b : b + 1] for w, c in sums_by_length.items()}
-            keep = tried(
-                keep,
-                whole.at(b),
-                (one, sums),
-                block.first + b,
-                past,
-                quiet & tries[:, None],
-                drift.scale,
-            )
-    if keep.minute % 60 == 0:
-        keep = _with_hour(keep, by_length[60][-1], sums_by_length[60][-1])
-        keep = replace(keep, detectable=smallest(keep))
-    told = Told(
+    memory = _trimmed(memory, full, restarted)
+    memory = _tried(memory, block, window, pools, past, shifted[0], drift)
+    if memory.minute % 60 == 0:
+        memory = _with_hour(memory, pools.counts[60][-1], pools.sums[60][-1])
+        memory = replace(memory, detectable=smallest(memory))
+    return memory, Told(
         peer_score=peer.score,
-        peer_ratio=np.exp(peers.mean),
+        peer_ratio=np.exp(twins.mean),
         uneven=uneven[0],
         uneven_over=uneven[1],
         drift_score=drift.score,
@@ -153,7 +109,115 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         peer_source=peer.source,
         drift_source=drift.source,
     )
-    return keep, told
+
+
+def _begun(memory: Memory, day: int, budget: float) -> Memory:
+    """On the day that the block lies in."""
+    return replace(
+        memory,
+        peers=memory.peers.begun(day),
+        contexts=memory.contexts.begun(day),
+        thresholds=memory.thresholds.at(day, budget),
+    )
+
+
+def _appended(memory: Memory, block: Block) -> Memory:
+    """With the block's minutes behind those that are kept."""
+    of_pools = _pooled(block.counts, memory), _pooled(block.sums, memory)
+    return replace(
+        memory,
+        minute=block.first + len(block.counts) - 1,
+        counts=np.concatenate([memory.counts, block.counts]),
+        sums=np.concatenate([memory.sums, block.sums]),
+        pool_counts=np.concatenate([memory.pool_counts, of_pools[0]]),
+        pool_sums=np.concatenate([memory.pool_sums, of_pools[1]]),
+    )
+
+
+def _latest(full: Memory, size: int) -> tuple[Latest, Latest]:
+    """Of targets, and of pools, whose hours are compared as well."""
+    short = (QUICK, *WINDOWS)
+    ends = (*short, *HOUR_ENDS)
+    return (
+        Latest(running(full.counts, size, short), running(full.sums, size, short)),
+        Latest(running(full.pool_counts, size, ends), running(full.pool_sums, size, ends)),
+    )
+
+
+def _against_twins(
+    memory: Memory, block: Block, targets: Latest, pools: Latest, members: Floats, scale: Floats
+) -> tuple[Compared, Floats]:
+    """Targets against their twins, the furthest of each pool left out; and in five minutes."""
+    of_pool, size, number = memory.of_pool, len(block.counts), len(memory.pools)
+    in_pool = np.where(of_pool >= 0, of_pool, 0)
+    enough = members[:, in_pool] >= LEAST_MEMBERS if number else np.zeros((size, 1), dtype=bool)
+    asked = block.known & ((of_pool >= 0) & enough)[..., None]
+
+    own = shortest(targets.counts, targets.sums)
+    found = against_twins(own, *pools.in_windows, of_pool, asked, scale, memory.grid)
+    furthest = worst(found.statistic / scale, of_pool, number)
+    found = without_worst(
+        found,
+        own,
+        (targets.counts, targets.sums),
+        pools.in_windows,
+        of_pool,
+        furthest,
+        asked,
+        scale,
+        memory.grid,
+    )
+    quick = quickly(
+        targets.counts[QUICK],
+        targets.sums[QUICK],
+        (pools.counts[QUICK], pools.sums[QUICK]),
+        of_pool,
+        asked,
+        scale,
+        memory.grid,
+    )
+    return found, quick
+
+
+def _trimmed(memory: Memory, full: Memory, restarted: Integers) -> Memory:
+    """What was learnt, with as many of the minutes as are kept."""
+    return replace(
+        memory,
+        minute=full.minute,
+        restarted=restarted,
+        counts=full.counts[-KEEP:],
+        sums=full.sums[-KEEP:],
+        pool_counts=full.pool_counts[-KEEP_POOL:],
+        pool_sums=full.pool_sums[-KEEP_POOL:],
+    )
+
+
+def _tried(
+    memory: Memory,
+    block: Block,
+    window: Window,
+    pools: Latest,
+    past: Past,
+    shifted: Floats,
+    drift: Scored,
+) -> Memory:
+    """With factors tried on those pools that are due, have a verdict, and are not shifted."""
+    names = memory.pools["pool"].to_list()
+    for minute in range(len(block.counts)):
+        turn = due(names, block.first + minute)
+        if not turn.any():
+            continue
+        quiet = ~np.isnan(drift.score[minute]) & ~(shifted[minute] > 0)[:, None]
+        memory = tried(
+            memory,
+            window.at(minute),
+            pools.at(minute),
+            block.first + minute,
+            past,
+            quiet & turn[:, None],
+            drift.scale,
+        )
+    return memory
 
 
 def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:
@@ -169,9 +233,10 @@ def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:
     return replace(block, counts=counts, sums=sums, known=known), last[-1]
 
 
-def _pooled(values: npt.NDArray[Any], of_pool: Integers, pools: int) -> Floats:
+def _pooled(values: npt.NDArray[Any], memory: Memory) -> Floats:
     """Sums over the targets of each pool: [minutes, targets, ...] → [minutes, pools, ...]."""
-    out = np.zeros((len(values), pools, *values.shape[2:]))
+    of_pool = memory.of_pool
+    out = np.zeros((len(values), len(memory.pools), *values.shape[2:]))
     order = np.argsort(of_pool, kind="stable")
     order = order[of_pool[order] >= 0]
     if not len(order):

@@ -40,6 +40,30 @@ def running(
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Latest:
+    """What finished in the latest so many minutes, at each minute of a block.
+
+    Attributes:
+        counts: number of minutes → cumulative [minutes, units, signals, edges].
+        sums: of tokens [minutes, units, signals].
+    """
+
+    counts: dict[int, Floats]
+    sums: dict[int, Floats]
+
+    @property
+    def in_windows(self) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """Of the numbers of minutes that are windows."""
+        return {w: self.counts[w] for w in WINDOWS}, {w: self.sums[w] for w in WINDOWS}
+
+    def at(self, minute: int) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """Of one minute of the block."""
+        only = slice(minute, minute + 1)
+        counts = {w: values[only] for w, values in self.counts.items()}
+        return counts, {w: values[only] for w, values in self.sums.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The shortest window with enough requests, per unit, minute and signal.
