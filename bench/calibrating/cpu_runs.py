@@ -36,7 +36,7 @@ def fitted(
     configuration = configurations_of(server, observed).configurations[0]
     prior = prior_of(server, observed, configuration)
     found = calibrate(observed, configuration, prior, at=rows["end"][-1], seed=seed)
-    return with_bursts(observed, found.gap_cv, seed=seed), configuration, found
+    return with_bursts(observed, found.arrivals, seed=seed), configuration, found
 
 
 def forecast(observed: Observed, configuration: SchedulerConfiguration, fit: Fit) -> Seen:
@@ -154,7 +154,7 @@ def _of_phase(
     rows: pl.DataFrame, configuration: SchedulerConfiguration, found: Calibration
 ) -> Seen:
     observed = observed_from_minutes(rows, cpu_server(64), seed=0)
-    observed = with_bursts(observed, found.gap_cv)
+    observed = with_bursts(observed, found.arrivals)
     return forecast(observed, configuration, found.best)
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from driftwatch.recommend.calibration.arrivals import redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.calibration.weights import redrawn
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -290,7 +290,7 @@ def judge(case: Case, known: bool) -> tuple[Calibration, list[Forecast], float]:
     found = calibrate(observed, case.configuration, prior, at=AT, seed=case.seed)
     took = time.process_time() - begin
     ends = np.array([0.0, HOUR])
-    burst = with_bursts(observed, found.gap_cv, seed=case.seed)
+    burst = with_bursts(observed, found.arrivals, seed=case.seed)
     made = []
     for knob, configuration in others(case.configuration):
         was = measured(_run(case, configuration, ends))

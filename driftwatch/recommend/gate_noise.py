@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.recommend.calibration.weights import redrawn
+from driftwatch.recommend.calibration.arrivals import Arrivals, redrawn
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.replaying import Judged, replayed
 from driftwatch.recommend.worlds import World
@@ -26,12 +26,15 @@ _FIGURES = (
 )
 
 
-def spread_by_chance(observed: Observed, world: World, seed: int) -> Mapping[str, float]:
+def spread_by_chance(
+    observed: Observed, world: World, arrivals: Arrivals, seed: int
+) -> Mapping[str, float]:
     """Figure → relative standard deviation of its mean over the window.
 
     Args:
         observed: the window; of a request log nothing is drawn, and nothing is left to chance.
         world: settings and law.
+        arrivals: how they come inside a minute, as the calibration has it.
         seed: of the draws.
     """
     if observed.source != "metrics":
@@ -42,7 +45,7 @@ def spread_by_chance(observed: Observed, world: World, seed: int) -> Mapping[str
     for _ in range(_DRAWS):
         try:
             one = replayed(
-                redrawn(observed.requests, rng),
+                redrawn(observed.requests, rng, arrivals),
                 world.configuration,
                 world.law,
                 judged,

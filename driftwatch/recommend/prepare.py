@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
+from driftwatch.recommend.calibration.arrivals import Arrivals
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.gate_noise import spread_by_chance
@@ -78,15 +79,16 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     if not found:
         return refused(advice, [*gates, *failures])
     worlds = worlds_of(found)
-    advice = replace(advice, calibration=_of(found, worlds[0]))
-    kept, fit = _fitting(worlds, observed, question.seed)
+    made = _of(found, worlds[0])
+    advice = replace(advice, calibration=made)
+    kept, fit = _fitting(worlds, observed, made.arrivals, question.seed)
     gates += [*fit, kv_gate(observed, worlds)]
     if advice.calibration is not None:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
     if advice.calibration is not None:
-        now = with_bursts(now, advice.calibration.gap_cv, seed=question.seed)
+        now = with_bursts(now, advice.calibration.arrivals, seed=question.seed)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(now, question.seed)
     ground = Ground(
@@ -163,13 +165,13 @@ def _of(found: Sequence[tuple[SchedulerConfiguration, Calibration]], world: Worl
 
 
 def _fitting(
-    worlds: Sequence[World], observed: Observed, seed: int
+    worlds: Sequence[World], observed: Observed, arrivals: Arrivals, seed: int
 ) -> tuple[list[World], list[Gate]]:
     """The worlds whose replay of today is right, and what the gates say of the best of them."""
     queued, chance = is_queued(observed) and observed.source == "metrics", None
     kept = passing(worlds, saturated=queued, observed=observed)
     if not kept:
-        chance = spread_by_chance(observed, worlds[0], seed)
+        chance = spread_by_chance(observed, worlds[0], arrivals, seed)
         kept = passing(worlds, saturated=queued, observed=observed, chance=chance)
     best = (kept or worlds)[0].fit
     if best is None:

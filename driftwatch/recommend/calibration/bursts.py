@@ -1,13 +1,14 @@
-"""Bursts inside a minute: what counts by the minute do not say, and what a queue tells.
+"""Bursts inside a minute: what counts by the minute do not say, and what batch and queue tell.
 
-Requests that come in bursts wait, fill steps and leave others empty, where as many that come evenly
-would not. A law fitted to evenly drawn arrivals would take that for the engine's. So where more
-waited than such a replay shows, arrivals are drawn with Gamma gaps of a larger CV, and the CV under
-which traffic and law explain the window best is kept.
+Requests that come in bursts wait, fill steps and leave the engine idle between, where as many that
+come evenly would not. A law fitted to evenly drawn arrivals takes that for the engine's: fewer and
+longer steps are a large c0, three times the truth on the Azure code trace. So where the replay of
+even arrivals misses by more than its noise, other arrivals are drawn and fitted too. They are
+compared by their likelihood, each with the noise that another draw of its own kind makes: of bursts
+no metric says where in the minute they were, and one draw of them misses by much.
 
-A lasting backlog says nothing of that: it adds up every error of the rate and the law, and bursts
-that are read out of it would be nothing but that error. A saturated window keeps its even arrivals,
-and in any other only minutes whose queue empties inside them are asked.
+How many wait is compared only in minutes whose queue empties inside them: a lasting backlog adds up
+every error of the rate and the law, and bursts that are read out of it would be that error.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals, redrawn
+from driftwatch.recommend.calibration.gauss_newton import Descent, Point, loss_of
 from driftwatch.recommend.calibration.playback import Playback, Played
-from driftwatch.recommend.calibration.weights import redrawn
 from driftwatch.recommend.observed.traffic import Observed
 
-EVEN = 1.0
-GAP_CVS = (2.5, 6.0)  # the Azure code trace and ServeGen's clients inside a minute reach both
 _SOME = 0.2  # of a request: below, nobody waits
 _SAID = 0.7  # sd of the log of how many wait, at the same law and CV
 _MORE = 0.4  # log of observed over replayed: from there on bursts are tried
 _BACKLOG_SECONDS = 10.0  # of mean wait: more than the minute of a burst empties again
 _FEWEST_CHUNKS = 3
+_MISFIT = 1.0  # mean squared weighted residual: what noise alone gives
 
 
 def unlike(playback: Playback, played: Played) -> float:
@@ -35,12 +36,27 @@ def unlike(playback: Playback, played: Played) -> float:
     return float(((off / _SAID) ** 2).sum())
 
 
-def may_burst(playback: Playback, played: Played) -> bool:
-    """Whether more waited than arrivals drawn evenly explain."""
-    if playback.observed.source == "request log" or playback.observed.saturated:
+def may_burst(playback: Playback, point: Point) -> bool:
+    """Whether arrivals drawn evenly leave something to explain.
+
+    Their replay is off by more than its noise, or fewer wait in it than did.
+    """
+    if playback.observed.source == "request log":
         return False
+    return loss_of(point) > _MISFIT or more_waited(playback, point.played)
+
+
+def more_waited(playback: Playback, played: Played) -> bool:
+    """More waited than in this replay, in the minutes that tell."""
     off = _off(playback, played)
     return len(off) >= _FEWEST_CHUNKS and float(off.mean()) < -_MORE
+
+
+def unlikeliness(descent: Descent, point: Point) -> float:
+    """-2 log of the likelihood and the prior, but for a constant: compares arrivals with noises."""
+    noise = descent.noise[descent.playback.compared]
+    waits = unlike(descent.playback, point.played)
+    return point.cost + waits + 2.0 * float(np.log(noise).sum())
 
 
 def _off(playback: Playback, played: Played) -> np.ndarray:
@@ -54,15 +70,15 @@ def _backlog(playback: Playback) -> np.ndarray:
     return np.asarray(playback.waiting > _BACKLOG_SECONDS * rate)
 
 
-def with_bursts(observed: Observed, gap_cv: float, *, seed: int = 0) -> Observed:
+def with_bursts(observed: Observed, arrivals: Arrivals, *, seed: int = 0) -> Observed:
     """The observed traffic as the calibration found it to come; the same where it comes evenly.
 
     Args:
         observed: as rebuilt from the metrics.
-        gap_cv: :attr:`driftwatch.recommend.calibration.fitted.Calibration.gap_cv`.
+        arrivals: :attr:`driftwatch.recommend.calibration.fitted.Calibration.arrivals`.
         seed: of the arrivals inside their minutes.
     """
-    if gap_cv == EVEN:
+    if arrivals == EVEN:
         return observed
     rng = np.random.default_rng(seed)
-    return replace(observed, requests=redrawn(observed.requests, rng, gap_cv=gap_cv))
+    return replace(observed, requests=redrawn(observed.requests, rng, arrivals))

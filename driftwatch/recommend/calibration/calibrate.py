@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.errors import NoVerdict
-from driftwatch.recommend.calibration.bursts import EVEN, GAP_CVS, may_burst, unlike
+from driftwatch.recommend.calibration.arrivals import EVEN, FURTHER, LIKELY, Arrivals, redrawn
+from driftwatch.recommend.calibration.bursts import may_burst, unlikeliness
 from driftwatch.recommend.calibration.fitted import (
     COEFFICIENTS,
     RESIDUALS,
@@ -27,7 +28,7 @@ from driftwatch.recommend.calibration.gauss_newton import (
 )
 from driftwatch.recommend.calibration.identify import what_is_unknown
 from driftwatch.recommend.calibration.playback import Playback
-from driftwatch.recommend.calibration.weights import first_noise, noise_of, redrawn
+from driftwatch.recommend.calibration.weights import first_noise, noise_of
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.step_time import StepTime
@@ -36,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 
 _DRAWS = 3
 _ITERATIONS, _AFTER = 8, 3  # of the first descent; of those that begin near the end of one
-_TRIED = 2  # of a CV that is tried
+_TRIED = 2  # of arrivals that are tried
 _DAMPING = 0.02
 _FINE = 0.02  # an iteration that lowers the cost by less was the last but one
 _DETERMINED = 0.5  # of the prior's variance that may be left
@@ -77,7 +78,7 @@ def calibrate(
         )
     log_sd = np.array([prior.log_sd[name] for name in COEFFICIENTS])
     first, *others = prior.laws.items()
-    descent, point, slopes, gap_cv = _first(playback, first[1], log_sd, seed)
+    descent, point, slopes, arrivals = _first(playback, first[1], log_sd, seed)
     found = [_fit(first[0], descent, point, slopes)]
     judged = {first[0]: (descent, point, slopes)}
     for variant, law in others:
@@ -101,46 +102,58 @@ def calibrate(
         identifiable=why_not is None,
         why_not=why_not,
         replays=playback.replays,
-        gap_cv=gap_cv,
+        arrivals=arrivals,
         wander_log_sd=float(np.std(best[1].wander[playback.comparable])),
     )
 
 
 def _first(
     playback: Playback, law: StepTime, log_sd: Floats, seed: int
-) -> tuple[Descent, Point, Floats, float]:
+) -> tuple[Descent, Point, Floats, Arrivals]:
     """The first variant, with derivatives: it finds noise, bursts and wander of the window."""
     descent = Descent(playback, law, log_sd, first_noise(playback), _WANDER_SD)
-    point = descent.scaled(descent.at(descent.start()))
-    point, _ = descent.improve(point, descent.derivatives(point), _DAMPING)
+    start = descent.scaled(descent.at(descent.start()))
+    point, _ = descent.improve(start, descent.derivatives(start), _DAMPING)
     descent = replace(descent, noise=_measured_noise(playback, point, seed, EVEN))
     point = descent.judged(point.x, point.law, point.played)
     point, slopes = _descend(descent, point, None, _ITERATIONS)
-    gap_cv = EVEN
-    if may_burst(playback, point.played):
-        gap_cv, point = _burst(descent, point, slopes, seed)
-        descent = replace(descent, noise=_measured_noise(playback, point, seed, gap_cv))
+    arrivals = EVEN
+    if may_burst(playback, point):
+        arrivals, descent, point = _burst(descent, point, start.x, seed)
+    if arrivals != EVEN:
+        descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
         point = descent.judged(point.x, point.law, point.played)
         point, slopes = _descend(descent, point, None, _AFTER)
     descent = replace(descent, wander_sd=_wander_sd(descent, point, slopes))
     point = descent.judged(point.x, point.law, point.played)
     point, slopes = _descend(descent, point, slopes, _AFTER)
-    return descent, point, slopes, gap_cv
+    return descent, point, slopes, arrivals
 
 
-def _burst(descent: Descent, point: Point, slopes: Floats, seed: int) -> tuple[float, Point]:
-    """The CV of the gaps that explains most, with the law that goes with it."""
+def _burst(
+    descent: Descent, point: Point, start: Floats, seed: int
+) -> tuple[Arrivals, Descent, Point]:
+    """The arrivals under which the window is likeliest, with noise and law that go with them.
+
+    Each kind begins at the prior's proportions, not at the law that even arrivals led to. Where
+    none of the likely kinds is better than evenly, the others are not tried.
+    """
     playback = descent.playback
     even = playback.requests
-    best = (point.cost + unlike(playback, point.played), EVEN, point, even)
-    for gap_cv in GAP_CVS:
-        playback.replace_requests(redrawn(even, np.random.default_rng(seed), gap_cv=gap_cv))
-        found, _ = _descend(descent, descent.at(point.x), slopes, _TRIED)
-        cost = found.cost + unlike(playback, found.played)
-        if cost < best[0]:
-            best = (cost, gap_cv, found, playback.requests)
-    playback.replace_requests(best[3])
-    return best[1], best[2]
+    best = (unlikeliness(descent, point), EVEN, descent, point, even)
+    for kinds in (LIKELY, FURTHER):
+        for kind in kinds:
+            playback.replace_requests(redrawn(even, np.random.default_rng(seed), kind))
+            begin = descent.scaled(descent.at(start))
+            own = replace(descent, noise=_measured_noise(playback, begin, seed, kind))
+            found, _ = _descend(own, own.judged(begin.x, begin.law, begin.played), None, _TRIED)
+            unlikely = unlikeliness(own, found)
+            if unlikely < best[0]:
+                best = (unlikely, kind, own, found, playback.requests)
+        if best[1] == EVEN:
+            break
+    playback.replace_requests(best[4])
+    return best[1], best[2], best[3]
 
 
 def _wander_sd(descent: Descent, point: Point, slopes: Floats) -> float:
@@ -152,13 +165,12 @@ def _wander_sd(descent: Descent, point: Point, slopes: Floats) -> float:
     return float(np.sqrt((squares + _BELIEVED * _WANDER_SD**2) / (count + _BELIEVED)))
 
 
-def _measured_noise(playback: Playback, point: Point, seed: int, gap_cv: float) -> Floats:
-    """A request log leaves nothing to draw; of bursts the shape is left open too."""
+def _measured_noise(playback: Playback, point: Point, seed: int, arrivals: Arrivals) -> Floats:
+    """By other draws of the same kind; a request log leaves nothing to draw."""
     if playback.observed.source == "request log":
         return noise_of(playback, ())
     rng = np.random.default_rng(seed)
-    drawn_as = (EVEN,) * _DRAWS if gap_cv == EVEN else (EVEN, *GAP_CVS)
-    others = [redrawn(playback.requests, rng, gap_cv=cv) for cv in drawn_as]
+    others = [redrawn(playback.requests, rng, arrivals) for _ in range(_DRAWS)]
     drawn = [playback.play_others(point.law, point.wander, other).values for other in others]
     return noise_of(playback, drawn)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from driftwatch.recommend.calibration.arrivals import Arrivals
 from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.simulate.step_time import StepTime
 
@@ -19,7 +20,8 @@ def to_document(calibration: Calibration) -> dict[str, Any]:
     for fit in made["fits"]:
         fit["law"]["capture_sizes"] = list(fit["law"]["capture_sizes"])
     made["fits"] = list(made["fits"])
-    return {"schema_version": SCHEMA_VERSION, **made}
+    arrivals = made.pop("arrivals")
+    return {"schema_version": SCHEMA_VERSION, **made, **arrivals}
 
 
 def from_document(document: dict[str, Any]) -> Calibration:
@@ -37,7 +39,9 @@ def from_document(document: dict[str, Any]) -> Calibration:
             Fit(**{**fit, "law": _law(fit["law"])})  # fields are only added
             for fit in rest.pop("fits")
         )
-        return Calibration(**{**rest, "at": datetime.fromisoformat(rest["at"]), "fits": fits})
+        arrivals = Arrivals(rest.pop("gap_cv", 1.0), rest.pop("on_rate_ratio", None))
+        at = datetime.fromisoformat(rest["at"])
+        return Calibration(**{**rest, "at": at, "fits": fits, "arrivals": arrivals})
     except (KeyError, TypeError) as error:
         raise ValueError(f"calibration cannot be read: {error}") from error
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals
 from driftwatch.simulate.step_time import StepTime
 
 COEFFICIENTS = ("c0", "c1", "c2", "c3")
@@ -79,8 +80,7 @@ class Calibration:
         replays: how many replays it took.
         wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
             residuals are those of a replay that has them.
-        gap_cv: CV of the gaps between arrivals inside a minute under which the window is explained;
-            1 = evenly, as they were drawn. Forecast with
+        arrivals: how requests come inside a minute, as the window is explained best. Forecast with
             :func:`driftwatch.recommend.calibration.bursts.with_bursts`.
     """
 
@@ -94,7 +94,7 @@ class Calibration:
     why_not: str | None = None
     replays: int = 0
     wander_log_sd: float = 0.0
-    gap_cv: float = 1.0
+    arrivals: Arrivals = EVEN
 
     @property
     def best(self) -> Fit:

@@ -12,14 +12,12 @@ as neighbours see the same requests).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from driftwatch.recommend.calibration.fitted import RESIDUALS
 from driftwatch.recommend.calibration.playback import Playback
-from driftwatch.simulate.requests import Requests
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,7 +31,6 @@ FLOORS = {
     "kv_cache_usage_ratio": 0.05,
     "prefill_seconds": 0.05,
 }
-_MINUTE = 60.0
 _SCRAPE_SECONDS = 15.0
 
 
@@ -76,25 +73,3 @@ def _stated(playback: Playback) -> Floats:
     for name in ("running_requests", "kv_cache_usage_ratio"):
         found[:, RESIDUALS.index(name)] += sampled
     return found
-
-
-def redrawn(requests: Requests, rng: np.random.Generator, *, gap_cv: float = 1.0) -> Requests:
-    """Other requests of which the metrics would have said the same.
-
-    Args:
-        requests: as observed.
-        rng: the randomness.
-        gap_cv: coefficient of variation of the Gamma gaps inside a minute; 1 is Poisson.
-    """
-    arrival = requests.arrival_seconds
-    minute = np.floor(arrival / _MINUTE).astype(np.int64)
-    inside = arrival > 0  # those at 0 were inside already: their time is no arrival
-    times = arrival.copy()
-    for number in np.unique(minute[inside]):
-        those = np.flatnonzero(inside & (minute == number))
-        gaps = rng.standard_gamma(1.0 / gap_cv**2, len(those) + 1) + 1e-12
-        times[those] = (number + np.cumsum(gaps)[:-1] / gaps.sum()) * _MINUTE
-    lengths = np.arange(len(arrival))
-    lengths[inside] = lengths[inside][np.lexsort((rng.random(int(inside.sum())), minute[inside]))]
-    mixed = requests.take(lengths)
-    return replace(mixed, arrival_seconds=times, cancel_seconds=np.full(len(times), np.inf))

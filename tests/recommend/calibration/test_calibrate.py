@@ -11,13 +11,13 @@ from recorded_runs import AT
 
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.calibration import playback
-from driftwatch.recommend.calibration.bursts import may_burst, with_bursts
+from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals, redrawn
+from driftwatch.recommend.calibration.bursts import more_waited, with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.documents import from_document, to_document
 from driftwatch.recommend.calibration.fitted import RESIDUALS, Calibration
 from driftwatch.recommend.calibration.playback import Playback
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.calibration.weights import redrawn
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -231,15 +231,15 @@ def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger
 
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     rng = np.random.default_rng(3)
-    burst = redrawn(traffic(1500), rng, gap_cv=6.0)
+    burst = redrawn(traffic(1500), rng, Arrivals(gap_cv=6.0))
     small = replace(CONFIGURATION, max_num_seqs=24)
     observed = seen(burst, small, LAW)
     made = calibrate(observed, small, prior_of(SERVER, observed, small), at=AT)
-    assert made.gap_cv > 1.0
+    assert made.arrivals != EVEN
     other = replace(small, max_num_seqs=64)
-    said = mean_itl(with_bursts(observed, made.gap_cv).requests, other, made.best.law)
+    said = mean_itl(with_bursts(observed, made.arrivals).requests, other, made.best.law)
     assert said == pytest.approx(mean_itl(burst, other, LAW), rel=0.12)
-    assert with_bursts(window(), found().gap_cv) is window()
+    assert with_bursts(window(), found().arrivals) is window()
 
 
 def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> None:
@@ -250,7 +250,7 @@ def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> 
     more = observed.chunks.with_columns(pl.col("waiting_requests") * 2.0)
     observed = replace(observed, chunks=more)
     made = calibrate(observed, small, prior_of(SERVER, observed, small), at=AT)
-    assert made.gap_cv == 1.0
+    assert made.arrivals == EVEN
     # nor in a window that is quiet at first: those minutes alone are asked
     first = pl.col("end_seconds") <= SECONDS / 2
     rate = pl.when(first).then(10.0).otherwise(2.5).alias("first_tokens_per_second")
@@ -258,4 +258,38 @@ def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> 
     late = replace(observed, saturated=False, chunks=more.with_columns(rate, waits))
     playback = Playback(late, small)
     idle = playback.play(LAW, np.zeros(len(more)))
-    assert not may_burst(playback, replace(idle, waiting=np.zeros(len(more))))
+    assert not more_waited(playback, replace(idle, waiting=np.zeros(len(more))))
+    gone = replace(late, chunks=late.chunks.with_columns(waits.clip(upper_bound=50.0) / 5 + 3))
+    some = Playback(gone, small)
+    assert more_waited(some, replace(idle, waiting=np.zeros(len(more))))
+
+
+def sent_and_paused(seed: int) -> Requests:
+    """Clients that send 3.5 requests a second in one stretch of each minute, or none."""
+    rng = np.random.default_rng(seed)
+    counts = np.array([40, 150, 60, 200, 20, 170, 210, 190, 200, 180])
+    parts = counts / counts.max()
+    at = [
+        60 * (k + rng.random() * (1 - part) + part * rng.random(count))
+        for k, (count, part) in enumerate(zip(counts, parts, strict=True))
+    ]
+    drawn = traffic(int(counts.sum()), seed)
+    return make_requests(
+        np.sort(np.concatenate(at)), 3 * drawn.prompt_tokens, drawn.generation_tokens // 4 + 1
+    )
+
+
+def test_clients_that_send_and_pause_in_a_saturated_window_do_not_lengthen_c0() -> None:
+    """Steps are full or there are none: even arrivals have shorter ones, and c0 makes up for it."""
+    law = StepTime(0.025, 8e-5, 1e-5, 2e-7, 0, 2e-9, capture_sizes(64, 512))
+    tight = replace(CONFIGURATION, max_num_batched_tokens=512, max_model_len=32768)
+    known = Server(model="llama-3.1-8b", gpu="L40S", tensor_parallel=1)
+    off = []
+    for seed in (5, 6, 7):
+        observed = seen(sent_and_paused(seed), tight, law)
+        assert observed.saturated
+        made = calibrate(observed, tight, prior_of(known, observed, tight), at=AT)
+        assert made.arrivals.on_rate_ratio is not None
+        off.append(made.best.law.c0_seconds / law.c0_seconds)
+    assert np.median(off) == pytest.approx(1.0, abs=0.25)  # 1.9 if arrivals are taken as even
+    assert from_document(to_document(made)) == made
