@@ -133,58 +133,21 @@ def evidence_table(
     scrapes = in_order(scrapes)
     seen = joined(scrapes, before.past if kind == "chained" else Past())
     asked = seen.numbered(windows)
-    serving_numbered = seen.numbered(serving)
-    facts, values = seen.scrapes, seen.values
-    own = totals(facts, asked, kind=kind, cut=cut, values=values, histograms=READ_BUCKETS)
+    own = totals(
+        seen.scrapes, asked, kind=kind, cut=cut, values=seen.values, histograms=READ_BUCKETS
+    )
     binding_windows = _reaching_back(asked, _BINDING, kind)
-    last_10m = totals(
-        facts,
-        binding_windows,
-        kind=kind,
-        cut=True,
-        values=values,
-        sums=_SUMS_10M,
-        histograms=("ttft_seconds", "tpot_seconds"),
-        means=False,
+    last_10m = _cut(seen, binding_windows, kind, _SUMS_10M, ("ttft_seconds", "tpot_seconds"))
+    last_2m = _cut(seen, _reaching_back(asked, _LENGTH_WINDOW, kind), kind, _SUMS_2M)
+    known, plateau, limits = _settings_and_limits(
+        seen, windows, binding_windows, serving, own, before
     )
-    last_2m = totals(
-        facts,
-        _reaching_back(asked, _LENGTH_WINDOW, kind),
-        kind=kind,
-        cut=True,
-        values=values,
-        sums=_SUMS_2M,
-        histograms=(),
-        means=False,
-    )
-
-    pairs = inside(facts, binding_windows)
-    plateau = infer_max_num_seqs(
-        facts,
-        binding_windows,
-        seen.numbered(before.plateau),
-        None if before.until is None else pl.lit(before.until, dtype=TIME),
-        serving_numbered,
-        pairs,
-    )
-    known = _serving_now(windows, serving, plateau, own)
-    limits = limit_columns(
-        pairs,
-        known.with_row_index("window").select(
-            "window",
-            "max_num_seqs",
-            "max_num_seqs_inferred",
-            "max_num_batched_tokens",
-            "api_server_count",
-        ),
-    )
-    del pairs  # the largest of what is made here, and read no more
-    stuck = seconds_since_last_token(seen.alive(), asked, seen.numbered(before.alive))
-    inputs_seen = input_coverage(scrapes, windows, before.seen, inputs)
-
     on_gpus = gpu_columns(windows, gpus, gpu_targets)
     # GPUs of this engine: declared, else found; whatever divides by them reads this column
     known = known.with_columns(gpus_per_replica=on_gpus["gpu_count"])
+    stuck = seconds_since_last_token(seen.alive(), asked, seen.numbered(before.alive))
+    inputs_seen = input_coverage(scrapes, windows, before.seen, inputs)
+
     rows = base_columns(own, known).with_columns(on_gpus)
     rows = rows.with_columns(
         *stuck.select("seconds_since_last_token"),
@@ -192,13 +155,7 @@ def evidence_table(
         *coverage_columns(inputs_seen, serving).drop([*_KEY, "end"]),
         *ten_minute_columns(last_10m),
     )
-    rows = (
-        rows.with_row_index("window")
-        .join(limits, on="window", how="left", maintain_order="left")
-        .drop("window")
-        .with_columns(limit_that_costs(), queue_wait_estimate_10m_seconds=_queue_wait())
-    )
-    rows = _only_when_fresh(rows)
+    rows = _only_when_fresh(_with_limits(rows, limits))
     rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
     rows = _with_idle_twins(with_allowances(rows))
     return EvidenceTable(
@@ -207,6 +164,66 @@ def evidence_table(
     )
 
 
+def _cut(
+    seen: Seen,
+    windows: pl.DataFrame,
+    kind: Kind,
+    sums: tuple[str, ...],
+    histograms: tuple[str, ...] = (),
+) -> pl.DataFrame:
+    """Totals of windows that reach back, without what lies before a restart or a knob change."""
+    return totals(
+        seen.scrapes,
+        windows,
+        kind=kind,
+        cut=True,
+        values=seen.values,
+        sums=sums,
+        histograms=histograms,
+        means=False,
+    )
+
+
+def _settings_and_limits(
+    seen: Seen,
+    windows: pl.DataFrame,
+    binding_windows: pl.DataFrame,
+    serving: pl.DataFrame,
+    own: pl.DataFrame,
+    before: Carried,
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Settings per window, the plateau that max_num_seqs is inferred from, and what binds."""
+    pairs = inside(seen.scrapes, binding_windows)
+    plateau = infer_max_num_seqs(
+        seen.scrapes,
+        binding_windows,
+        seen.numbered(before.plateau),
+        None if before.until is None else pl.lit(before.until, dtype=TIME),
+        seen.numbered(serving),
+        pairs,
+    )
+    known = _serving_now(windows, serving, plateau, own)
+    settings = known.with_row_index("window").select("window", *_LIMITING)
+    return known, plateau, limit_columns(pairs, settings)
+
+
+def _with_limits(rows: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
+    """What binds beside each window, and what it costs those that wait."""
+    return (
+        rows.with_row_index("window")
+        .join(limits, on="window", how="left", maintain_order="left")
+        .drop("window")
+        .with_columns(limit_that_costs(), queue_wait_estimate_10m_seconds=_queue_wait())
+    )
+
+
+# Settings that the limits are told from.
+_LIMITING = (
+    "max_num_seqs",
+    "max_num_seqs_inferred",
+    "max_num_batched_tokens",
+    "api_server_count",
+)
 # What is read of the windows that reach back; windows.py makes nothing else of them.
 _SUMS_10M = (
     "queue_seconds_sum",

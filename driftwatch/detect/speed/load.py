@@ -94,84 +94,21 @@ def load_of(minutes: pl.DataFrame) -> Load:
     Args:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
-    count, tokens, seconds = (
-        pl.col("itl_seconds_count"),
-        pl.col("itl_seconds_sum"),
-        pl.col("duration_seconds"),
-    )
-    passes = pl.col("forward_passes")
-    # older pages count hits in blocks: a share of them is one of tokens, whatever the unit
-    missed_share = 1.0 - pl.col("prefix_cache_hits_total") / pl.col("prefix_cache_queries_total")
-    computed = pl.coalesce(
-        "prompt_tokens_computed_total",
-        pl.when(pl.col("prefix_cache_queries_total") > 0).then(
-            pl.col("prompt_tokens_total") * missed_share.clip(0.0, 1.0)
-        ),
-        "prompt_tokens_total",
-    )
-    requests = (count + pl.col("ttft_seconds_count").fill_null(0.0)) / passes
-    itl = tokens / count
-    usage = pl.col("kv_cache_usage_ratio")
-    no = pl.lit(value=False)
-    why = (
-        pl.when(~(pl.col("scrapes") > 0).fill_null(no) | ~(seconds > 0).fill_null(no))
-        .then(UNSEEN)
-        .when(pl.col("forward_passes_overcounted").fill_null(no))
-        .then(OVERCOUNTED)
-        .when(passes.is_null())
-        .then(NO_PASSES)
-        .when(count.is_null() | tokens.is_null())
-        .then(NO_ITL)
-        .when((count < MIN_TOKENS) | (passes <= 0) | (tokens <= 0))
-        .then(IDLE)
-        .when(usage.is_null())
-        .then(NO_USAGE)
-        .when(computed.is_null())
-        .then(NO_PROMPTS)
-        .when((pl.col("preemptions_total") > 0).fill_null(no))
-        .then(PREEMPTING)
-        .otherwise(KNOWN)
-        .cast(pl.Int8)
-    )
-    # The newest is preempted first, so that what it holds is below the mean; cache hits save more.
-    held = usage * pl.col("kv_cache_tokens") / requests
-    again = pl.col("preemptions_total") * held / passes
-    changed = (
-        pl.when(pl.col("restarted").fill_null(no))
-        .then(RESTARTED)
-        .when(
-            pl.col("configuration_changed").fill_null(no) | pl.col("release_changed").fill_null(no)
-        )
-        .then(CONFIGURATION)
-        .otherwise(0.0)
-    )
-    # without a queue histogram nothing is known to have waited
-    queued = (pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")).fill_nan(0.0) / itl
-    queued = queued.fill_null(0.0)
-    standing = (
-        (queued >= _STANDING_PASSES) & (pl.col("waiting_requests") >= _STANDING_REQUESTS)
-    ).fill_null(no) | (
-        pl.col("running_requests") >= _FULL_RATIO * pl.col("max_num_seqs")
-    ).fill_null(no)
-    missed = pl.col("slo_missed").fill_null(no) & (
-        pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
-    )
-    stuck = pl.col("seconds_since_last_token").fill_null(0.0) > 60.0
     made = minutes.select(
-        itl.alias("itl"),
-        requests.alias("requests"),
-        usage.alias("usage"),
-        pl.col("kv_cache_tokens").fill_null(1.0).alias("cache"),
-        (computed / passes).alias("prefill"),
-        (itl * passes / seconds).alias("overlap"),
-        (passes / seconds).alias("passes"),
-        queued.alias("queued"),
-        standing.cast(pl.Float64).alias("standing"),
-        changed.alias("changed"),
-        pl.when(why == PREEMPTING).then(again).otherwise(0.0).alias("again"),
-        why.alias("why"),
-        pl.col("scrapes").fill_null(0.0),
-        (~missed & ~stuck).alias("usable"),
+        itl=_ITL,
+        requests=_REQUESTS,
+        usage=_USAGE,
+        cache=pl.col("kv_cache_tokens").fill_null(1.0),
+        prefill=_computed_prompts() / _FORWARD_PASSES,
+        overlap=_ITL * _FORWARD_PASSES / _SECONDS,
+        passes=_FORWARD_PASSES / _SECONDS,
+        queued=_queued(),
+        standing=_stands().cast(pl.Float64),
+        changed=_changed(),
+        again=_computed_again(),
+        why=_why(),
+        scrapes=pl.col("scrapes").fill_null(0.0),
+        usable=_usable(),
     )
     values = made.select(pl.nth(range(WIDTH))).cast(pl.Float32).to_numpy(writable=True)
     reasons = made["why"].to_numpy().copy()
@@ -180,6 +117,95 @@ def load_of(minutes: pl.DataFrame) -> Load:
     values[odd | ~np.isin(reasons, (KNOWN, PREEMPTING)), :CHANGED] = np.nan
     values[odd, AGAIN] = 0.0
     return Load(values, reasons, made["scrapes"].to_numpy(), made["usable"].to_numpy())
+
+
+_TOKENS, _TOKEN_SECONDS = pl.col("itl_seconds_count"), pl.col("itl_seconds_sum")
+_SECONDS, _FORWARD_PASSES = pl.col("duration_seconds"), pl.col("forward_passes")
+_USAGE, _PREEMPTIONS = pl.col("kv_cache_usage_ratio"), pl.col("preemptions_total")
+_ITL = _TOKEN_SECONDS / _TOKENS
+_REQUESTS = (_TOKENS + pl.col("ttft_seconds_count").fill_null(0.0)) / _FORWARD_PASSES
+
+
+def _holds(condition: pl.Expr) -> pl.Expr:
+    """True where it is known to hold."""
+    return condition.fill_null(pl.lit(value=False))
+
+
+def _computed_prompts() -> pl.Expr:
+    """Prompt tokens that were computed."""
+    # older pages count hits in blocks: a share of them is one of tokens, whatever the unit
+    queries = pl.col("prefix_cache_queries_total")
+    missed_share = 1.0 - pl.col("prefix_cache_hits_total") / queries
+    return pl.coalesce(
+        "prompt_tokens_computed_total",
+        pl.when(queries > 0).then(pl.col("prompt_tokens_total") * missed_share.clip(0.0, 1.0)),
+        "prompt_tokens_total",
+    )
+
+
+def _why() -> pl.Expr:
+    """Why the load of a minute is not known: an index into :data:`WHY_NOT`."""
+    return (
+        pl.when(~_holds(pl.col("scrapes") > 0) | ~_holds(_SECONDS > 0))
+        .then(UNSEEN)
+        .when(_holds(pl.col("forward_passes_overcounted")))
+        .then(OVERCOUNTED)
+        .when(_FORWARD_PASSES.is_null())
+        .then(NO_PASSES)
+        .when(_TOKENS.is_null() | _TOKEN_SECONDS.is_null())
+        .then(NO_ITL)
+        .when((_TOKENS < MIN_TOKENS) | (_FORWARD_PASSES <= 0) | (_TOKEN_SECONDS <= 0))
+        .then(IDLE)
+        .when(_USAGE.is_null())
+        .then(NO_USAGE)
+        .when(_computed_prompts().is_null())
+        .then(NO_PROMPTS)
+        .when(_holds(_PREEMPTIONS > 0))
+        .then(PREEMPTING)
+        .otherwise(KNOWN)
+        .cast(pl.Int8)
+    )
+
+
+def _computed_again() -> pl.Expr:
+    """Tokens per pass that preempted requests made the engine compute again, at most."""
+    # The newest is preempted first, so that what it holds is below the mean; cache hits save more.
+    held = _USAGE * pl.col("kv_cache_tokens") / _REQUESTS
+    again = _PREEMPTIONS * held / _FORWARD_PASSES
+    return pl.when(_why() == PREEMPTING).then(again).otherwise(0.0)
+
+
+def _changed() -> pl.Expr:
+    """What changed in the minute: 1 a knob or the release, 2 a restart."""
+    knob, release = pl.col("configuration_changed"), pl.col("release_changed")
+    return (
+        pl.when(_holds(pl.col("restarted")))
+        .then(RESTARTED)
+        .when(_holds(knob) | _holds(release))
+        .then(CONFIGURATION)
+        .otherwise(0.0)
+    )
+
+
+def _queued() -> pl.Expr:
+    """Mean wait in the queue in units of ITL."""
+    # without a queue histogram nothing is known to have waited
+    waited = (pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")).fill_nan(0.0)
+    return (waited / _ITL).fill_null(0.0)
+
+
+def _stands() -> pl.Expr:
+    """A queue stands, or the batch is full."""
+    waits = pl.col("waiting_requests") >= _STANDING_REQUESTS
+    full = pl.col("running_requests") >= _FULL_RATIO * pl.col("max_num_seqs")
+    return _holds((_queued() >= _STANDING_PASSES) & waits) | _holds(full)
+
+
+def _usable() -> pl.Expr:
+    """No limit binds with the SLO missed, and the engine is not stuck."""
+    binds = pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
+    stuck = pl.col("seconds_since_last_token").fill_null(0.0) > 60.0
+    return ~(_holds(pl.col("slo_missed")) & binds) & ~stuck
 
 
 def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Floats:
