@@ -15,6 +15,7 @@ from driftwatch.clock import SystemClock
 
 if TYPE_CHECKING:
     from driftwatch.model import Incident
+    from driftwatch.store.marks import Mark
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 
@@ -60,12 +61,13 @@ def command(
         found = store.incidents(state=state, since=start, limit=limit + 1)
         if not everything and state is None and start is None:
             found = [incident for incident in found if incident.state != "resolved"]
+        marks = store.marks([incident.id for incident in found]) if as_json else {}
     more = len(found) > limit
     found = found[:limit]
     if as_json:
         told = {
             "schema_version": 1,
-            "incidents": [as_data(incident) for incident in found],
+            "incidents": [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in found],
             "more": more,
         }
         click.echo(json.dumps(told, sort_keys=True, allow_nan=False))
@@ -76,10 +78,11 @@ def command(
         if line:
             click.echo(line)
     if not found:
-        asked = everything or state is not None or start is not None
-        click.echo(
-            "no such incident" if asked else "no open incident (--all: resolved ones too)", err=True
-        )
+        if state is not None or start is not None:
+            words = "no incident that fits"
+        else:
+            words = "no incident" if everything else "no open incident (--all: resolved ones too)"
+        click.echo(words, err=True)
     elif more:
         click.echo(f"the first {limit}; --limit for more", err=True)
 
@@ -132,6 +135,18 @@ def full_row(incident: Incident) -> tuple[str, ...]:
         incident.silenced_by or "",
         incident.inhibited_by or "",
     )
+
+
+def mark_data(mark: Mark | None) -> dict[str, Any] | None:
+    """What somebody said of a page as JSON values; None: nobody did."""
+    if mark is None:
+        return None
+    return {
+        "mark": mark.mark,
+        "at": iso_time(mark.at),
+        "by": mark.by,
+        "because": mark.because or None,
+    }
 
 
 def as_data(incident: Incident) -> dict[str, Any]:

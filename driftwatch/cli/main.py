@@ -39,6 +39,7 @@ VERBS: dict[str, str] = {
     "verify": "Did a change work? Matched traffic before and after it.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",
+    "mark": "Say that a page was useful, or was not.",
     "silence": "Quieten pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
     "notify": "Send a marked test page to a receiver.",

@@ -114,6 +114,7 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
         page = one.page or {}
         ended = None if still or one.resolved_at is None else one.resolved_at
         advised = page.get("recommendation") or {}
+        mark = material.marks.get(one.id)
         rows.append(
             {
                 "id": one.id,
@@ -132,6 +133,10 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
                 "summary": page.get("summary"),
                 "acknowledged_by": one.acknowledged_by,
                 "silenced": one.silenced_by is not None,
+                "useful": None if mark is None else mark.useful,
+                "useful_reason": "nobody marked it" if mark is None else None,
+                "marked_by": None if mark is None else mark.by,
+                "marked_because": None if mark is None else mark.because or None,
             }
         )
     return rows

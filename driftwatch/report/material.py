@@ -101,6 +101,21 @@ class RuleSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked:
+    """What somebody said of an incident's page.
+
+    Attributes:
+        useful: it was worth telling somebody.
+        by: who said so.
+        because: why; empty = not said.
+    """
+
+    useful: bool
+    by: str
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """Of one GPU for one hour.
 
@@ -130,6 +145,7 @@ class Material:
         references: pins in force and declared lengths.
         proposed: pins that wait for a person.
         silences: those that held in some of the week.
+        marks: incident's id → what was said of its page, then or later; the others are unknown.
         slos: pool → latency targets; only pools that have one.
         derived: pools whose targets nobody configured: twice the pin's p95.
         rules: what was watched for.
@@ -148,6 +164,7 @@ class Material:
     references: Sequence[Reference] = ()
     proposed: Sequence[Proposed] = ()
     silences: Sequence[Held] = ()
+    marks: Mapping[str, Marked] = field(default_factory=dict)
     slos: Mapping[str, Slo] = field(default_factory=dict)
     derived: frozenset[str] = frozenset()
     rules: RuleSet = field(default_factory=lambda: RuleSet("", 0, 0))

@@ -151,13 +151,23 @@ def _incidents(document: Document) -> Iterator[Section]:
                 lasted,
                 one["leaf"] or "not diagnosed",
                 one["acknowledged_by"] or "nobody",
+                _useful(one),
                 one["id"][:8],
             )
         )
-    header = ("severity", "alert", "target", "since", "lasted", "leaf", "acked by", "id")
+    header = ("severity", "alert", "target", "since", "lasted", "leaf", "acked by", "useful", "id")
     cleaned = tuple(tuple(clean(cell) for cell in row) for row in rows)
+    note = "Was a page worth it? driftwatch mark ID --useful, or --not-useful --because TEXT"
     if rows:
-        yield Section("incidents", "Incidents", header, cleaned)
+        yield Section("incidents", "Incidents", header, cleaned, (note,))
+
+
+def _useful(one: Document) -> str:
+    """What somebody said of an incident's page, who and why."""
+    if one["useful"] is None:
+        return "not marked"
+    why = f": {one['marked_because']}" if one["marked_because"] else ""
+    return f"{'yes' if one['useful'] else 'no'} ({one['marked_by']}{why})"
 
 
 def _pools(document: Document) -> Iterator[Section]:

@@ -27,7 +27,8 @@ DOUBLED = 2.0
 def pages(material: Material) -> dict[str, Any]:
     """How many incidents paged in the week and in the one before, and the noise budget.
 
-    A page that a silence held back is counted apart: nobody was woken.
+    A page that a silence held back is counted apart: nobody was woken. One that nobody marked is
+    neither useful nor not: where that is so of every page, how many were not useful is unknown.
     """
     before = material.since - timedelta(days=7)
     now = fired_in(material, material.since, material.until)
@@ -45,8 +46,19 @@ def pages(material: Material) -> dict[str, Any]:
         "silenced": sum(1 for one in now if one.silenced_by is not None),
         "budget_false_episodes": budget,
         "false_episodes_per_server_month": material.false_episodes_per_server_month,
-        "marked_not_useful": None,
-        "marked_not_useful_reason": "nobody can mark a page yet",
+        **_marked(material, now),
+    }
+
+
+def _marked(material: Material, fired: Iterable[Incident]) -> dict[str, Any]:
+    """Of the pages that woke somebody: how many somebody marked, and how many as not useful."""
+    paged = [one for one in fired if one.severity == "page" and one.silenced_by is None]
+    marks = [material.marks[one.id] for one in paged if one.id in material.marks]
+    reason = "nobody marked one of them" if paged else "no page to mark"
+    return {
+        "marked": len(marks),
+        "marked_not_useful": sum(1 for one in marks if not one.useful) if marks else None,
+        "marked_not_useful_reason": None if marks else reason,
     }
 
 

@@ -94,6 +94,8 @@ def pages_text(told: Document) -> str:
     parts = [f"{told['pages']} (last week {told['pages_last_week']})"]
     if told["marked_not_useful"] is not None:
         parts.append(f"{told['marked_not_useful']} marked not useful")
+    elif told["pages"]:
+        parts.append("none marked useful or not")
     if told["silenced"]:
         parts.append(f"{told['silenced']} silenced")
     budget = told["budget_false_episodes"]

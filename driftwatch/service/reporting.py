@@ -20,6 +20,7 @@ from driftwatch.report.days import days_of, kept_days, no_days
 from driftwatch.report.material import (
     AdviceGiven,
     Held,
+    Marked,
     Material,
     Price,
     Proposed,
@@ -30,6 +31,7 @@ from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
 from driftwatch.service.pins import pin_of_row
 from driftwatch.service.plan import Plan
+from driftwatch.store.marks import USEFUL
 from driftwatch.store.store import Store
 from driftwatch.verify.documents import from_document
 
@@ -166,6 +168,7 @@ def gather(
         references=references,
         proposed=list(_proposed(store, end)),
         silences=list(_held(store, week.start, end)),
+        marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
         rules=rules_of(plan),
@@ -223,6 +226,12 @@ def _as_of(incident: Incident, at: datetime) -> Incident:
     if incident.acknowledged_at is not None and incident.acknowledged_at >= at:
         incident = replace(incident, acknowledged_at=None, acknowledged_by=None)
     return incident
+
+
+def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
+    """Whenever they were made: a page is judged after it, often on Monday."""
+    found = store.marks([one.id for one in incidents])
+    return {id_: Marked(m.mark == USEFUL, m.by, m.because) for id_, m in found.items()}
 
 
 def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:

@@ -23,6 +23,7 @@ from driftwatch.store import silences as silence_rows
 from driftwatch.store.advised import Advised, KeptAdvice, KeptCalibration, KeptVerification
 from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoint
 from driftwatch.store.lock import tick_lock
+from driftwatch.store.marks import KeptMarks
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.past import Past
 from driftwatch.store.pins import KeptPins
@@ -38,7 +39,7 @@ from driftwatch.store.sqlite import (
 from driftwatch.store.tables import deliveries, incidents, memory, silences
 
 
-class Store(Past, KeptPins, Advised, KeptReports):
+class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
     """One database. Every method is one transaction; use it as a context manager.
 
     Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,

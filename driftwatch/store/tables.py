@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 
 metadata = MetaData(
     naming_convention={
@@ -109,6 +109,18 @@ transitions = Table(
     CheckConstraint(_EVENTS, name="event"),
 )
 Index("ix_transitions_at", transitions.c.at)
+
+# a person's, from the command line: the tick never writes them
+marks = Table(
+    "marks",
+    metadata,
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
+    Column("mark", String(16), nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("because", Text, nullable=False),  # empty: not said
+    CheckConstraint("mark IN ('useful', 'not useful')", name="mark"),
+)
 
 deliveries = Table(
     "deliveries",

@@ -277,6 +277,63 @@ def test_what_cannot_be_acked(
         assert [i.acknowledged_by for i in store.incidents()] == [None] * 3
 
 
+# mark
+
+
+def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
+    path = fill(incident("a"), incident("c", "resolved"))
+    code, out, _ = run("mark", "c", "--not-useful", "--by", "Ana", "--because", "a load\x1b test")
+    assert code == 0
+    assert re.fullmatch(
+        r"c{12} marked not useful by Ana at \d\d:\d\d UTC: BatchLimitBinding gpu-c:8000\n", out
+    )
+    told = json.loads(run("incidents", "--all", "--json")[1])["incidents"]
+    assert [one["mark"] and one["mark"]["mark"] for one in told] == [None, "not useful"]
+    assert told[1]["mark"]["because"] == "a load\x1b test"
+    told = json.loads(run("mark", "c", "--useful", "--by", "Bob", "--json")[1])
+    assert told["incident"]["mark"] | {"at": ""} == {
+        "mark": "useful",
+        "at": "",
+        "by": "Bob",
+        "because": None,
+    }
+    code, out, _ = run("mark", "c", "--undo")
+    assert (code, out) == (0, f"{'c' * 12} is not marked any more: BatchLimitBinding gpu-c:8000\n")
+    with Store.open(path) as store:
+        assert store.marks(["a" * 12, "c" * 12]) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a",), "useful or not?"),
+        (("a", "--undo"), "is not marked"),
+        (("a", "--undo", "--because", "x"), "--because belongs to"),
+        (("ff", "--useful"), "no incident"),
+        (("b", "--useful"), "has not fired yet"),
+        (("a", "--useful", "--because", "x" * 501), "at most 500 characters"),
+        (("a", "--useful", "--by", " "), "--by"),
+    ],
+)
+def test_what_cannot_be_marked(
+    run: Run, fill: Callable[..., Path], arguments: tuple[str, ...], said: str
+) -> None:
+    path = fill(incident("a"), incident("b", "pending"))
+    code, out, err = run("mark", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    with Store.open(path) as store:
+        assert store.marks(["a" * 12, "b" * 12]) == {}
+
+
+def test_a_store_without_incidents_and_a_question_that_none_fits(
+    run: Run, fill: Callable[..., Path]
+) -> None:
+    fill()
+    assert run("incidents", "--all")[2] == "no incident\n"
+    assert run("incidents", "--state", "firing")[2] == "no incident that fits\n"
+
+
 # silence
 
 
@@ -354,7 +411,13 @@ def test_what_is_no_silence(
 # which database
 
 
-VERBS = [("incidents",), ("ack", "a"), ("silence", "a=b", "--for", "1h"), ("silence", "--list")]
+VERBS = [
+    ("incidents",),
+    ("ack", "a"),
+    ("mark", "a", "--useful"),
+    ("silence", "a=b", "--for", "1h"),
+    ("silence", "--list"),
+]
 
 
 @pytest.mark.parametrize("verb", [*VERBS, ("db", "version")])
@@ -462,14 +525,14 @@ def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> 
 
 
 def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0004\n")
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0004, nothing to do\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0005\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0005, nothing to do\n")
     code, out, _ = run("db", "version")
     assert code == 0
-    assert re.fullmatch(r"driftwatch\.db: schema 0004 \(.*\); this version needs 0004\n", out)
+    assert re.fullmatch(r"driftwatch\.db: schema 0005 \(.*\); this version needs 0005\n", out)
     (tmp_path / "empty.db").touch()
     code, out, _ = run("db", "version", "--db", "empty.db")
-    assert (code, out) == (1, "empty.db: schema none; this version needs 0004\n")
+    assert (code, out) == (1, "empty.db: schema none; this version needs 0005\n")
     assert run("incidents", "--db", "empty.db")[0] == 2
 
 

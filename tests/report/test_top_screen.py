@@ -15,7 +15,7 @@ from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import cells_of
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html, as_markdown
-from driftwatch.report.material import AdviceGiven, Material, Price, Proposed
+from driftwatch.report.material import AdviceGiven, Marked, Material, Price, Proposed
 from driftwatch.report.text import top_screen
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -302,6 +302,40 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     )
     quiet = week_document(_material(incidents=[before]))
     assert (quiet["pages"]["pages"], quiet["pages"]["pages_last_week"]) == (0, 1)
+
+
+def test_marks_are_counted_and_what_nobody_marked_stays_unknown() -> None:
+    paged = [incident(id=digit * 12, key=digit) for digit in "abcd"]
+    held = incident(id="e" * 12, key="e", silenced_by="f")
+    ticket = incident(id="9" * 12, key="9", severity="ticket")
+    unmarked = week_document(_material(incidents=paged))
+    assert unmarked["pages"]["marked_not_useful"] is None
+    assert unmarked["pages"]["marked_not_useful_reason"] == "nobody marked one of them"
+    assert "4 (last week 0); none marked useful or not, budget" in _flat(unmarked)
+    marks = {
+        "a" * 12: Marked(False, "Ana", "a load <test>"),
+        "b" * 12: Marked(True, "Bob"),
+        # nobody was woken by these
+        "e" * 12: Marked(False, "Ana"),
+        "9" * 12: Marked(False, "Ana"),
+    }
+    told = week_document(_material(incidents=[*paged, held, ticket], marks=marks))
+    assert told["pages"]["marked"] == 2
+    assert told["pages"]["marked_not_useful"] == 1
+    assert told["pages"]["marked_not_useful_reason"] is None
+    assert "1 marked not useful, 1 silenced, budget" in _flat(told)
+    by_id = {one["id"]: one for one in told["incidents"]}
+    assert by_id["a" * 12]["useful"] is False
+    assert (by_id["c" * 12]["useful"], by_id["c" * 12]["useful_reason"]) == (
+        None,
+        "nobody marked it",
+    )
+    html = as_html(told)
+    assert "no (Ana: a load &lt;test&gt;)" in html
+    assert "<test>" not in html
+    useful = week_document(_material(incidents=paged, marks={"b" * 12: Marked(True, "Bob")}))
+    assert useful["pages"]["marked_not_useful"] == 0
+    assert week_document(_material())["pages"]["marked_not_useful_reason"] == "no page to mark"
 
 
 def test_a_quiet_week_is_the_top_screen_alone() -> None:

@@ -1,0 +1,82 @@
+"""What people say of pages, kept beside the incidents."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import inspect, text
+from store_cases import NOW, committer, pending
+
+from driftwatch.errors import UsageError
+from driftwatch.model import Incident
+from driftwatch.shipped import shipped
+from driftwatch.store import Store
+from driftwatch.store.marks import LONGEST_BECAUSE, Mark
+from driftwatch.store.migrate import upgrade_file
+from driftwatch.store.sqlite import open_engine, writing
+from driftwatch.store.tables import SCHEMA_REVISION
+
+
+def fired(digit: str = "a") -> Incident:
+    return dataclasses.replace(pending(digit), state="firing", firing_at=NOW)
+
+
+def test_who_marks_last_stands_and_a_mark_can_be_taken_back(store: Store) -> None:
+    committer(store)(fired("a"), fired("b"))
+    store.mark("a", "useful", by="Ana", at=NOW)
+    later = NOW + timedelta(hours=1)
+    told = store.mark("aaaa", "not useful", by="Bob", at=later, because="a load test")
+    assert told == Mark("a" * 12, "not useful", later, "Bob", "a load test")
+    assert store.marks(["a" * 12, "b" * 12]) == {"a" * 12: told}
+    assert store.unmark("a") == "a" * 12
+    assert store.marks(["a" * 12]) == {}
+    with pytest.raises(UsageError, match="is not marked"):
+        store.unmark("a")
+
+
+def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store) -> None:
+    tick = committer(store)
+    tick(fired())
+    store.mark("a", "not useful", by="Ana", at=NOW)
+    over = dataclasses.replace(fired(), state="resolved", resolved_at=NOW)
+    tick(fired())
+    tick(over)
+    assert list(store.marks(["a" * 12])) == ["a" * 12]
+    store.prune(NOW, incidents_before=NOW + timedelta(days=400))
+    assert store.marks(["a" * 12]) == {}
+
+
+def test_what_cannot_be_marked(store: Store) -> None:
+    committer(store)(pending("a"), fired("b"))
+    with pytest.raises(UsageError, match="has not fired yet"):
+        store.mark("a", "useful", by="Ana", at=NOW)
+    with pytest.raises(UsageError, match="no incident 'c'"):
+        store.mark("c", "useful", by="Ana", at=NOW)
+    with pytest.raises(UsageError, match="at most 500 characters"):
+        store.mark("b", "useful", by="Ana", at=NOW, because="x" * (LONGEST_BECAUSE + 1))
+    assert store.marks(["a" * 12, "b" * 12]) == {}
+
+
+def test_the_migration_goes_both_ways(path: Path) -> None:
+    with Store.open(path) as store:
+        committer(store)(fired())
+        store.mark("a", "useful", by="Ana", at=NOW)
+    engine = open_engine(path)
+    with writing(engine) as connection:
+        config = Config()
+        config.set_main_option("script_location", str(shipped("migrations")))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+        assert "marks" not in inspect(connection).get_table_names()
+        assert connection.execute(text("SELECT count(*) FROM incidents")).scalar() == 1
+    engine.dispose()
+    assert upgrade_file(path) == ("0004", SCHEMA_REVISION)
+    with Store.open(path, migrate=False) as store:
+        assert store.marks(["a" * 12]) == {}
+        assert store.incident("a").state == "firing"
