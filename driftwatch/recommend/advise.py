@@ -169,7 +169,7 @@ def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | 
             judged_requests=judged,
             near=near,
         )
-        if not far_and_no_nearer(case.today, found):
+        if not far_and_no_nearer(case.today, found, gain):
             return found
     if case.margin:
         return None

@@ -11,7 +11,8 @@ import pytest
 from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
 
 from driftwatch.model import Slo
-from driftwatch.recommend import sweep_candidates, wording
+from driftwatch.recommend import sweep_candidates, verdict, wording
+from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.calibration.fitted import Fit
 from driftwatch.recommend.capacity import capacity, stretch
 from driftwatch.recommend.gates import (
@@ -29,7 +30,7 @@ from driftwatch.recommend.replaying import Judged, replayed
 from driftwatch.recommend.steady import demands, steady
 from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.unknown_hits import as_whole_prompts
-from driftwatch.recommend.verdict import kept_at_more_demand
+from driftwatch.recommend.verdict import far_and_no_nearer, kept_at_more_demand, worth_it
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
@@ -190,6 +191,32 @@ def test_where_targets_are_met_only_what_more_demand_would_lose_is_worth_a_resta
     tight = SchedulerConfiguration(16, 2048, 27_000)
     full = prepared_of(requests_of(10, 200, 250), tight, slo).ground
     assert kept_at_more_demand(full, more)
+
+
+def test_far_from_the_targets_a_tenth_of_all_requests_is_worth_a_restart_and_luck_is_not() -> None:
+    today = Candidate({}, in_target_ratio=0.0, capacity_low_requests_per_second=2.0)
+    then = Candidate(
+        {"max_num_seqs": 256.0}, in_target_ratio=0.28, capacity_low_requests_per_second=2.2
+    )
+
+    def gained(least: float) -> Gain:
+        return Gain(then.knobs, 0.28, least, 0.28, least, 1.0)
+
+    assert not far_and_no_nearer(today, then, gained(0.12))
+    assert far_and_no_nearer(today, then, gained(0.06))
+    roomy = replace(then, capacity_low_requests_per_second=2.5)
+    assert not far_and_no_nearer(today, roomy, gained(0.06))
+
+
+@pytest.mark.parametrize(("lost", "worth"), [(-0.015, True), (-0.03, False)])
+def test_a_change_may_lose_at_other_demand_less_than_counts_as_harm(
+    monkeypatch: pytest.MonkeyPatch, lost: float, worth: bool
+) -> None:
+    ground = prepared_of(requests_of(3, 300, 200), TODAY, Slo(1.0, 0.05)).ground
+    gain = Gain({"max_num_seqs": 512.0}, 0.4, 0.3, 0.9, 0.8, 1.0)
+    others = [replace(gain, mean=0.0, least=lost), replace(gain, mean=0.5, least=0.4)]
+    monkeypatch.setattr(verdict, "otherwise", lambda *_: others)
+    assert worth_it(ground, gain) is worth
 
 
 def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:
