@@ -91,3 +91,29 @@ def test_one_draw_of_several_can_be_judged_by_itself(
     with pytest.raises(SystemExit):
         truth.main([*words, "--only", "at-cap-1"])
     assert "is called at-cap-1; there are:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "explains", "whatifs"),
+    [
+        (["--set", "standard"], 10, 8),
+        (["--set", "full"], 24, 24),
+        (["--set", "standard", "--recommend-episodes", "3"], 10, 3),
+        (["--set", "standard", "--explain-moments", "40", "--recommend-episodes", "0"], 40, 0),
+        (["--set", "smoke", "--detection", "--only", "at-cap"], 0, 0),
+        (["--set", "smoke", "--detection", "--only", "at-cap", "--explain-moments", "2"], 2, 0),
+    ],
+)
+def test_how_many_are_asked_is_the_sets_or_what_was_said(
+    words: list[str], explains: int, whatifs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def judge(draw: Draw, into: Path, *, explains: int, whatifs: int, keep: bool) -> Ran:
+        asked.append((explains, whatifs))
+        return Ran("grid", CASE.stretch([]))
+
+    monkeypatch.setattr(truth, "run_draw", judge)
+    only = [] if "--detection" in words else ["--only", "grid-slow"]
+    assert truth.main(["--seed", "7", *words, *only]) == 0
+    assert set(asked) == {(explains, whatifs)}
