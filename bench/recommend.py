@@ -3,6 +3,7 @@
     python bench/recommend.py --seed 5 --cases 60 --keep DIR --out FILE.json [--list]
     python bench/recommend.py --seed 5 --cases 60 --keep DIR --truths
     python bench/recommend.py --merge FILE.json... [--against FILE.json...]
+    python bench/recommend.py --seed 5 --cases 60 --keep DIR --asked-after 5
 
 Each case is a server of the replayable fleet (step jitter, wander, stalls, CUDA-graph steps and a
 quadratic attention term: a law that no variant of the calibration has) whose lengths or demand
@@ -21,6 +22,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ for name in ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 from advice_truth.asked import Result, made_known, result_of  # noqa: E402
+from advice_truth.cases import DRIFT_AT  # noqa: E402
 from advice_truth.counted import (  # noqa: E402
     compared,
     comparison_text,
@@ -72,6 +75,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="cases and truths, made once")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="after each case")
+    parser.add_argument(
+        "--asked-after",
+        type=int,
+        choices=range(1, 50),
+        metavar="MINUTES",
+        help="since the drift; without it 11 to 25, drawn by the case",
+    )
     parser.add_argument("--truths", action="store_true", help="make them, ask nothing")
     parser.add_argument("--list", action="store_true", help="each case on a line")
     files: dict[str, Any] = {"type": Path, "nargs": "+", "metavar": "FILE.json"}
@@ -86,12 +96,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _asked(given: argparse.Namespace, truths: Truths) -> list[Result]:
     """Every case in its turn; the file is whole after each."""
     code = digest_of(ASKED)
-    results, unjudged = before(given.out, given.seed, code)
+    results, unjudged = before(given.out, given.seed, code, given.asked_after)
     done = {one.number for one in results} | set(unjudged)
     for number in range(given.first, given.first + given.cases):
         if number in done:
             continue
         case = truths.case(given.seed, number)
+        if given.asked_after is not None:
+            case = replace(case, asked_at=DRIFT_AT + 60.0 * given.asked_after)
         one = result_of(given.seed, number, case, truths.of(case))
         if one is None:
             unjudged.append(number)
@@ -101,6 +113,7 @@ def _asked(given: argparse.Namespace, truths: Truths) -> list[Result]:
                 print(line_of(one), flush=True)
         if given.out is not None:
             run = {"seed": given.seed, "commit": _commit(), "code": code, "unjudged": unjudged}
+            run["asked_after_minutes"] = given.asked_after
             written(given.out, results, run)
     return results
 

@@ -14,19 +14,23 @@ from advice_truth.counted import figures
 from advice_truth.truths import write
 
 
-def before(out: Path | None, seed: int, code: str) -> tuple[list[Result], list[int]]:
+def before(
+    out: Path | None, seed: int, code: str, asked_after: int | None = None
+) -> tuple[list[Result], list[int]]:
     """What a run that was stopped has told already, and the cases that have nothing to judge.
 
     Args:
         out: its file; None = it has none.
         seed: of the cases.
         code: digest of the product that is asked: answers of another one are not taken.
+        asked_after: minutes from the drift to the question; None = as each case has it.
     """
     if out is None or not out.exists():
         return [], []
     said = json.loads(out.read_text())
-    if said.get("code") != code or said.get("seed") != seed:
-        print(f"{out} is of other code or another seed: begun again", file=sys.stderr)
+    run = (said.get("code"), said.get("seed"), said.get("asked_after_minutes"))
+    if run != (code, seed, asked_after):
+        print(f"{out} is of other code, another seed or time: begun again", file=sys.stderr)
         return [], []
     return [Result(**one) for one in said["results"]], list(said["unjudged"])
 

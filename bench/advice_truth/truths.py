@@ -105,15 +105,20 @@ class Truths:
         )
 
     def of(self, case: Case) -> Truth:
-        """The truth of a case, with what is known of it."""
+        """The truth of a case, with what is known of it; when it is asked has no part in it."""
         if self._folder is None:
             return Truth(case, None)
-        return Truth(case, self._folder / "truths" / digest_of(ENGINE) / f"{named(case)}.json")
+        kept = f"{_digest([case.said, case.seed])}.json"
+        return Truth(case, self._folder / "truths" / digest_of(ENGINE) / kept)
 
 
 def named(case: Case) -> str:
     """A name that two cases share only where they are the same."""
-    return hashlib.sha256(json.dumps(asdict(case), sort_keys=True).encode()).hexdigest()[:16]
+    return _digest(asdict(case))
+
+
+def _digest(said: object) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache

@@ -155,7 +155,7 @@ def test_a_truth_is_asked_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert (first.share({"max_num_seqs": 4096}) or 0.0) == 0.0  # above max_num_batched_tokens
     more = first.share({}, 2.0)
     assert more is not None and more < today
-    (kept,) = tmp_path.rglob(f"{named(case)}.json")
+    (kept,) = tmp_path.rglob("*.json")
     assert len(json.loads(kept.read_text())) == 4
 
     def never(*_: object, **__: object) -> None:
@@ -164,6 +164,8 @@ def test_a_truth_is_asked_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("truth_judge.whatif.simulate", never)
     again = Truths(tmp_path).of(case)
     assert (again.share({}), again.share({"max_num_seqs": 64})) == (today, wider)
+    later = replace(case, asked_at=3000.0)  # another question of the same server
+    assert named(later) != named(case) and Truths(tmp_path).of(later).share({}) == today
     with pytest.raises(AssertionError, match="asked again"):
         Truths(tmp_path).of(replace(case, seed=4)).share({})  # another server
 
@@ -187,8 +189,8 @@ def test_a_run_goes_on_where_it_was_stopped(
     saved(out, CASES)
     assert before(out, 1, "abc") == (CASES, [7])
     assert before(out, 2, "abc") == ([], [])
-    assert before(out, 1, "changed since") == ([], [])
-    assert capsys.readouterr().err.count("begun again") == 2
+    assert before(out, 1, "changed since") == before(out, 1, "abc", 5) == ([], [])
+    assert capsys.readouterr().err.count("begun again") == 3
 
 
 def test_no_case_counts_twice(tmp_path: Path) -> None:
