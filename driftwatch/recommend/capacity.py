@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from driftwatch.model import Slo
-from driftwatch.recommend.replaying import in_target
+from driftwatch.recommend.replaying import afterwards, in_target, missed
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.planning_replay import capacity_per_second
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
 
 MOST_REQUESTS = 3000  # of a replay: their share in target is known to a point
 _WARM_SHARE = 0.1  # the server starts empty
+_LOOKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the requests: is the share settled?
 _TOLERANCE = 0.015  # of the rate
 _LEAST_SCALE, _MOST_SCALE = 1 / 64, 64.0
 
@@ -121,11 +122,20 @@ def _within(
 ) -> float:
     """The rate up to which the share is met, 0 where no rate meets it."""
     observed = rate_of(requests)
+    serving = Serving(requests, configuration, law)
+    first = int(len(requests) * _WARM_SHARE)
+    arrival, count = requests.arrival_seconds, len(requests) - first
+    looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
 
     def met(scale: float) -> bool:
-        paced = replace(requests, arrival_seconds=requests.arrival_seconds / scale)
-        good = in_target(simulate(paced, configuration, law), slo, overhead)
-        return bool(good[int(len(good) * _WARM_SHARE) :].mean() >= slo.share)
+        def settled(served: Served) -> bool:
+            hits = int(in_target(served, slo, overhead)[first:].sum())
+            misses = int(missed(served, slo, overhead)[first:].sum())
+            return hits / count >= slo.share or (count - misses) / count < slo.share
+
+        checks = [*(looks / scale), *afterwards(arrival / scale, slo)]
+        served = serving.run(scale, checks=checks, enough=settled)
+        return bool(in_target(served, slo, overhead)[first:].mean() >= slo.share)
 
     scale = min(max((near / observed) if near else 1.0, _LEAST_SCALE), _MOST_SCALE)
     step = 1.1

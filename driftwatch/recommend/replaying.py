@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.model import Slo
+from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Observe, simulate
-from driftwatch.simulate.outcome import Outcome
+from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +22,8 @@ Mask = npt.NDArray[np.bool_]
 # waiting (rules/trees/batch-size-drift.yaml asks for more than 1 s of it).
 WAIT_SECONDS = 1.0
 _SCRAPE_SECONDS = 15.0
+# When to look whether the share is settled: parts of the requests' time after the last may miss.
+_AFTERWARDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _ITL_EDGES = tuple(float(edge) for edge in np.geomspace(5e-4, 60.0, 400))  # cells of 3 %
 
 
@@ -104,55 +107,103 @@ def replayed(
     if scraped:
         times = np.arange(judged.since_seconds, judged.until_seconds, _SCRAPE_SECONDS)
         observe = Observe(np.append(times, judged.until_seconds), itl_edges=_ITL_EDGES)
-    outcome = simulate(requests, configuration, law, observe=observe)
-    found = _of_requests(outcome, judged)
-    return _with_scrapes(found, outcome, judged) if scraped else found
+    served = Serving(requests, configuration, law, observe=observe).run()
+    found = _of_requests(served, judged)
+    return _with_scrapes(found, served) if scraped else found
 
 
-def in_target(outcome: Outcome, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
-    """For each row of ``Outcome.requests`` whether it finished within every target."""
-    rows = outcome.requests
-    met: Mask = np.asarray(rows["status"] == "finished", dtype=np.bool_)
-    if slo is None:
-        wait = rows["queue_seconds"].to_numpy()
-        met &= np.nan_to_num(wait, nan=np.inf) <= WAIT_SECONDS
-        return met
-    ttft = np.nan_to_num(rows["ttft_seconds"].to_numpy(), nan=np.inf)
-    if slo.ttft_seconds is not None:
-        met &= ttft + ttft_overhead_seconds <= slo.ttft_seconds
-    if slo.tpot_seconds is not None:
-        more = rows["generated_tokens"].to_numpy() - 1
-        later = np.nan_to_num(rows["e2e_seconds"].to_numpy(), nan=np.inf) - ttft
-        met &= (more < 1) | (later <= slo.tpot_seconds * np.maximum(more, 1))
+def share_replayed(
+    requests: Requests, configuration: SchedulerConfiguration, law: StepTime, judged: Judged
+) -> Measured:
+    """``replayed``, but the share in target alone: the replay ends once it is settled.
+
+    Where a queue only grows most of the time would go into serving what has missed long ago.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        NoVerdict: the engine makes no progress.
+    """
+    slo, overhead = judged.slo, judged.ttft_overhead_seconds
+    counts = requests.arrival_seconds >= judged.since_seconds
+    if not counts.any():
+        return Measured(0.0)
+
+    def settled(served: Served) -> bool:
+        open_still = ~in_target(served, slo, overhead) & ~missed(served, slo, overhead)
+        return not (open_still & counts).any()
+
+    served = Serving(requests, configuration, law).run(
+        checks=afterwards(requests.arrival_seconds, slo), enough=settled
+    )
+    return Measured(float(in_target(served, slo, overhead)[counts].mean()))
+
+
+def afterwards(arrival_seconds: Floats, slo: Slo | None) -> list[float]:
+    """Times from which on the last request may have missed its target, rising."""
+    last = float(arrival_seconds[-1])
+    wait = WAIT_SECONDS if slo is None else slo.ttft_seconds
+    if wait is None:
+        return []
+    return [last + wait + part * last for part in _AFTERWARDS]
+
+
+def in_target(served: Served, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+    """For each request whether it has finished within every target."""
+    return np.asarray(served.finished & _within(served, slo, ttft_overhead_seconds))
+
+
+def missed(served: Served, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+    """For each request whether it has missed a target, whatever comes."""
+    over = served.ended & ~served.finished
+    return np.asarray(over | ~_within(served, slo, ttft_overhead_seconds))
+
+
+def _within(served: Served, slo: Slo | None, overhead: float) -> Mask:
+    """For each request whether it meets every target, if what it waits for came at once."""
+    arrival, now = served.arrival_seconds, served.now_seconds
+    with np.errstate(invalid="ignore"):  # inf - inf: nothing comes any more
+        if slo is None:
+            wait = np.minimum(served.first_scheduled_seconds, now) - arrival
+            return np.asarray(wait <= WAIT_SECONDS)
+        met: Mask = np.ones(len(arrival), dtype=np.bool_)
+        ttft = np.minimum(served.first_token_seconds, now) - arrival
+        if slo.ttft_seconds is not None:
+            met &= ttft + overhead <= slo.ttft_seconds
+        if slo.tpot_seconds is not None:
+            more = served.generation_tokens - 1
+            later = (np.minimum(served.end_seconds, now) - arrival) - ttft
+            met &= (more < 1) | (later <= slo.tpot_seconds * np.maximum(more, 1))
     return met
 
 
-def _of_requests(outcome: Outcome, judged: Judged) -> Measured:
-    rows, overhead = outcome.requests, judged.ttft_overhead_seconds
-    counts = rows["arrival_seconds"].to_numpy() >= judged.since_seconds
+def _of_requests(served: Served, judged: Judged) -> Measured:
+    overhead, arrival = judged.ttft_overhead_seconds, served.arrival_seconds
+    counts = arrival >= judged.since_seconds
     if not counts.any():
         return Measured(0.0)
-    share = float(in_target(outcome, judged.slo, overhead)[counts].mean())
-    finished = counts & (rows["status"] == "finished").to_numpy()
+    share = float(in_target(served, judged.slo, overhead)[counts].mean())
+    finished = counts & served.finished
     if not finished.any():
         return Measured(share)
-    ttft = rows["ttft_seconds"].to_numpy()[finished]
-    e2e = rows["e2e_seconds"].to_numpy()[finished]
-    more = rows["generated_tokens"].to_numpy()[finished] - 1
+    came = arrival[finished]
+    ttft = served.first_token_seconds[finished] - came
+    e2e = served.end_seconds[finished] - came
+    queue = served.first_scheduled_seconds[finished] - came
+    more = served.generation_tokens[finished] - 1
     tpot = (e2e - ttft)[more > 0] / more[more > 0]
     return Measured(
         share,
         float(ttft.mean()) + overhead,
         float(np.quantile(ttft, 0.95)) + overhead,
         float(np.quantile(tpot, 0.95)) if len(tpot) else None,
-        float(rows["queue_seconds"].to_numpy()[finished].mean()),
+        float(queue.mean()),
         float(e2e.mean()) + overhead,
         _peak(
-            rows["first_scheduled_seconds"].drop_nulls().to_numpy(),
-            rows["end_seconds"].drop_nulls().to_numpy(),
+            served.first_scheduled_seconds[served.first_scheduled_seconds < np.inf],
+            served.end_seconds[served.end_seconds < np.inf],
         ),
-        float(rows["preemptions"].to_numpy()[finished].mean()),
-        keeps_up=_keeps_up(rows["queue_seconds"].to_numpy()[finished]),
+        float(served.preemptions[finished].mean()),
+        keeps_up=_keeps_up(queue),
     )
 
 
@@ -173,26 +224,23 @@ def _peak(starts: Floats, ends: Floats) -> int:
     return int((np.arange(1, len(starts) + 1) - before).max())
 
 
-def _with_scrapes(found: Measured, outcome: Outcome, judged: Judged) -> Measured:
-    scrapes = outcome.scrapes
-    if scrapes is None or scrapes.height < 2:
+def _with_scrapes(found: Measured, served: Served) -> Measured:
+    times = served.scrape_seconds
+    if len(times) < 2:
         return found
-    first, last = scrapes.row(0, named=True), scrapes.row(-1, named=True)
-    seconds = last["time_seconds"] - first["time_seconds"]
-    count = last["itl_seconds_count"] - first["itl_seconds_count"]
-    cells = np.diff(
-        np.array(last["itl_seconds_buckets"]) - np.array(first["itl_seconds_buckets"]), prepend=0
-    )
-    kv = scrapes["kv_cache_usage_ratio"].max()
-    generated = last["generation_tokens"] - first["generation_tokens"]
-    running = scrapes["running"].mean()
+    seconds = times[-1] - times[0]
+    counted = served.counter(layout.ITL_COUNT)
+    generated = served.counter(layout.GENERATION_TOKENS)
+    count = int(counted[-1] - counted[0])
+    spent = served.itl_seconds_sum
+    cells, kv = served.itl_cells, served.kv_cache_usage_ratio
     return replace(
         found,
-        itl_seconds=(last["itl_seconds_sum"] - first["itl_seconds_sum"]) / count if count else None,
-        itl_p99_seconds=_of_cells(cells, 0.99) if count else None,
-        generation_tokens_per_second=generated / seconds,
-        running_requests=float(running) if isinstance(running, int | float) else None,
-        kv_cache_peak_ratio=float(kv) if isinstance(kv, int | float) else None,
+        itl_seconds=float(spent[-1] - spent[0]) / count if count else None,
+        itl_p99_seconds=_of_cells(cells[-1] - cells[0], 0.99) if count else None,
+        generation_tokens_per_second=float((generated[-1] - generated[0]) / seconds),
+        running_requests=float(served.running.mean()),
+        kv_cache_peak_ratio=None if kv is None else float(kv.max()),
     )
 
 

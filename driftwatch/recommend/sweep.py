@@ -14,7 +14,7 @@ from typing import Literal
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.recommend.capacity import capacity
 from driftwatch.recommend.kv_blocks import BlockCount
-from driftwatch.recommend.replaying import Judged, Measured, replayed
+from driftwatch.recommend.replaying import Judged, Measured, replayed, share_replayed
 from driftwatch.recommend.sweep_candidates import Knobs, moved, pairs, second_line, single_knobs
 from driftwatch.recommend.worlds import World, with_knobs
 from driftwatch.simulate.requests import Requests
@@ -62,7 +62,7 @@ class Ground:
         Args:
             world: settings of today and law.
             knobs: what is turned.
-            scraped: with ITL, running and KV.
+            scraped: with latencies, ITL, running and KV; else what is better is judged by alone.
             demand: times the observed rate.
         """
         key = (*world.key, tuple(sorted(knobs.items())), demand)
@@ -75,7 +75,9 @@ class Ground:
                     since_seconds=judged.since_seconds / demand,
                     until_seconds=judged.until_seconds / demand,
                 )
-            self.memory[key] = self._replayed(world, knobs, requests, judged, scraped)
+            self.memory[key] = self._replayed(
+                world, knobs, requests, judged, scraped, whole=self.objective == "latency"
+            )
         return self.memory[key]
 
     @property
@@ -117,10 +119,15 @@ class Ground:
             return self.whole_hits
         return self.requests
 
-    def screened(self, knobs: Knobs) -> Measured | None:
-        """A replay of the first requests where they are many, in the first world alone."""
+    def screened(self, knobs: Knobs, *, whole: bool = False) -> Measured | None:
+        """A replay of the first requests where they are many, in the first world alone.
+
+        Args:
+            knobs: what is turned.
+            whole: with latencies and the peak; else the share in target alone.
+        """
         requests, judged = self.screening()
-        return self._replayed(self.worlds[0], knobs, requests, judged, False)
+        return self._replayed(self.worlds[0], knobs, requests, judged, False, whole=whole)
 
     def screening(self) -> tuple[Requests, Judged]:
         """The first requests, and the same share of them to warm up."""
@@ -133,12 +140,21 @@ class Ground:
         )
 
     def _replayed(
-        self, world: World, knobs: Knobs, requests: Requests, judged: Judged, scraped: bool
+        self,
+        world: World,
+        knobs: Knobs,
+        requests: Requests,
+        judged: Judged,
+        scraped: bool,
+        *,
+        whole: bool,
     ) -> Measured | None:
         blocks = self.blocks.after(world.configuration, knobs)
         judged = replace(judged, ttft_overhead_seconds=world.ttft_overhead_seconds)
         try:
             configuration = with_knobs(world.configuration, knobs, blocks)
+            if not (whole or scraped):
+                return share_replayed(requests, configuration, world.law, judged)
             return replayed(requests, configuration, world.law, judged, scraped=scraped)
         except (ImpossibleConfiguration, NoVerdict):
             return None
@@ -177,10 +193,12 @@ def sweep(ground: Ground) -> list[Gain]:
 def finalists(ground: Ground) -> list[Knobs]:
     """What the first pass leaves: the best of each knob, then a pair where it is better still."""
     today = ground.worlds[0].configuration
-    base = ground.screened({})
+    whole = not _has_tpot_target(ground)
+    base = ground.screened({}, whole=whole)
     if base is None:
         return []
-    looked = [(k, ground.screened(k)) for k in _singles(ground, _open_peak(ground))]
+    singles = _singles(ground, _open_peak(ground))
+    looked = [(k, ground.screened(k, whole=whole)) for k in singles]
     known = [(k, m) for k, m in looked if m is not None and _bearable(ground, base, m)]
     better = [one for one in known if one[1].in_target_ratio >= base.in_target_ratio - TIES]
     lines = [
@@ -247,17 +265,22 @@ def _open_peak(ground: Ground) -> int | None:
     """Twice the most requests that hold a place where max_num_seqs is as large as it may be."""
     today = ground.worlds[0].configuration
     ceiling = min(1024, today.max_num_batched_tokens) if ground.budget_known else 1024
-    found = ground.screened({"max_num_seqs": float(max(ceiling, today.max_num_seqs))})
+    ceiling = max(ceiling, today.max_num_seqs)
+    found = ground.screened({"max_num_seqs": float(ceiling)}, whole=True)
     return None if found is None else 2 * found.peak_running_requests
 
 
 def _bearable(ground: Ground, base: Measured, then: Measured) -> bool:
     """Without a target of its own the time per token may double, and no more."""
-    slo = ground.judged.slo
-    if slo is not None and slo.tpot_seconds is not None:
+    if _has_tpot_target(ground):
         return True
     before, after = base.tpot_p95_seconds, then.tpot_p95_seconds
     return before is None or after is None or after <= MOST_TIMES_TPOT * before
+
+
+def _has_tpot_target(ground: Ground) -> bool:
+    slo = ground.judged.slo
+    return slo is not None and slo.tpot_seconds is not None
 
 
 def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
