@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus
-from driftwatch.collect.schema import TIME, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, told_once
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
@@ -122,3 +122,39 @@ class Outcome:
     forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
     replayed: tuple[Replayed, ...] = ()
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+
+
+def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
+    """The state without what it remembers of some targets: their scrapes, and what was inferred.
+
+    Scrapes from ``before`` on stay: catching up, a target may be back by then.
+    """
+    gone = [tuple(key) for key in keys]
+    if not gone:
+        return state
+    frame = pl.DataFrame(gone, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
+
+    def others(of: pl.DataFrame) -> pl.DataFrame:
+        return of.join(frame, on=KEY_COLUMNS, how="anti", maintain_order="left")
+
+    carried, scrapes = state.carried, state.scrapes
+    later = scrapes.clear()
+    if before is not None:
+        later = scrapes.filter(pl.col("time") >= before).join(frame, on=KEY_COLUMNS, how="semi")
+    return replace(
+        state,
+        scrapes=together([others(scrapes), later]) if len(later) else others(scrapes),
+        carried=replace(
+            carried,
+            plateau=others(carried.plateau),
+            alive=others(carried.alive),
+            seen=others(carried.seen),
+        ),
+        departures=replace(state.departures, last=others(state.departures.last)),
+        detection=state.detection.without(frame),
+    )
+
+
+def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Scrapes of several sources, one row per target and time."""
+    return told_once(pl.concat([empty_scrapes(), *frames]))

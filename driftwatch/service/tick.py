@@ -7,7 +7,7 @@ call are evaluated together, and the result does not depend on how they were spl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,39 +15,16 @@ import polars as pl
 
 from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
 from driftwatch.collect.pages import PagesSource
-from driftwatch.collect.schema import (
-    KEY_COLUMNS,
-    Collected,
-    Source,
-    empty_scrapes,
-    told_once,
-)
-from driftwatch.detect.reference import combined
-from driftwatch.detect.stage import detect
-from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
+from driftwatch.collect.schema import Collected, Source, empty_scrapes
 from driftwatch.model import Target, TargetKey, Transition
-from driftwatch.service.capacity import with_capacity
-from driftwatch.service.departures import (
-    absences,
-    kept,
-    retirements,
-    unseen_rows,
-    with_traffic,
-)
-from driftwatch.service.history import recent
-from driftwatch.service.judging import let_go, live_through
-from driftwatch.service.past_minutes import PastMinutes, carried, nothing_recent, with_these
-from driftwatch.service.pinned import Pinned, learnt, pinned, with_refusals, with_releases
+from driftwatch.service.judging import let_go
+from driftwatch.service.past_minutes import PastMinutes, nothing_recent
+from driftwatch.service.piece import Piece, piece_from
 from driftwatch.service.plan import Plan
-from driftwatch.service.replaying import Replayed
-from driftwatch.service.roster import Sources, returning, roster
-from driftwatch.service.state import HISTORY, Outcome, State, forgotten
-from driftwatch.service.telling import tell, with_pages
-from driftwatch.service.unseen import late, listing, said
-from driftwatch.signals.minutes import minutes
+from driftwatch.service.roster import Roster, Sources, returning, roster
+from driftwatch.service.state import HISTORY, Outcome, State, forgotten, together, without
+from driftwatch.service.telling import with_pages
 
-_KEY = list(KEY_COLUMNS)
 # After a long stop only this much is caught up; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
 
@@ -123,186 +100,102 @@ def evaluate(
     if past is not None:
         state = replace(state, recent=nothing_recent())
     sources = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
-    brought = _together([c.scrapes for c in collected])
-    problems = tuple(p for c in collected for p in c.problems)
+    state, came = _arrived(state, collected, until, plan, sources)
+    state, pieces = _pieces(state, came, _floor(until), plan, sources, past)
+    told = with_pages(came.closed, {}, state, plan)
+    empty, gone = pl.DataFrame(), came.there.gone or {}
+    return state, Outcome(
+        rows=pl.concat([p.rows for p in pieces]) if pieces else empty,
+        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else empty,
+        transitions=told + tuple(t for p in pieces for t in p.transitions),
+        scrapes=came.scrapes,
+        problems=tuple(p for c in collected for p in c.problems),
+        unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
+        retired={**gone, **{k: why for p in pieces for k, why in p.retired.items()}},
+        reborn=came.there.reborn,
+        gpus=came.gpus,
+        forgotten=pl.concat([came.forgotten, *(forgotten(p.retired, p.until) for p in pieces)]),
+        replayed=tuple(answer for p in pieces for answer in p.replayed),
+        targets=state.targets,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrived:
+    """What the sources brought, and what it says of who is there.
+
+    Attributes:
+        scrapes: brought.
+        gpus: readings that were brought.
+        there: the targets.
+        first: start of the first minute to evaluate; None while there is nothing.
+        closed: ends of incidents of targets that are gone.
+        forgotten: targets that the detectors forget before the minutes.
+    """
+
+    scrapes: pl.DataFrame
+    gpus: pl.DataFrame
+    there: Roster
+    first: datetime | None
+    closed: tuple[Transition, ...]
+    forgotten: pl.DataFrame
+
+
+def _arrived(
+    state: State, collected: Sequence[Collected], until: datetime, plan: Plan, sources: Sources
+) -> tuple[State, _Arrived]:
+    """The state with what was brought, without targets that are gone or others by now."""
+    brought = together([c.scrapes for c in collected])
     there = roster(state, collected, sources, pl.concat([state.scrapes, brought]), plan)
-    state = _without(state, there.reborn)
-    scrapes = _together([state.scrapes, brought])
+    state = without(state, there.reborn)
+    state = replace(state, scrapes=together([state.scrapes, brought]))
     read = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    gpus = gpus_told_once([state.gpus, read], (state.evaluated_until or until - CATCH_UP) - HISTORY)
-    first, last = _first_minute(replace(state, scrapes=scrapes), until), _floor(until)
-    reasons = there.gone or {}
-    left_out = forgotten({*there.reborn, *reasons}, state.evaluated_until)
-    departures = replace(state.departures, origins=there.origins, retired=there.retired)
+    first, gone = _first_minute(state, until), there.gone or {}
     incidents, closed = let_go(
-        plan.rules, state.incidents, there.targets, reasons, first or until, state.targets
+        plan.rules, state.incidents, there.targets, gone, first or until, state.targets
     )
-    state = replace(
-        _without(replace(state, scrapes=scrapes), reasons),
-        gpus=gpus,
+    came = _Arrived(
+        brought,
+        read,
+        there,
+        first,
+        closed,
+        forgotten({*there.reborn, *gone}, state.evaluated_until),
+    )
+    since = (state.evaluated_until or until - CATCH_UP) - HISTORY
+    return replace(
+        without(state, gone),
+        gpus=gpus_told_once([state.gpus, read], since),
         targets=there.targets,
-        departures=departures,
+        departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,
-    )
-    pieces: list[_Piece] = []
-    away = dict(there.away)
+    ), came
+
+
+def _pieces(
+    state: State,
+    came: _Arrived,
+    last: datetime,
+    plan: Plan,
+    sources: Sources,
+    past: PastMinutes | None,
+) -> tuple[State, list[Piece]]:
+    """Every complete minute, evaluated in pieces of the same targets; the state after them."""
+    pieces: list[Piece] = []
+    first, away = came.first, dict(came.there.away)
     while first is not None and first < last:
-        state, following = _with_returned(state, away, first, there.origins, plan)
+        state, following = _with_returned(state, away, first, came.there.origins, plan)
         if not state.targets:
             break
-        until_then = min(following or last, last)
-        piece = _piece(state, first, until_then, plan, sources, there.left, past)
+        until = min(following or last, last)
+        piece = piece_from(state, first, until, plan, sources, came.there.left, past)
         pieces.append(piece)
         # to come back a target must be listed now, or have been
         away |= {key: state.targets[key] for key in piece.retired}
         state, first = piece.state, piece.until
     if first is not None and first < last and pieces:
         state = replace(state, evaluated_until=last)
-    told = with_pages(closed, {}, state, plan) + tuple(t for p in pieces for t in p.transitions)
-    empty = pl.DataFrame()
-    return state, Outcome(
-        rows=pl.concat([p.rows for p in pieces]) if pieces else empty,
-        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else empty,
-        transitions=told,
-        scrapes=brought,
-        problems=problems,
-        unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
-        retired={**reasons, **{k: why for p in pieces for k, why in p.retired.items()}},
-        reborn=there.reborn,
-        gpus=read,
-        forgotten=pl.concat([left_out, *(forgotten(p.retired, p.until) for p in pieces)]),
-        replayed=tuple(answer for p in pieces for answer in p.replayed),
-        targets=state.targets,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Minutes that were evaluated together, up to the one that retires a target.
-
-    Attributes:
-        state: after them.
-        until: end of the last of them.
-        rows: evidence rows.
-        verdicts: beside the rows.
-        transitions: with their pages.
-        unseen: rows made for minutes without a scrape.
-        retired: target → why.
-        replayed: what was replayed for the pages.
-    """
-
-    state: State
-    until: datetime
-    rows: pl.DataFrame
-    verdicts: pl.DataFrame
-    transitions: tuple[Transition, ...]
-    unseen: pl.DataFrame
-    retired: Mapping[TargetKey, str]
-    replayed: tuple[Replayed, ...]
-
-
-def _piece(
-    state: State,
-    first: datetime,
-    last: datetime,
-    plan: Plan,
-    sources: Sources,
-    left: frozenset[TargetKey],
-    past: PastMinutes | None,
-) -> _Piece:
-    """Evaluate [first, last), or up to the end of the first minute that retires a target.
-
-    A retired target is none in the minutes after: what its pool is compared with changes.
-    """
-    frames = plan.frames(state.targets)
-    pools = frames.serving.select(*_KEY, "pool")
-    listed = listing(state, sources, left)
-    absent = absences(state.scrapes, listed, first, last)
-    unseen = unseen_rows(
-        pl.concat([said(absent, listed), late(state, listed, sources, first, last)])
-    )
-    scrapes = _together([state.scrapes, unseen]) if len(unseen) else state.scrapes
-    state = with_pins(state, plan, first + timedelta(minutes=1))
-    pins = state.pinned
-    reference = combined(combined(state.reference, pins.reference), frames.declared)
-    table = evidence_table(
-        scrapes,
-        minute_windows(pools, first, last),
-        kind="chained",
-        cut=False,
-        serving=frames.serving,
-        reference=reference,
-        inputs=plan.inputs,
-        carried=state.carried,
-        gpus=state.gpus,
-        gpu_targets=frames.gpu_targets,
-    )
-    traffic, silent = with_traffic(state.departures, table.rows)
-    retired: dict[TargetKey, str] = {}
-    if len(absent):
-        going = retirements(absent.join(pools, on=_KEY, how="left"), traffic, silent)
-        decided = going["end"].min()
-        if isinstance(decided, datetime) and decided < last:
-            return _piece(state, first, decided, plan, sources, left, past)
-        retired = {TargetKey(i, e): why for i, e, _, why in going.iter_rows()}
-
-    told_rows = with_releases(table.rows, pins.frame, state.releases)
-    own = minutes(told_rows)
-    detected, detection = detect(own, state.detection, pins.pins, plan.detection)
-    rows = with_refusals(with_detected(told_rows, detected), pins.frame)
-    seen = with_these(past, state.recent, own, rows)
-    rows, capacity = with_capacity(
-        rows, state.capacity, seen, plan, state.targets, state.gpus, after=state.replays_after
-    )
-    verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    judged = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
-    incidents, transitions = live_through(
-        plan.enabled, state.incidents, state.targets, judged, verdicts
-    )
-    staying = {k: t for k, t in state.targets.items() if k not in retired}
-    incidents, closed = let_go(plan.rules, incidents, staying, retired, last)
-    windows = (state, scrapes, frames, reference, plan, rows, verdicts, seen, (first, last))
-    told, incidents, answers = tell([*transitions, *closed], incidents, *windows)
-    traffic, silent = kept(traffic, silent, last)
-    origins = state.departures.origins
-    after = replace(
-        state,
-        scrapes=recent(state.scrapes, last),
-        gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
-        evaluated_until=last,
-        carried=table.carried,
-        detection=detection,
-        # only a restart can bring other GPUs
-        pinned=Pinned() if len(state.gpus) and rows["restarted"].any() else pins,
-        incidents=incidents,
-        targets=staying if retired else state.targets,
-        departures=replace(
-            state.departures,
-            traffic=traffic,
-            last=silent,
-            origins={k: o for k, o in origins.items() if k not in retired} if retired else origins,
-            # only those that a source still lists would come back without a scrape
-            retired=state.departures.retired | (retired.keys() - left),
-        ),
-        recent=carried(seen.frame, last),
-        capacity=capacity,
-    )
-    after = _without(after, retired, before=last)
-    return _Piece(after, last, rows, verdicts, told, unseen, retired, answers)
-
-
-def with_pins(state: State, plan: Plan, minute_end: datetime) -> State:
-    """The state with pins and releases as they are in the minute that ends then."""
-    now = state.pinned
-    if not now.still(state.pins, state.targets, plan):
-        now = pinned(state.pins, state.targets, plan, state.gpus)
-    releases = learnt(state.releases, now.frame, minute_end)
-    return replace(state, pinned=now, releases=releases)
-
-
-def with_detected(rows: pl.DataFrame, detected: pl.DataFrame) -> pl.DataFrame:
-    """Evidence rows with the detectors' columns in their places."""
-    return in_schema_order(rows.with_columns(detected)) if detected.width else rows
+    return state, pieces
 
 
 def _with_returned(
@@ -343,48 +236,6 @@ def _with_returned(
             retired=departures.retired - back.keys(),
         ),
     ), following
-
-
-def _ever_seen(carried: Carried) -> pl.DataFrame:
-    """Whether any input of a target was ever on its page."""
-    seen = [pl.col(c).is_not_null() for c in carried.seen.columns if c.startswith("seen_")]
-    return carried.seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
-
-
-def _without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
-    """The state without what it remembers of some targets: their scrapes, and what was inferred.
-
-    Scrapes from ``before`` on stay: catching up, a target may be back by then.
-    """
-    gone = [tuple(key) for key in keys]
-    if not gone:
-        return state
-    frame = pl.DataFrame(gone, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-
-    def others(of: pl.DataFrame) -> pl.DataFrame:
-        return of.join(frame, on=_KEY, how="anti", maintain_order="left")
-
-    carried, scrapes = state.carried, state.scrapes
-    later = scrapes.clear()
-    if before is not None:
-        later = scrapes.filter(pl.col("time") >= before).join(frame, on=_KEY, how="semi")
-    return replace(
-        state,
-        scrapes=_together([others(scrapes), later]) if len(later) else others(scrapes),
-        carried=replace(
-            carried,
-            plateau=others(carried.plateau),
-            alive=others(carried.alive),
-            seen=others(carried.seen),
-        ),
-        departures=replace(state.departures, last=others(state.departures.last)),
-        detection=state.detection.without(frame),
-    )
-
-
-def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Scrapes of several sources, one row per target and time."""
-    return told_once(pl.concat([empty_scrapes(), *frames]))
 
 
 def _floor(time: datetime) -> datetime:
