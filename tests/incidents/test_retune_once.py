@@ -1,0 +1,74 @@
+"""A tune that is stale is one ticket, though distances wander around what counts as moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.rulebook.rules import Rule
+from driftwatch.service.judging import live_through
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+KEY = TargetKey("s0:8000", "0")
+# hours, whether the lengths moved, scores of prompts and generations
+Hours = tuple[int, bool | None, float | None, float | None]
+MOVED: Hours = (3, True, 0.4, 1.5)
+BETWEEN: Hours = (40, False, 0.4, 1.2)  # below what counts as moved, above what is usual
+USUAL: Hours = (25, False, 0.4, 0.9)
+UNKNOWN: Hours = (40, None, None, None)
+
+
+@pytest.fixture(scope="module")
+def rule() -> Rule:
+    (found,) = (rule for rule in load_rulebook().rules if rule.id == "RetuneAdvised")
+    return found
+
+
+def told(rule: Rule, stretches: Sequence[Hours]) -> list[tuple[str, int]]:
+    """Events with their hour."""
+    said = [row[1:] for row in stretches for _ in range(row[0] * 60)]
+    names = ("pin_lengths_moved", "prompt_tokens_pin_score", "generation_tokens_pin_score")
+    types = dict(zip(names, (pl.Boolean, pl.Float64, pl.Float64), strict=True))
+    never = pl.lit(None, pl.Datetime("us", "UTC"))
+    rows = pl.DataFrame(said, schema=types, orient="row").with_columns(
+        pl.lit(KEY.instance).alias("instance"),
+        pl.lit(KEY.engine).alias("engine"),
+        pl.lit("chat").alias("pool"),
+        (pl.lit(START) + pl.duration(minutes=pl.int_range(pl.len()) + 1)).alias("end"),
+        ever_seen=pl.lit(True),
+        binding_since=never,
+        deferred_since=never,
+        seconds_since_last_token=pl.lit(None, pl.Float64),
+        coverage_missing_seconds=pl.lit(None, pl.Float64),
+        speed_change_ratio=pl.lit(None, pl.Float64),
+        speed_change_threshold_ratio=pl.lit(None, pl.Float64),
+    )
+    incidents: dict[str, Incident] = {}
+    verdicts = rows.select(rule.verdict.alias(rule.id))
+    targets = {KEY: Target(KEY, {}, "chat")}
+    _, happened = live_through([rule], incidents, targets, rows, verdicts)
+    return [(t.event, int((t.at - START) / timedelta(hours=1))) for t in happened]
+
+
+def test_lengths_that_wander_around_the_threshold_for_days_are_one_ticket(rule: Rule) -> None:
+    assert told(rule, [MOVED, BETWEEN, MOVED, BETWEEN, MOVED]) == [("firing", 0)]
+
+
+def test_it_ends_after_a_day_within_what_is_usual_and_what_comes_then_is_another(
+    rule: Rule,
+) -> None:
+    assert told(rule, [MOVED, BETWEEN, USUAL, MOVED]) == [
+        ("firing", 0),
+        ("resolved", 67),
+        ("firing", 68),
+    ]
+
+
+def test_unknown_neither_ends_it_nor_is_a_reason(rule: Rule) -> None:
+    assert told(rule, [UNKNOWN, BETWEEN]) == []
+    assert told(rule, [MOVED, UNKNOWN, MOVED]) == [("firing", 0)]
