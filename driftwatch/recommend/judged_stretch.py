@@ -139,4 +139,5 @@ def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
         ttft_p95_seconds=p95_of(late, "ttft_seconds"),
         tpot_p95_seconds=p95_of(late, "tpot_seconds"),
         carried_requests=0,
+        waits=None,
     )

@@ -26,6 +26,7 @@ from driftwatch.recommend.gates import (
 from driftwatch.recommend.judged_stretch import alike_since, recent
 from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.laws_found import calibrated
+from driftwatch.recommend.observed.as_waited import as_waited
 from driftwatch.recommend.observed.from_log import observed_from_log
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
 from driftwatch.recommend.observed.traffic import Observed
@@ -64,7 +65,8 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     advice = Advice(question.at, _insufficient(()), slo=slo, slo_source=source)
     try:
         observed = _observed(question)
-        now = recent(observed, question.minutes, alike_since(observed))
+        since = alike_since(observed)
+        now = recent(observed, question.minutes, since)
     except NoVerdict as error:
         return _refused(advice, (Gate("traffic", False, error.message),))
     known = configurations_of(question.server, observed)
@@ -87,8 +89,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
-    if advice.calibration is not None:
-        now = with_bursts(now, advice.calibration.arrivals, seed=question.seed)
+    now = recent(_as_it_came(observed, made, kept[0], question.seed), question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(now, question.seed)
     ground = Ground(
@@ -119,6 +120,18 @@ def _observed(question: Question) -> Observed:
             question.log, question.minutes, question.server, seed=question.seed
         )
     return observed_from_minutes(question.minutes, question.server, seed=question.seed)
+
+
+def _as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:
+    """The window with its requests where they must have come to wait as they did."""
+    drawn = with_bursts(observed, made.arrivals, seed=seed).requests
+    return as_waited(
+        observed,
+        world.configuration,
+        world.law,
+        world.ttft_overhead_seconds,
+        drawn=None if drawn is observed.requests else drawn,
+    )
 
 
 def _so_far(

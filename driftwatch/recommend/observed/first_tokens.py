@@ -17,9 +17,9 @@ from driftwatch.simulate.workload.histograms import LengthHistogram, sample_leng
 Integers = npt.NDArray[np.int64]
 
 # Times are drawn as whole numbers of these.
-_UNIT_SECONDS = 1e-3
+UNIT_SECONDS = 1e-3
 # Longest wait that is drawn beside the last bucket edge, in windows.
-_LONGEST_WINDOWS = 2.0
+LONGEST_WINDOWS = 2.0
 
 
 def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floats | None:
@@ -34,36 +34,36 @@ def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floa
         Seconds on the stretch's clock, sorted; below 0 for those that waited when it began. None
         where the times to first tokens are not on every page.
     """
-    histograms = _histograms(stretch)
-    if histograms is None:
+    found_in = histograms(stretch)
+    if found_in is None:
         return None
-    means = np.array([h.total_tokens / max(h.counts.sum(), 1) for h in histograms], float)
-    counts = np.array([int(h.counts.sum()) for h in histograms])
+    means = np.array([h.total_tokens / max(h.counts.sum(), 1) for h in found_in], float)
+    counts = np.array([int(h.counts.sum()) for h in found_in])
     trend = _trend(means, counts)
-    longest = round(_LONGEST_WINDOWS * max(stretch.seconds, 1.0) / _UNIT_SECONDS)
+    longest = round(LONGEST_WINDOWS * max(stretch.seconds, 1.0) / UNIT_SECONDS)
     found = []
-    for row, histogram in enumerate(histograms):
+    for row, histogram in enumerate(found_in):
         width = float(stretch.edges[row + 1] - stretch.edges[row])
         places = np.sort(rng.random(int(counts[row])))
         waited = sample_lengths(histogram, int(counts[row]), rng, longest=longest)
-        ordered = _in_order(waited.astype(np.float64), trend[row], rng) * _UNIT_SECONDS
+        ordered = _in_order(waited.astype(np.float64), trend[row], rng) * UNIT_SECONDS
         found.append(stretch.edges[row] + places * width - ordered)
     came = np.concatenate(found) if found else np.zeros(0)
-    last = stretch.seconds - (means[counts > 0][-1] * _UNIT_SECONDS if counts.any() else 0.0)
+    last = stretch.seconds - (means[counts > 0][-1] * UNIT_SECONDS if counts.any() else 0.0)
     waiting = last + rng.random(waiting_last) * (stretch.seconds - last)
     return np.sort(np.concatenate((came, waiting)))
 
 
-def _histograms(stretch: Clean) -> list[LengthHistogram] | None:
-    """Times to first tokens of each row, in whole units."""
+def histograms(stretch: Clean) -> list[LengthHistogram] | None:
+    """Times to first tokens of each row, in :data:`UNIT_SECONDS`; None where a row has none."""
     found = []
     rows = stretch.rows.select("ttft_seconds_buckets", "ttft_seconds_edges", "ttft_seconds_sum")
     for buckets, edges, total in rows.iter_rows():
         if buckets is None or edges is None or total is None or len(buckets) != len(edges):
             return None
         counts = np.maximum(np.rint(np.diff(np.array(buckets), prepend=0.0)), 0).astype(np.int64)
-        finite = np.rint(np.array(edges[:-1]) / _UNIT_SECONDS)
-        found.append(LengthHistogram(finite, counts, float(total) / _UNIT_SECONDS))
+        finite = np.rint(np.array(edges[:-1]) / UNIT_SECONDS)
+        found.append(LengthHistogram(finite, counts, float(total) / UNIT_SECONDS))
     return found
 
 

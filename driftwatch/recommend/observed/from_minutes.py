@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from driftwatch.recommend.observed.hits import cached_tokens, hit_ratios, whole_
 from driftwatch.recommend.observed.lengths import NAMES, Lengths, histograms_of, lengths
 from driftwatch.recommend.observed.starting import running_start
 from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.observed.waits import waits_of
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import Requests, make_requests
 
@@ -66,7 +68,8 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
         notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
     if hits_note is not None:
         notes.append(hits_note)
-    return observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    found = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    return replace(found, waits=waits_of(stretch, counts.waiting_first, seed))
 
 
 def observed_of(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.recommend.observed.waits import Waits
 from driftwatch.simulate.requests import Requests
 
 Floats = npt.NDArray[np.float64]
@@ -71,6 +72,7 @@ class Observed:
     notes: tuple[str, ...] = ()
     carried_requests: int = 0
     came_seconds: Floats | None = None
+    waits: Waits | None = None
 
     @property
     def offered_requests_per_second(self) -> float:

@@ -1,0 +1,154 @@
+"""When inside its minute a request came: such that a replay waits as the minute's requests did.
+
+A count of a minute does not say whether its requests came evenly or in clumps. How long they waited
+does: in a clump each waits for those before it. So the rebuilt requests are replayed under the law
+and settings of today, and where a minute's replayed times to first token are not those of its
+histogram, its requests are moved: who waited the n-th longest in the replay gets the n-th longest
+of the times that were observed, and came so long before its first token. Clumps that a first replay
+only hints at grow so until the histogram is explained, and what it does not ask for is not moved.
+
+It is the idea of iterated surrogates (Schreiber and Schmitz 1996, who give a series' order to the
+values of another): the order is the replay's, the values are the server's. A queue that integrates
+errors of law and rate does no harm, as only order and the observed times are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.observed.waits import Waits
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.repeated import Repeated
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+
+_ROUNDS = 8
+_ENOUGH = 0.05  # mean log by which waits miss their buckets: what no law says of them either
+_FINE = 0.03  # of that mean: a round that mends less was the last but one
+# Of one replay; of a longer window its end is moved (what a change is judged by is no longer).
+_MOST_REQUESTS = 15_000
+_DRAIN = 0.5  # of the window, for what still waits at its end
+_EARLIEST_SECONDS = 1e-6  # at 0 arrive those that were there before
+
+
+def as_waited(
+    observed: Observed,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    ttft_overhead_seconds: float = 0.0,
+    *,
+    drawn: Requests | None = None,
+) -> Observed:
+    """The observed traffic with its arrivals moved inside their minutes.
+
+    The same where the times to first token are unknown, arrivals are those of a request log, or a
+    replay waits as was observed already.
+
+    Args:
+        observed: as rebuilt from the metrics.
+        configuration: the settings that it ran under.
+        law: step time that was fitted to it.
+        ttft_overhead_seconds: of every first token outside the engine.
+        drawn: the same requests at other times inside their minutes, as a calibration found them
+            to come: begun with if they wait more like the observed ones.
+
+    Raises:
+        ImpossibleConfiguration: a request never fits.
+        NoVerdict: the replay makes no progress.
+    """
+    waits = observed.waits
+    if waits is None or observed.source != "metrics" or not len(observed.requests):
+        return observed if drawn is None else replace(observed, requests=drawn)
+    first = max(len(observed.requests) - _MOST_REQUESTS, 0)
+    before = waits.waiting_first + max(first - observed.carried_requests, 0)
+
+    def moved(requests: Requests) -> tuple[float, Requests, Requests]:
+        token = _first_tokens(requests, configuration, law, observed.seconds)
+        token = token + ttft_overhead_seconds
+        arrival, off = _moved(requests.arrival_seconds, token, waits, before)
+        return off, requests, _at(requests, arrival)
+
+    begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
+    if best[0] >= _ENOUGH and drawn is not None:
+        other = moved(drawn.take(slice(first, None)))
+        begin, best = (drawn, other) if other[0] < best[0] else (begin, best)
+    last, idle = best, 0
+    for _ in range(_ROUNDS):
+        if best[0] < _ENOUGH or idle == 2:
+            break
+        last = moved(last[2])
+        idle = idle + 1 if last[0] > best[0] * (1.0 - _FINE) else 0
+        best = min(best, last, key=lambda one: one[0])
+    whole = _joined(begin.take(slice(first)), best[1])
+    return replace(observed, requests=_at(whole, whole.arrival_seconds))
+
+
+def _first_tokens(
+    requests: Requests, configuration: SchedulerConfiguration, law: StepTime, seconds: float
+) -> Floats:
+    """When each gets its first token in a replay; inf where it has none half a window later."""
+    until = (1.0 + _DRAIN) * seconds
+    ready = Repeated(
+        requests,
+        configuration,
+        scrape_seconds=np.array([0.0, until]),
+        until_seconds=until,
+    )
+    return ready.run(law).first_token_seconds
+
+
+def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:
+    """Arrivals by the observed waits, and by how much the replayed ones missed their buckets.
+
+    Args:
+        arrival: of each request; those at 0 were there before and are left.
+        token: when each got its first token in the replay.
+        waits: as observed.
+        before: how many first tokens of the window come before those of these requests.
+    """
+    inside = np.flatnonzero((arrival > 0) & np.isfinite(token))
+    order = inside[np.argsort(token[inside], kind="stable")]
+    upto = np.cumsum([len(row.drawn_seconds) for row in waits.rows])
+    row_of = np.searchsorted(upto, before + np.arange(len(order)), side="right")
+    found, missed, counted = arrival.copy(), 0.0, 0
+    for row in np.unique(row_of[row_of < len(waits.rows)]):
+        those = order[row_of == row]
+        observed = waits.rows[row].of(len(those))
+        waited = token[those] - arrival[those]
+        longest = np.argsort(waited, kind="stable")
+        missed += float(observed.off(waited[longest]).sum())
+        counted += len(those)
+        own = np.empty(len(those))
+        own[longest] = observed.moved(waited[longest])
+        at = _within(token[those], float(waits.edges[row]), float(waits.edges[row + 1]))
+        found[those] = np.maximum(at - own, _EARLIEST_SECONDS)
+    return found, missed / max(counted, 1)
+
+
+def _within(token: Floats, low: float, high: float) -> Floats:
+    """First tokens put into the row that counts them, as they lie to each other."""
+    first, last = float(token.min()), float(token.max())
+    if last - first > high - low:
+        return np.asarray(low + (token - first) * (high - low) / (last - first))
+    return token + (max(low - first, 0.0) or min(high - last, 0.0))
+
+
+def _at(requests: Requests, arrival: Floats) -> Requests:
+    """The requests at other times, in their order."""
+    order = np.argsort(arrival, kind="stable")
+    return replace(requests.take(order), arrival_seconds=arrival[order])
+
+
+def _joined(one: Requests, other: Requests) -> Requests:
+    return Requests(
+        **{
+            part.name: np.concatenate((getattr(one, part.name), getattr(other, part.name)))
+            for part in fields(Requests)
+        }
+    )
