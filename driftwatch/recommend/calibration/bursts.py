@@ -2,10 +2,10 @@
 
 Requests that come in bursts wait, fill steps and leave the engine idle between, where as many that
 come evenly would not. A law fitted to evenly drawn arrivals takes that for the engine's: fewer and
-longer steps are a large c0, three times the truth on the Azure code trace. So where the replay of
-even arrivals misses by more than its noise, other arrivals are drawn and fitted too. They are
-compared by their likelihood, each with the noise that another draw of its own kind makes: of bursts
-no metric says where in the minute they were, and one draw of them misses by much.
+longer steps are a large c0, three times the truth on the Azure code trace. So where a replay of
+even arrivals has more steps than were counted, or fewer wait, other arrivals are fitted too. All
+are compared by their likelihood, each with the noise that other draws of its own kind make: of
+bursts no metric says where in the minute they were, and one draw of them misses by much.
 
 How many wait is compared only in minutes whose queue empties inside them: a lasting backlog adds up
 every error of the rate and the law, and bursts that are read out of it would be that error.
@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals, redrawn
-from driftwatch.recommend.calibration.gauss_newton import Descent, Point, loss_of
+from driftwatch.recommend.calibration.fitted import RESIDUALS
+from driftwatch.recommend.calibration.gauss_newton import Descent, Point
 from driftwatch.recommend.calibration.playback import Playback, Played
 from driftwatch.recommend.observed.traffic import Observed
 
@@ -27,7 +28,7 @@ _SAID = 0.7  # sd of the log of how many wait, at the same law and CV
 _MORE = 0.4  # log of observed over replayed: from there on bursts are tried
 _BACKLOG_SECONDS = 10.0  # of mean wait: more than the minute of a burst empties again
 _FEWEST_CHUNKS = 3
-_MISFIT = 1.0  # mean squared weighted residual: what noise alone gives
+_PASSES_SD = 2.0  # of the sum over the chunks
 
 
 def unlike(playback: Playback, played: Played) -> float:
@@ -36,14 +37,31 @@ def unlike(playback: Playback, played: Played) -> float:
     return float(((off / _SAID) ** 2).sum())
 
 
-def may_burst(playback: Playback, point: Point) -> bool:
+def may_burst(descent: Descent, start: Played, played: Played) -> bool:
     """Whether arrivals drawn evenly leave something to explain.
 
-    Their replay is off by more than its noise, or fewer wait in it than did.
+    Args:
+        descent: with the noise of even arrivals.
+        start: even arrivals under the prior's proportions at the observed interval.
+        played: … under the law that was fitted to them; it may have bent to explain the passes.
     """
-    if playback.observed.source == "request log":
+    if descent.playback.observed.source == "request log":
         return False
-    return loss_of(point) > _MISFIT or more_waited(playback, point.played)
+    return more_passes(descent, start) or more_waited(descent.playback, played)
+
+
+def more_passes(descent: Descent, played: Played) -> bool:
+    """A replay makes more forward passes a token than were observed, beyond its noise.
+
+    Requests that come together share their steps.
+    """
+    column = RESIDUALS.index("steps_per_generation_token")
+    compared = descent.playback.compared[:, column]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.log(played.values[:, column] / descent.playback.seen[:, column])
+    compared &= np.isfinite(off)
+    noise = float(np.sqrt((descent.noise[compared, column] ** 2).sum()))
+    return bool(off[compared].sum() > _PASSES_SD * noise)
 
 
 def more_waited(playback: Playback, played: Played) -> bool:

@@ -118,7 +118,7 @@ def _first(
     point = descent.judged(point.x, point.law, point.played)
     point, slopes = _descend(descent, point, None, _ITERATIONS)
     arrivals = EVEN
-    if may_burst(playback, point):
+    if may_burst(descent, start.played, point.played):
         arrivals, descent, point = _burst(descent, point, start.x, seed)
     if arrivals != EVEN:
         descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))

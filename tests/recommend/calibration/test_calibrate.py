@@ -12,12 +12,14 @@ from recorded_runs import AT
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.calibration import playback
 from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals, redrawn
-from driftwatch.recommend.calibration.bursts import more_waited, with_bursts
+from driftwatch.recommend.calibration.bursts import more_passes, more_waited, with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.documents import from_document, to_document
 from driftwatch.recommend.calibration.fitted import RESIDUALS, Calibration
+from driftwatch.recommend.calibration.gauss_newton import Descent
 from driftwatch.recommend.calibration.playback import Playback
 from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.calibration.weights import first_noise
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -262,6 +264,19 @@ def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> 
     gone = replace(late, chunks=late.chunks.with_columns(waits.clip(upper_bound=50.0) / 5 + 3))
     some = Playback(gone, small)
     assert more_waited(some, replace(idle, waiting=np.zeros(len(more))))
+
+
+def test_only_more_passes_than_observed_are_a_sign_of_bursts() -> None:
+    """A replay that is off in other ways is no reason to look for them."""
+    playback = Playback(window(), CONFIGURATION)
+    descent = Descent(playback, LAW, np.ones(4), first_noise(playback), 0.05)
+    played = playback.play(LAW, np.zeros(len(playback.starts)))
+    assert not more_passes(descent, played)
+    column = RESIDUALS.index("steps_per_generation_token")
+    for times, said in ((1.4, True), (0.7, False)):
+        values = played.values.copy()
+        values[:, column] *= times
+        assert more_passes(descent, replace(played, values=values)) is said
 
 
 def sent_and_paused(seed: int) -> Requests:
