@@ -17,11 +17,19 @@ from driftwatch.clock import ManualClock
 from driftwatch.notify.slack import SlackSender
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.notify.webhook import WebhookSender
+from driftwatch.report.material import Price
 from driftwatch.report.week import Week
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.plan import Plan
-from driftwatch.service.report_schedule import ReportOutbox, Schedule, due_weeks, make_due
+from driftwatch.service.report_schedule import (
+    ReportOutbox,
+    Schedule,
+    due_weeks,
+    make_due,
+    schedule_of,
+)
 from driftwatch.service.run import Receiver, Service
+from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 from driftwatch.testing.slack_server import SlackServer
 from driftwatch.testing.webhook_server import WebhookServer
@@ -54,6 +62,32 @@ def test_what_was_missed_is_made_up_for_oldest_first() -> None:
 def test_the_first_start_makes_no_report_of_long_ago() -> None:
     assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(hours=2)) == [FLEET_WEEK]
     assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(days=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "receivers"),
+    [
+        ("{}", ("desk", "out")),
+        ("{receivers: [out]}", ("out",)),
+        ("{weekday: friday}", ("desk", "out")),
+    ],
+)
+def test_without_names_every_receiver_gets_it(
+    tmp_path: Path, said: str, receivers: tuple[str, ...]
+) -> None:
+    path = tmp_path / "driftwatch.yaml"
+    path.write_text(
+        "sources: [{pages: [http://h:8000/metrics]}]\n"
+        "receivers: [{name: desk, stdout: {}}, {name: out, stdout: {}}]\n"
+        f"report: {said}\n"
+        "gpu_hour_price: {amount: 2.5, currency: EUR}\n"
+    )
+    schedule = schedule_of(load_settings(path, environ={}))
+    assert schedule is not None
+    assert schedule.receivers == receivers
+    assert schedule.price == Price(2.5, "EUR")
+    path.write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
+    assert schedule_of(load_settings(path, environ={})) is None
 
 
 def test_names_sort_over_the_year() -> None:

@@ -1,0 +1,33 @@
+"""fp8 KV, asked for: a row where the blocks are known, and refused by name where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advice_cases import answer_of, requests_of
+
+from driftwatch.model import Slo
+from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.what_ifs import FP8_KV
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+TODAY = SchedulerConfiguration(64, 2048, 27_000)
+SLO = Slo(1.0, 0.05)
+
+
+def asked(configuration: SchedulerConfiguration) -> list[Candidate]:
+    answer = answer_of(requests_of(4, 300, 200), configuration, SLO, what_if={FP8_KV: 1.0})
+    return [one for one in answer.what_ifs if FP8_KV in one.knobs]
+
+
+def test_known_blocks_are_doubled() -> None:
+    (row,) = asked(TODAY)
+    assert row.refused is None
+    assert row.kv_blocks == 54_000
+    assert row.in_target_ratio is not None and row.in_target_ratio > 0.9
+
+
+def test_unknown_blocks_are_named_and_no_number_is_made_up() -> None:
+    (row,) = asked(replace(TODAY, num_gpu_blocks=None))
+    assert row.refused == "the KV block count is unknown"
+    assert row.in_target_ratio is None and row.capacity_requests_per_second is None
