@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -53,11 +53,6 @@ def checkup(
         said: pool → what each place of the configuration says of its serving settings.
         waits: target → what its pin lacks, "" where one is in force; None = nobody looked.
     """
-    checks = list(answers(sources, interval_seconds))
-    if not targets:
-        checks.append(
-            Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
-        )
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     last = times.newest_times(scrapes)
@@ -68,39 +63,22 @@ def checkup(
     if gpus is not None and here and isinstance(end, datetime):
         on_gpus = counted(gpus, here, plan, end)
     costs = Costs(plan.enabled, _known(here, plan, rows, has_reference, on_gpus))
-    can = {rule.id: bool(targets) for rule in plan.enabled}
-    for key in costs.known:
-        can |= dict.fromkeys(costs.lost(key), False)
-    seen: list[Seen] = [one for key, one in left.items() if key in targets]
-    for key in sorted(here):
-        row = rows.get(key)
-        found = shown.page(key, row)
-        seen.append(found)
-        if found.status == "MISSING" or row is None:
-            can = dict.fromkeys(can, False)
-            continue
-        seen += shown.inputs(key, costs)
-        count = plan.serving_of(targets[key]).api_server_count
-        seen += shown.counting(key, row, None if count is None else count.value)
-        seen += shown.units(key, row)
-    seen += [one for one in shown.counters(scrapes) if one.key in here]
-    checks += times.clocks(sources)
+    found = [] if gpus is None or on_gpus is None else list(gpu_inputs(gpus, on_gpus, costs))
+
+    seen = [one for key, one in left.items() if key in targets]
+    seen += _pages(scrapes, here, plan, rows, costs)
     if now is not None:
-        of = {instance: source for source in sources for instance in source.instances}
-        for key, at in sorted(last.items()):
-            source = of.get(key.instance)
-            if key in targets and key not in left and source is not None:
-                seen += times.fresh(key, at, source, now)
-                seen += times.often(key, source)
-        checks += times.alike(sources, targets)
-    if gpus is not None and on_gpus is not None:
-        for one in gpu_inputs(gpus, on_gpus, costs):
-            if isinstance(one, Seen):
-                seen.append(one)
-            else:
-                checks.append(one)
-    if any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen):
-        can = dict.fromkeys(can, False)
+        seen += _in_time({key: last[key] for key in here if key in last}, sources, now)
+    seen += [one for one in found if isinstance(one, Seen)]
+
+    checks = list(answers(sources, interval_seconds))
+    if not targets:
+        checks.append(
+            Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
+        )
+    checks += times.clocks(sources)
+    checks += [] if now is None else times.alike(sources, targets)
+    checks += [one for one in found if isinstance(one, Check)]
     checks += by_pool(seen, targets)
     checks += _pools(targets, plan, costs, rows, said or {}, gpus)
     checks += [
@@ -109,9 +87,52 @@ def checkup(
         if not rule.enabled
     ]
     slowly, later = arming(plan.enabled, here, waits)
+    can = _able(plan, targets, costs, seen)
     later &= {rule for rule, able in can.items() if able}
     can |= dict.fromkeys(later, False)
     return Checkup((*checks, *slowly), can, len(targets), later)
+
+
+def _pages(
+    scrapes: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    rows: Mapping[TargetKey, Mapping[str, Any]],
+    costs: Costs,
+) -> Iterator[Seen]:
+    """Whether each target has a page, and what is on it."""
+    for key in sorted(targets):
+        row = rows.get(key)
+        found = shown.page(key, row)
+        yield found
+        if found.status == "MISSING" or row is None:
+            continue
+        yield from shown.inputs(key, costs)
+        count = plan.serving_of(targets[key]).api_server_count
+        yield from shown.counting(key, row, None if count is None else count.value)
+        yield from shown.units(key, row)
+    yield from (one for one in shown.counters(scrapes) if one.key in targets)
+
+
+def _in_time(
+    last: Mapping[TargetKey, datetime], sources: Sequence[times.SourceSeen], now: datetime
+) -> Iterator[Seen]:
+    """Whether each target is scraped still, and often enough."""
+    of = {instance: source for source in sources for instance in source.instances}
+    for key, at in sorted(last.items()):
+        if (source := of.get(key.instance)) is not None:
+            yield from times.fresh(key, at, source, now)
+            yield from times.often(key, source)
+
+
+def _able(
+    plan: Plan, targets: Mapping[TargetKey, Target], costs: Costs, seen: Iterable[Seen]
+) -> dict[str, bool]:
+    """Enabled rule id → it can fire on every target."""
+    blind = any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen)
+    lost = {rule for key in costs.known for rule in costs.lost(key)}
+    able = bool(targets) and not blind
+    return {rule.id: able and rule.id not in lost for rule in plan.enabled}
 
 
 def _known(
