@@ -153,7 +153,7 @@ def verdict_of(
         now = ends[needed - 1]
         part = after.filter(pl.col("end") <= now)
         assert looks_done(len(part)) == done
-        found = look(one, before, part, now, done, slo=SLO)
+        found = look(one, before, part, now, slo=SLO)
         if found.closed_at is not None:
             return found.verdict
     return "open"

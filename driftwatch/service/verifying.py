@@ -300,9 +300,7 @@ class _Book:
                 there, verification=waits, next_at=min(end + missing * _MINUTE, at + LONGEST)
             )
             return waits
-        found = look(
-            there.verification, before, after, end, there.looks + 1, slo=around.slo_of(target)
-        )
+        found = look(there.verification, before, after, end, slo=around.slo_of(target))
         if found.closed_at is not None:
             del self.opened[key]
             self.started.pop(key, None)

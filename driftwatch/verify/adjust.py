@@ -1,15 +1,19 @@
 """What still differs within matched cells, taken out: load and lengths of single minutes.
 
-Cells are coarse, and a day's season fills them from other ends before and after. So each side's
-figures are regressed on what its minutes were asked for, within cells, and moved to the same point
-of each cell. That is what the authors of coarsened exact matching advise to do after it, here with
-slopes of its own for each side (Lin, "Agnostic notes on regression adjustments to experimental
-data", Annals of Applied Statistics 7, 2013). Few minutes must not move much: slopes are shrunk
-towards 0 as if they had been drawn with a standard deviation of 1.
+Cells are coarse, and a day's season fills them from other ends before and after. So figures are
+regressed on what each minute was asked for and moved to the middle of its cell, as the authors of
+coarsened exact matching advise to do after it. Both sides share their slopes, each by how quiet it
+is: slopes of their own doubled the errors of stretches under an hour. Load enters with its square.
+What the curve misses of a cell is that cell's own level, the same on both sides, believed as far as
+its minutes tell (a random effect: DerSimonian and Laird, "Meta-analysis in clinical trials",
+Controlled Clinical Trials 7, 1986). Slopes are shrunk as if they had been drawn around 0 with a
+standard deviation of 1.
 
 The slope over load also says what an engine that is slower by itself does to a figure: slower by f
 at a load is a load higher by f with every second f times as long, so a time moves by 1 + slope, a
-count by the slope, a rate by slope - 1.
+count by the slope (which is no less than 1: requests in the server are load times time, Little),
+a rate by slope - 1, a share of requests in target by its slope and by the requests that are just
+inside the target.
 """
 
 from __future__ import annotations
@@ -31,118 +35,229 @@ SLOPE_SD = 1.0
 # Nothing is moved by more than a factor of e.
 FARTHEST = 1.0
 STEEPEST = 10.0
+# A slope is worth fitting where there are so many minutes for each (Harrell, "Regression Modeling
+# Strategies", 2001, 4.4).
+MINUTES_A_SLOPE = 10
 # A minute's own mean length counts where so many requests finished in it.
 OWN_LENGTHS_FROM = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjusted:
-    """One side's figures at the cells' middle.
+    """One side of one figure at the cells' middle.
 
     Attributes:
-        parts: figure → parts, moved.
-        speed: figure → by how much its logarithm (a share: itself) moves with that of the engine's
-            speed, in size.
-        fitted: figure → degrees of freedom that its slopes took.
+        parts: moved.
+        expected: [minutes] what its cell is expected to be: the logarithm of it (a share: itself)
+            beside the side's level.
+        residual: [minutes] what is left of its logarithm (a share: of itself); 0 where unknown.
+        known: [minutes] the minute knows the figure.
+        speed: by how much its logarithm (a share: itself) moves with that of the engine's speed.
+        fitted: degrees of freedom that slopes and cells took of this side.
     """
 
-    parts: dict[str, Parts]
-    speed: dict[str, float]
-    fitted: dict[str, float]
+    parts: Parts
+    expected: Floats
+    residual: Floats
+    known: npt.NDArray[np.bool_]
+    speed: float
+    fitted: float
 
 
 def adjusted(
-    found: Matched, before: dict[str, Parts], after: dict[str, Parts]
+    found: Matched, before: Parts, after: Parts, name: str, density: float = 0.0
 ) -> tuple[Adjusted, Adjusted]:
-    """Both sides' figures, moved to the middle of each cell.
+    """Both sides of a figure, moved to the middle of each cell.
 
     Args:
         found: matched minutes.
-        before: figures of the first side.
-        after: of the second.
+        before: the figure on the first side.
+        after: on the second.
+        name: of the figure, in :data:`driftwatch.verify.figures.FIGURES`.
+        density: of a share, from :func:`driftwatch.verify.figures.log_densities`.
     """
-    one, other = _asked(found.before), _asked(found.after)
     cells = len(found.weights)
-    middle = (_means(one, found.before_cell, cells) + _means(other, found.after_cell, cells)) / 2
-    return (
-        _side(one, found.before_cell, middle, before),
-        _side(other, found.after_cell, middle, after),
+    side = np.repeat([0, 1], [len(found.before_cell), len(found.after_cell)])
+    cell = np.concatenate([found.before_cell, found.after_cell])
+    asked = _asked(found, side)
+    both = _means(asked, side * cells + cell, 2 * cells)
+    middle = (both[:cells] + both[cells:]) / 2
+    share = name in SHARES
+    top = np.concatenate([before.numerator, after.numerator])
+    bottom = np.concatenate([before.denominator, after.denominator])
+    known = (bottom > 0) & (share | (top > 0))
+    fit = _fit(asked, side, cell, cells, top, bottom, known, share)
+    moved = _moved(top, bottom, (asked - middle[cell]) @ fit.slopes, share)
+    expected = (middle @ fit.slopes + fit.levels)[cell]
+    speed = _with_speed(name, float(np.clip(fit.slopes[0], -STEEPEST, STEEPEST)), density)
+    one, other = (
+        Adjusted(
+            Parts(moved[at], bottom[at]),
+            expected[at],
+            fit.residual[at],
+            known[at],
+            speed,
+            fit.fitted[number],
+        )
+        for number, at in enumerate((side == 0, side == 1))
     )
+    return one, other
 
 
-def _asked(minutes: pl.DataFrame) -> Floats:
-    """[minutes, 6] logarithms of loads and lengths, and how a minute's own lengths differ."""
+def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
+    by = np.clip(by, -FARTHEST, FARTHEST)
+    result: Floats
+    result = np.clip(top - bottom * by, 0.0, bottom) if share else top * np.exp(-by)
+    return result
+
+
+def _asked(found: Matched, side: Ints) -> Floats:
+    """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ.
+
+    Each around its mean, what tells most first: squares of both loads are the last.
+    """
     now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
-    columns = [now, (recent - now).alias("recent")]
+    columns = [now.alias("now"), (recent - now).alias("recent")]
+    own = []
     for name in ("prompt_tokens", "generation_tokens"):
         around = pl.col(f"{name}_mean")
-        own = pl.col(f"{name}_sum") / pl.col(f"{name}_count")
-        known = (pl.col(f"{name}_count") >= OWN_LENGTHS_FROM) & (own > 0)
-        columns += [
-            around.log().alias(name),
-            pl.when(known).then(own.log() - around.log()).otherwise(0.0).alias(f"{name}_own"),
-        ]
-    return minutes.select(columns).to_numpy().astype(np.float64)
+        mean = pl.col(f"{name}_sum") / pl.col(f"{name}_count")
+        known = (pl.col(f"{name}_count") >= OWN_LENGTHS_FROM) & (mean > 0)
+        columns.append(around.log().alias(name))
+        beside = pl.when(known).then(mean.log() - around.log()).otherwise(0.0)
+        own.append(beside.alias(f"{name}_own"))
+    columns += own
+    told = [one.select(columns).to_numpy() for one in (found.before, found.after)]
+    values = np.concatenate(told).astype(np.float64)
+    # each side counts as much as the other: the middle is that of what is compared
+    weight = (1.0 / np.bincount(side, minlength=2).clip(min=1))[side]
+    values -= np.average(values, axis=0, weights=weight)
+    if "requests_per_second" not in found.by:
+        # loads are apart: figures are bounds at their own loads, nothing is carried over
+        values[:, :2] = 0.0
+    squares = np.stack([values[:, 0] ** 2, (values[:, 0] + values[:, 1]) ** 2], axis=1)
+    return np.concatenate([values, squares], axis=1)
 
 
-def _side(asked: Floats, cell: Ints, middle: Floats, known: dict[str, Parts]) -> Adjusted:
-    away = asked - middle[cell]
-    moved: dict[str, Parts] = {}
-    speed: dict[str, float] = {}
-    fitted: dict[str, float] = {}
-    for name, one in known.items():
-        slopes, fitted[name] = _slopes(asked, cell, len(middle), one, name in SHARES)
-        by = np.clip(away @ slopes, -FARTHEST, FARTHEST)
-        if name in SHARES:
-            told = np.clip(one.numerator - one.denominator * by, 0.0, one.denominator)
-        else:
-            told = one.numerator * np.exp(-by)
-        moved[name] = Parts(told, one.denominator)
-        speed[name] = _with_speed(name, float(np.clip(slopes[0], -STEEPEST, STEEPEST)))
-    return Adjusted(moved, speed, fitted)
-
-
-def _with_speed(name: str, slope: float) -> float:
+def _with_speed(name: str, slope: float, density: float) -> float:
     unit = FIGURES[name].unit
     if name in SHARES:
-        return abs(slope)
+        return max(-slope, 0.0) + density
     if unit == "seconds":
-        return abs(1.0 + max(slope, 0.0))
-    return abs(slope - 1.0) if unit.endswith("/s") else max(slope, 0.0)
+        return 1.0 + max(slope, 0.0)
+    return abs(slope - 1.0) if unit.endswith("/s") else max(slope, 1.0)
 
 
-def _slopes(asked: Floats, cell: Ints, cells: int, one: Parts, share: bool) -> tuple[Floats, float]:
-    """[6] ridge regression of a figure within cells, each minute by how much it saw.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """What a regression found.
 
-    And the degrees of freedom that it took: the trace of what maps figures to fitted ones.
+    Attributes:
+        slopes: [columns].
+        levels: [cells] beside the curve.
+        residual: [minutes].
+        fitted: degrees of freedom that were taken of either side.
     """
-    there = (one.denominator > 0) & (share | (one.numerator > 0))
-    nothing = np.zeros(asked.shape[1])
-    if there.sum() <= 2:
-        return nothing, 0.0
-    ratio = one.numerator[there] / one.denominator[there]
+
+    slopes: Floats
+    levels: Floats
+    residual: Floats
+    fitted: tuple[float, float]
+
+
+def _fit(
+    asked: Floats,
+    side: Ints,
+    cell: Ints,
+    cells: int,
+    top: Floats,
+    bottom: Floats,
+    known: npt.NDArray[np.bool_],
+    share: bool,
+) -> _Fit:
+    residual, levels = np.zeros(len(cell)), np.zeros(cells)
+    if known.sum() <= 2:
+        return _Fit(np.zeros(asked.shape[1]), levels, residual, (0.0, 0.0))
+    ratio = top[known] / bottom[known]
     y = ratio if share else np.log(ratio)
-    weight = one.denominator[there] / one.denominator[there].mean()
-    x, at = asked[there], cell[there]
-    x = x - _means(x, at, cells, weight)[at]
-    y = y - _means(y[:, None], at, cells, weight)[at, 0]
-    gram, told = (x * weight[:, None]).T @ x, (x * weight[:, None]).T @ y
-    noise = float((weight * y**2).mean())
-    slopes, fitted = nothing, 0.0
+    at, of, weight = side[known], cell[known], bottom[known]
+    for number in (0, 1):
+        mine = at == number
+        weight = np.where(
+            mine, weight / max(weight[mine].mean() if mine.any() else 1.0, 1e-12), weight
+        )
+    x = asked[known] - _means(asked[known], at, 2, weight)[at]
+    y = y - _means(y[:, None], at, 2, weight)[at, 0]
+    slopes, trace = _slopes(x, y, weight, at)
+    left = y - x @ slopes
+    left -= _means(left[:, None], at, 2, weight)[at, 0]
+    levels, taken = _cell_levels(left, of, cells, weight)
+    left -= levels[of]
+    left -= _means(left[:, None], at, 2, weight)[at, 0]
+    residual[known] = left
+    counted = np.bincount(of, minlength=cells).clip(min=1)
+    fitted = [0.0, 0.0]
+    for number in (0, 1):
+        mine = at == number
+        fitted[number] = trace * mine.sum() / len(mine) + float(
+            (taken[of[mine]] / counted[of[mine]]).sum()
+        )
+    return _Fit(slopes, levels, residual, (fitted[0], fitted[1]))
+
+
+def _slopes(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, float]:
+    """[columns] slopes, and the degrees of freedom that they took."""
+    fitted = min(x.shape[1], len(x) // MINUTES_A_SLOPE)
+    told, trace = _ridge(x[:, :fitted], y, weight, at)
+    slopes = np.zeros(x.shape[1])
+    slopes[:fitted] = told
+    return slopes, trace
+
+
+def _ridge(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, float]:
+    """[columns] slopes, and the trace of what maps figures to fitted ones.
+
+    Each side by its own noise: what is quiet tells its slopes better than what is not.
+    """
+    left: Floats = y
+    least = 1e-6 * float((weight * y**2).mean()) + 1e-12
+    slopes: Floats = np.zeros(x.shape[1])
+    fitted = 0.0
     for _ in range(2):  # first with all the variance, then with what the slopes leave
-        shrunk = gram + np.eye(len(gram)) * (noise / SLOPE_SD**2 + 1e-12)
-        slopes = np.linalg.solve(shrunk, told)
+        noise = _means((left**2)[:, None], at, 2, weight)[:, 0] + least
+        sure = weight / noise[at]
+        gram, told = (x * sure[:, None]).T @ x, (x * sure[:, None]).T @ y
+        shrunk = gram + np.eye(len(gram)) / SLOPE_SD**2
+        slopes = np.asarray(np.linalg.solve(shrunk, told))
         fitted = float(np.trace(np.linalg.solve(shrunk, gram)))
-        noise = float((weight * (y - x @ slopes) ** 2).mean())
+        left = y - x @ slopes
     return slopes, fitted
 
 
-def _means(values: Floats, cell: Ints, cells: int, weight: Floats | None = None) -> Floats:
-    """[cells, columns] weighted means; 0 where a cell has none."""
-    share = np.ones(len(cell)) if weight is None else weight
-    total = np.bincount(cell, weights=share, minlength=cells)
+def _cell_levels(left: Floats, of: Ints, cells: int, weight: Floats) -> tuple[Floats, Floats]:
+    """[cells] levels of cells, and the share of a degree of freedom that each took."""
+    total = np.bincount(of, weights=weight, minlength=cells)
+    mean = _means(left[:, None], of, cells, weight)[:, 0]
+    inside = float((weight * (left - mean[of]) ** 2).sum())
+    there = int((total > 0).sum())
+    if len(left) <= there:
+        return np.zeros(cells), np.zeros(cells)
+    noise = inside / (len(left) - there)
+    spread = float((total * mean**2).sum()) - (there - 1) * noise
+    between = max(0.0, spread / max(total.sum() - float((total**2).sum()) / total.sum(), 1e-12))
+    if between <= 0 or noise <= 0:
+        return np.zeros(cells), np.zeros(cells)
+    believed = total * between / (total * between + noise)
+    return mean * believed, believed
+
+
+def _means(values: Floats, group: Ints, groups: int, weight: Floats | None = None) -> Floats:
+    """[groups, columns] weighted means; 0 where a group has none."""
+    share = np.ones(len(group)) if weight is None else weight
+    total = np.bincount(group, weights=share, minlength=groups)
     sums = np.stack(
-        [np.bincount(cell, weights=share * column, minlength=cells) for column in values.T], axis=1
+        [np.bincount(group, weights=share * column, minlength=groups) for column in values.T],
+        axis=1,
     )
     result: Floats = sums / np.maximum(total, 1e-12)[:, None]
     return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 import numpy as np
@@ -12,9 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.model import Slo
-from driftwatch.verify.adjust import Adjusted, adjusted
-from driftwatch.verify.figures import FIGURES, IN_TARGET, Parts, parts
-from driftwatch.verify.interval import Level, Side, block_length, counts_of, difference, level
+from driftwatch.verify.adjust import adjusted
+from driftwatch.verify.figures import FIGURES, IN_TARGET, log_densities, parts
+from driftwatch.verify.interval import Both, Side, both_of, difference
 from driftwatch.verify.strata import LENGTHS, Matched, matched
 from driftwatch.verify.verification import Effect
 
@@ -26,7 +25,7 @@ OVERLOADED_SHARE = 0.2
 # Which load the later stretch carries beside the earlier one.
 Load = Literal["same", "more", "less"]
 
-_BY_RESIDUALS = ("ttft_seconds_mean", "itl_seconds_mean", "e2e_seconds_mean")
+Ints = npt.NDArray[np.int64]
 _DECILES = np.arange(1, 10) / 10
 
 
@@ -77,7 +76,6 @@ def compare(
     slo: Slo | None = None,
     forecast: Mapping[str, float] | None = None,
     confidence: float = 0.95,
-    seed: int = 0,
     fewest_minutes: int = FEWEST_MINUTES,
 ) -> Comparison:
     """Compare two stretches at matched traffic.
@@ -88,14 +86,13 @@ def compare(
         slo: latency targets; None = no shares of requests in target.
         forecast: figure → what was promised.
         confidence: of the intervals.
-        seed: of the resampling.
         fewest_minutes: that must match on either side.
     """
     found, load = _matched(before, after, fewest_minutes)
     effects: tuple[Effect, ...] = ()
     sufficient = enough(found, fewest_minutes)
     if sufficient:
-        effects = _effects(found, slo, forecast or {}, confidence, seed)
+        effects = _effects(found, slo, forecast or {}, confidence)
     served = [float(side["ttft_seconds_count"].sum()) for side in (found.before, found.after)]
     one, other = (_load(side, found) for side in ("before", "after"))
     waited = [
@@ -148,76 +145,54 @@ def _effects(
     slo: Slo | None,
     forecast: Mapping[str, float],
     confidence: float,
-    seed: int,
 ) -> tuple[Effect, ...]:
-    moved = adjusted(found, parts(found.before, slo), parts(found.after, slo))
-    sides = tuple(
-        _side(frame, cell, found, known)
-        for frame, cell, known in (
-            (found.before, found.before_cell, moved[0]),
-            (found.after, found.after_cell, moved[1]),
+    known = parts(found.before, slo), parts(found.after, slo)
+    minutes = _minutes_of(found)
+    # of both sides, whichever has more requests close to the target
+    dense = [log_densities(side, slo) for side in (found.before, found.after)]
+    told: dict[str, Both] = {}
+    for name in FIGURES:
+        if name not in known[0] or name not in known[1]:
+            continue
+        density = max(one.get(name, 0.0) for one in dense)
+        one, other = adjusted(found, known[0][name], known[1][name], name, density)
+        both = both_of(
+            Side(one, minutes[0], found.before_cell, found.weights),
+            Side(other, minutes[1], found.after_cell, found.weights),
+            name,
+            confidence,
         )
-    )
-    counts = [
-        counts_of(side, np.random.default_rng([seed, number])) for number, side in enumerate(sides)
-    ]
-    levels: dict[str, tuple[Level, Level]] = {}
-    for figure in FIGURES.values():
-        one, other = (
-            level(side, figure, drawn, confidence)
-            for side, drawn in zip(sides, counts, strict=True)
-        )
-        if one is not None and other is not None:
-            levels[figure.name] = (one, other)
-    _add_in_target(levels)
+        if both is not None:
+            told[name] = both
+    _add_in_target(told)
     return tuple(
-        Effect(name, *_numbers(*levels[name]), forecast.get(name), figure.unit)
+        Effect(name, *_numbers(told[name]), forecast.get(name), figure.unit)
         for name, figure in FIGURES.items()
-        if name in levels
+        if name in told
     )
 
 
-def _numbers(before: Level, after: Level) -> tuple[float, float, float, float]:
-    low, high = difference(before, after)
-    return before.value, after.value, low, high
+def _minutes_of(found: Matched) -> tuple[Ints, Ints]:
+    """Whole minutes of both sides since the first of them."""
+    ends = [side["end"].dt.epoch("s").to_numpy() // 60 for side in (found.before, found.after)]
+    first = min(int(one.min()) for one in ends)
+    one, other = ((end - first).astype(np.int64) for end in ends)
+    return one, other
 
 
-def _add_in_target(levels: dict[str, tuple[Level, Level]]) -> None:
+def _numbers(both: Both) -> tuple[float, float, float, float]:
+    low, high = difference(both.before, both.after, both.correlation)
+    return both.before.value, both.after.value, low, high
+
+
+def _add_in_target(told: dict[str, Both]) -> None:
     """Requests that meet every target: at most as many as meet the one that fewest meet.
 
     The targets' histograms do not tell which requests missed both.
     """
-    shares = [levels[n] for n in ("ttft_in_target_ratio", "tpot_in_target_ratio") if n in levels]
+    shares = [told[n] for n in ("ttft_in_target_ratio", "tpot_in_target_ratio") if n in told]
     if shares:
-        levels[IN_TARGET] = (
-            min((one for one, _ in shares), key=lambda found: found.value),
-            min((other for _, other in shares), key=lambda found: found.value),
-        )
-
-
-def _side(
-    frame: pl.DataFrame, cell: npt.NDArray[np.int64], found: Matched, known: Adjusted
-) -> Side:
-    ends = frame["end"]
-    first, last = ends[0], ends[-1]
-    seconds = (last - first).total_seconds() + 60.0 if isinstance(first, datetime) else 0.0
-    block = _block(known.parts, cell)
-    return Side(known.parts, cell, found.weights, seconds, block, known.speed, known.fitted)
-
-
-def _block(known: Mapping[str, Parts], cell: npt.NDArray[np.int64]) -> int:
-    """The longest block that a latency asks for, of what is left of it beside its cell's mean."""
-    lengths = [block_length(np.zeros(len(cell)))]
-    for name in _BY_RESIDUALS:
-        one = known.get(name)
-        if one is None:
-            continue
-        there = (one.denominator > 0) & (one.numerator > 0)
-        if there.sum() < FEWEST_MINUTES:
-            continue
-        logs = np.log(one.numerator[there] / one.denominator[there])
-        cells = cell[there]
-        counted = np.bincount(cells)
-        mean = np.bincount(cells, weights=logs) / np.maximum(counted, 1)
-        lengths.append(block_length(logs - mean[cells]))
-    return max(lengths)
+        one = min(shares, key=lambda both: both.before.value)
+        other = min(shares, key=lambda both: both.after.value)
+        shared = one.correlation if one is other else 0.0
+        told[IN_TARGET] = Both(one.before, other.after, shared)

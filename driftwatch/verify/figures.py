@@ -117,6 +117,31 @@ def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
     return {name: one for name, one in found.items() if one.known}
 
 
+def log_densities(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, float]:
+    """Share in target → by how much it falls where every time is longer by a factor of e^h, over h.
+
+    The share of observations in the bucket below the target over the logarithm of its width.
+
+    Args:
+        minutes: of one target.
+        slo: latency targets.
+    """
+    found: dict[str, float] = {}
+    for short, target in _targets(slo):
+        rows = minutes.filter(pl.col(f"{short}_seconds_buckets").is_not_null())
+        edges = rows[f"{short}_seconds_edges"]
+        if rows.is_empty() or edges.n_unique() != 1:
+            continue
+        stacked = np.stack([np.asarray(one, float) for one in rows[f"{short}_seconds_buckets"]])
+        total, finite = stacked.sum(0), np.asarray(edges[0], float)
+        at = int(np.searchsorted(finite, target * (1 + 1e-12))) - 1
+        if at < 1 or total[-1] <= 0:
+            continue
+        inside = (total[at] - total[at - 1]) / total[-1]
+        found[f"{short}_in_target_ratio"] = float(inside / np.log(finite[at] / finite[at - 1]))
+    return found
+
+
 def _targets(slo: Slo | None) -> list[tuple[str, float]]:
     if slo is None:
         return []

@@ -8,84 +8,141 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from driftwatch.verify.figures import FIGURES, Parts
-from driftwatch.verify.interval import (
-    Level,
-    Side,
-    block_length,
-    counts_of,
-    difference,
-    level,
-    wander_left,
-)
+from driftwatch.verify.adjust import Adjusted
+from driftwatch.verify.figures import Parts
+from driftwatch.verify.interval import Level, Side, both_of, difference
+from driftwatch.verify.spread import Influence, longest_shared, short, shorts, wander
 
 Floats = np.ndarray
+NAME = "itl_seconds_mean"
 
 
 def _series(rng: np.random.Generator, n: int, persistence: float) -> Floats:
-    noise = rng.standard_normal(n + 50) * math.sqrt(1 - persistence**2)
-    return np.asarray(lfilter([1.0], [1.0, -persistence], noise))[50:]
+    noise = rng.standard_normal(n + 400) * math.sqrt(1 - persistence**2)
+    return np.asarray(lfilter([1.0], [1.0, -persistence], noise))[400:]
 
 
-def _side(values: Floats) -> Side:
+def _side(values: Floats, first: int, speed: float = 0.0, name: str = NAME) -> Side:
     n = len(values)
-    cell = np.arange(n) % 3
-    parts = {"requests_per_forward_pass": Parts(values * 100.0, np.full(n, 100.0))}
-    return Side(parts, cell, np.ones(3), n * 60.0, block_length(np.log(values)))
+    logs = np.log(np.maximum(values, 1e-12)) if name == NAME else values
+    figure = Adjusted(
+        parts=Parts(values * 100.0, np.full(n, 100.0)),
+        expected=np.zeros(n),
+        residual=logs - logs.mean(),
+        known=np.ones(n, bool),
+        speed=speed,
+        fitted=0.0,
+    )
+    return Side(figure, np.arange(first, first + n), np.zeros(n, np.int64), np.ones(1))
 
 
-@pytest.mark.parametrize(("minutes", "persistence"), [(15, 0.3), (60, 0.6), (240, 0.8)])
-def test_coverage_of_dependent_minutes(minutes: int, persistence: float) -> None:
+def _influence(values: Floats) -> Influence:
+    n = len(values)
+    return Influence(np.arange(n), (values - values.mean()) / n, np.full(n, 1 / n), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "persistence"), [((60, 20), 0.3), ((600, 60), 0.6), ((1200, 240), 0.8)]
+)
+def test_coverage_of_dependent_minutes(minutes: tuple[int, int], persistence: float) -> None:
     rng = np.random.default_rng(7)
-    hits, trials = 0, 120
-    for trial in range(trials):
-        values = np.exp(0.3 * _series(rng, minutes, persistence))
-        side = _side(values)
-        counts = counts_of(side, np.random.default_rng(trial))
-        found = level(side, FIGURES["requests_per_forward_pass"], counts, 0.95)
+    hits, trials = 0, 150
+    for _ in range(trials):
+        one, other = (np.exp(0.3 * _series(rng, n, persistence)) for n in minutes)
+        found = both_of(_side(one, 0), _side(other, minutes[0]), NAME, 0.95)
         assert found is not None
-        hits += found.low <= math.exp(0.3**2 / 2) <= found.high
-    assert hits / trials >= 0.88
+        low, high = difference(found.before, found.after, found.correlation)
+        hits += low <= 0.0 <= high
+    assert hits / trials >= 0.89
 
 
-def test_blocks_follow_the_correlation() -> None:
+@pytest.mark.parametrize("hours", [0.5, 2.0])
+def test_an_engine_that_wanders_by_itself_is_no_effect(hours: float) -> None:
+    """5 % of wander that forgets in an hour and a half: more than is believed before the data."""
+    rng = np.random.default_rng(11)
+    before, after = 1200, round(60 * hours)
+    hits, trials = 0, 120
+    for _ in range(trials):
+        whole = 0.05 * _series(rng, before + after, math.exp(-1 / 90))
+        whole += 0.02 * rng.standard_normal(len(whole))
+        values = np.exp(whole)
+        found = both_of(
+            _side(values[:before], 0, 1.0), _side(values[before:], before, 1.0), NAME, 0.95
+        )
+        assert found is not None
+        low, high = difference(found.before, found.after, found.correlation)
+        hits += low <= 0.0 <= high
+    assert hits / trials >= 0.89
+
+
+def test_stretches_side_by_side_share_their_wander() -> None:
+    flat = np.zeros(20)
+    one, other = _influence(flat), _influence(flat)
+    beside = Influence(other.minute + 20, other.value, other.share, 0.0)
+    later = Influence(other.minute + 2000, other.value, other.share, 0.0)
+    near, far = (wander((one, there), 1.0) for there in (beside, later))
+    assert far.shared == pytest.approx(0.0, abs=1e-6)
+    assert near.shared > 0
+    assert near.of_difference < 0.7 * far.of_difference
+    assert far.before == pytest.approx(0.04**2, rel=0.4)
+
+
+def test_the_wander_is_read_from_the_stretch_where_it_is_long() -> None:
+    rng = np.random.default_rng(5)
+    calm = _influence(0.001 * rng.standard_normal(1400))
+    wild = _influence(0.15 * _series(rng, 1400, math.exp(-1 / 90)))
+    few = Influence(np.arange(1500, 1520), np.zeros(20), np.full(20, 0.05), 0.0)
+    quiet, loud = (wander((one, few), 1.0) for one in (calm, wild))
+    assert quiet.after < 0.04**2 < loud.after
+    assert loud.after > 4 * quiet.after
+    assert loud.freedom > 6
+
+
+def test_a_short_calm_stretch_is_not_believed_to_be_calm() -> None:
+    rng = np.random.default_rng(2)
+    long, calm = _influence(rng.standard_normal(400)), _influence(0.01 * rng.standard_normal(12))
+    alone = short(calm, 3)
+    _, told = shorts((long, calm), (3, 3))
+    assert told.variance > 20 * alone.variance
+    assert told.freedom > alone.freedom
+    # a stretch with more noise than the longer one keeps its own
+    loud = _influence(5.0 * rng.standard_normal(12))
+    assert shorts((long, loud), (3, 3))[1] == short(loud, 3)
+
+
+def test_what_is_shared_follows_the_correlation() -> None:
     rng = np.random.default_rng(3)
-    free = [block_length(_series(rng, 400, 0.0)) for _ in range(20)]
-    bound = [block_length(_series(rng, 400, 0.9)) for _ in range(20)]
+    free = [longest_shared(_series(rng, 400, 0.0)) for _ in range(20)]
+    bound = [longest_shared(_series(rng, 400, 0.9)) for _ in range(20)]
     assert np.median(bound) > 3 * np.median(free)
-    assert max(bound) <= 400 // 3
-    assert block_length(np.ones(30)) == 3
-
-
-def test_wander_is_averaged_out_only_over_hours() -> None:
-    assert wander_left(60.0) == pytest.approx(1.0, abs=0.01)
-    assert wander_left(3600.0) == pytest.approx(math.sqrt(2 * math.exp(-1)), rel=1e-6)
-    assert wander_left(48 * 3600.0) < 0.21
+    assert max(bound) <= 20
+    assert longest_shared(np.ones(30)) == 3
 
 
 def test_limits_of_a_difference_come_from_both_sides() -> None:
-    low, high = difference(Level(2.0, 1.5, 3.0), Level(1.0, 0.9, 1.2))
+    one, other = Level(2.0, 1.5, 3.0), Level(1.0, 0.9, 1.2)
+    low, high = difference(one, other)
     assert low == pytest.approx(-1.0 - math.hypot(0.1, 1.0))
     assert high == pytest.approx(-1.0 + math.hypot(0.2, 0.5))
+    near = difference(one, other, 0.6)
+    assert low < near[0] < near[1] < high
 
 
 def test_a_share_of_all_requests_is_not_certain() -> None:
-    n = 20
-    parts = {"ttft_in_target_ratio": Parts(np.full(n, 30.0), np.full(n, 30.0))}
-    side = Side(parts, np.zeros(n, np.int64), np.ones(1), n * 60.0, 3)
-    counts = counts_of(side, np.random.default_rng(0))
-    found = level(side, FIGURES["ttft_in_target_ratio"], counts, 0.95)
+    name = "ttft_in_target_ratio"
+    side = _side(np.ones(20), 0, name=name)
+    found = both_of(side, _side(np.ones(20), 20, name=name), name, 0.95)
     assert found is not None
-    assert found.value == found.high == 1.0
-    assert 0.99 < found.low < 1.0
+    assert found.after.value == found.after.high == 1.0
+    assert 0.99 < found.after.low < 1.0
 
 
-def test_the_same_seed_gives_the_same_limits_and_unknown_stays_unknown() -> None:
-    side = _side(np.exp(0.2 * _series(np.random.default_rng(1), 30, 0.4)))
-    figure = FIGURES["requests_per_forward_pass"]
-    one, other = (
-        level(side, figure, counts_of(side, np.random.default_rng(5)), 0.95) for _ in range(2)
-    )
+def test_the_same_minutes_give_the_same_limits_and_unknown_stays_unknown() -> None:
+    values = np.exp(0.2 * _series(np.random.default_rng(1), 60, 0.4))
+    one, other = (both_of(_side(values[:30], 0), _side(values[30:], 30), NAME, 0.95) for _ in "ab")
     assert one == other
-    counts = counts_of(side, np.random.default_rng(5))
-    assert level(side, FIGURES["ttft_seconds_mean"], counts, 0.95) is None
+    none = Adjusted(
+        Parts(np.zeros(5), np.zeros(5)), np.zeros(5), np.zeros(5), np.zeros(5, bool), 0.0, 0.0
+    )
+    empty = Side(none, np.arange(5), np.zeros(5, np.int64), np.ones(1))
+    assert both_of(empty, _side(values, 5), NAME, 0.95) is None

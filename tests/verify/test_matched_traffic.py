@@ -121,7 +121,7 @@ def test_the_same_change_backwards_fails() -> None:
     found = verified(opened(at), after, before, _end(minutes))
     assert found.verdict == "FAIL"
     # one look at ten minutes is no ground to fail: an empty prefix cache looks like that
-    still = look(opened(at), after, before[:12], _end(minutes), 1)
+    still = look(opened(at), after, before[:12], _end(minutes))
     assert (still.verdict, still.closed_at) == ("open", None)
 
 
