@@ -55,7 +55,7 @@ def report_hidden(seed: int, count: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--cases", type=int, default=10)
     parser.add_argument("--only", default="gpu,cpu,hidden")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -67,7 +69,7 @@ def day(number: int, requests: int, scrapes: int) -> Outcome:
     at = start + DAY_SECONDS / scrapes * np.arange(1, scrapes + 1)
     grown = 1e4 * (np.arange(1, scrapes + 1) + number * scrapes)
     firsts = np.searchsorted(np.sort(token), at, side="right") + number * requests
-    rows = {
+    rows: dict[str, npt.NDArray[np.floating[Any]] | pl.Series] = {
         "time_seconds": at,
         **{name: np.zeros(scrapes) for name in TOLD},
         **dict.fromkeys(GROWING, grown),

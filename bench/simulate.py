@@ -130,6 +130,8 @@ def cold_start() -> None:
 
 def kernel_only(hour, c) -> None:  # type: ignore[no-untyped-def]
     kernel = compiled_kernel()
+    if kernel is None:
+        raise SystemExit("Numba cannot be imported here")
     best = float("inf")
     for _ in range(7):
         engine = Engine(c, LAW)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ FEWEST_BLOCKS = 10  # below that the tails of a percentile bootstrap mean nothin
 RESAMPLES = 2000
 
 Floats = npt.NDArray[np.float64]
+Block = TypeVar("Block", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Estimate:
 
 
 def ratio(
-    counts: Mapping[Hashable, float],
-    exposures: Mapping[Hashable, float],
+    counts: Mapping[Block, float],
+    exposures: Mapping[Block, float],
     *,
     seed: int,
     share: bool = False,
@@ -113,7 +114,7 @@ def exact(count: int, of: int) -> Estimate:
 
 
 def statistic(
-    values: Mapping[Hashable, Sequence[float]],
+    values: Mapping[Block, Sequence[float]],
     of: Callable[[Floats], float],
     *,
     seed: int,

@@ -54,7 +54,7 @@ def disguised(case: Case, folder: Path) -> tuple[Case, dict[str, str]]:
 def _text(case: Case, into: Path) -> dict[str, str]:
     names: dict[str, str] = {}
     opened = gzip.open if case.recording.suffix == ".gz" else open
-    with opened(case.recording, "rt") as old, into.open("w") as new:  # type: ignore[operator]
+    with opened(case.recording, "rt") as old, into.open("w") as new:
         for line in old:
             row = {key: value for key, value in json.loads(line).items() if key in _NEEDED}
             row["t"] += SHIFT_SECONDS

@@ -30,13 +30,13 @@ def as_json(ran: Ran) -> dict[str, Any]:
 def from_json(said: Mapping[str, Any]) -> Ran:
     """What :func:`as_json` gave."""
     stretch = dict(said["stretch"])
-    episodes = tuple(
-        Episode(**{k: frozenset(v) if k in _SETS else v for k, v in episode.items()})
+    fields: list[dict[str, Any]] = [
+        {k: frozenset(v) if k in _SETS else v for k, v in episode.items()}
         for episode in stretch["episodes"]
-    )
+    ]
     stretch |= {
         "instances": tuple(stretch["instances"]),
-        "episodes": episodes,
+        "episodes": tuple(Episode(**one) for one in fields),
         "findings": tuple(Finding(**finding) for finding in stretch["findings"]),
     }
     return Ran(
