@@ -30,6 +30,7 @@ from driftwatch.notify.numbers import (
     milliseconds,
     percent,
     percent_range,
+    queue_wait,
     seconds,
     times,
 )
@@ -386,6 +387,8 @@ def evidence_value(column: str, found: Any) -> str:
             return change(found)
         return figure(found) if "speed_at" in column else percent(found)
     if unit == "seconds":
+        if column == "queue_wait_estimate_10m_seconds":
+            return queue_wait(found)
         if column.startswith(_MILLISECOND_STEMS):
             return milliseconds(found)
         return duration(found) if found >= 60 else seconds(found, 3)

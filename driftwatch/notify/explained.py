@@ -189,6 +189,8 @@ def _verdict(finding: Finding, start: datetime, end: datetime, today: date | Non
     counted = "finished requests unknown" if n is None else f"n {count(n)}"
     said = f"{leaf}   now = {_clock(start, end, today)}{_seen(finding, start, end)}, {counted}"
     reference = finding.reference
+    if reference is None and "provisional" in (finding.evidence.get("speed_reference") or ""):
+        return f"{said}; no pin: the speed is against driftwatch's own proposal"
     if reference is None:
         return said if "no reference" in leaf else f"{said}; no reference"
     if reference["kind"] == "tuned_for":

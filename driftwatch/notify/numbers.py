@@ -124,6 +124,23 @@ def seconds(value: float, digits: int = 2) -> str:
     return f"{bare_seconds(value, digits)} s"
 
 
+# the window over which waiting requests are held against first tokens
+_QUEUE_WINDOW_SECONDS = 600.0
+
+
+def queue_wait(value: float) -> str:
+    """The wait that a queue makes, by Little's law over ten minutes; beyond them it is a bound.
+
+    Where next to nothing is served it would be days, of a queue that is some minutes old.
+
+    >>> queue_wait(54.06), queue_wait(400.0), queue_wait(210_000.0)
+    ('54.1 s', '7 min', 'over 10 min')
+    """
+    if value > _QUEUE_WINDOW_SECONDS:
+        return f"over {duration(_QUEUE_WINDOW_SECONDS)}"
+    return duration(value) if value >= 60 else seconds(value, 3)
+
+
 def milliseconds(value: float, digits: int = 3) -> str:
     """A time per token, in milliseconds up to a second.
 

@@ -23,6 +23,7 @@ from driftwatch.notify.numbers import (
     moment,
     percent,
     percent_range,
+    queue_wait,
     seconds,
     span,
     squeeze,
@@ -200,7 +201,9 @@ def _waited(page: Page, past: bool) -> list[str]:
     queued = value(page, "queue_wait_estimate_10m_seconds")
     if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
         # what has finished waited little; what queues now is in no histogram yet
-        return [f"requests {verb} about {seconds(queued)} for a place"]
+        told = queue_wait(queued)
+        about = told if told.startswith("over") else f"about {seconds(queued)}"
+        return [f"requests {verb} {about} for a place"]
     if wait is None or wait < 0.1:
         return []
     ttft = value(page, "ttft_10m_seconds")

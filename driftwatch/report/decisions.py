@@ -45,7 +45,7 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
     for one in of_week(material):
         if not is_open(one, material.until) or one.severity == "notice":
             continue
-        since = one.firing_at or one.started_at
+        since = one.started_at  # as its page and the drift table count
         page = one.page
         advised = (page or {}).get("recommendation") or {}
         if one.alert in DECISIONS:
@@ -53,11 +53,16 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
             what = f"re-tune {setting_change(advised)}" if change else "tune is stale: tune, pin"
             yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)
             continue
-        todo = "" if page is None else (imperatives(page) or [""])[-1]
+        todo = "" if page is None else _todo(imperatives(page))
         acked = f", acked by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
         do = f": {todo[:1].lower()}{todo[1:]}" if todo else ""
         text = f"{clean(one.alert)}{do}, {_age(since, material)}{acked}"
         yield _decision(one.severity, name(one), text, since)
+
+
+def _todo(said: list[str]) -> str:
+    """What the page says is to be done: the longest that fits, never "change nothing" alone."""
+    return next((text for text in said if len(text) <= _WHY_LIMIT), said[-1] if said else "")
 
 
 def _advice(material: Material) -> Iterator[dict[str, Any]]:

@@ -231,7 +231,19 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         )
     if row.get("max_num_seqs_inferred"):
         found["max_num_seqs"] = "inferred from the plateau of running requests"
+    if on_own_proposal(row):
+        found = {n: OWN_PROPOSAL if why.startswith("no pin") else why for n, why in found.items()}
     return found
+
+
+_PROVISIONAL = "provisional"
+# where nobody is there to accept a pin: a replay, explain and recommend on a recording
+OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
+
+
+def on_own_proposal(row: Mapping[str, Any]) -> bool:
+    """Whether the speed is judged by a law that nobody accepted."""
+    return _PROVISIONAL in (row.get("speed_reference") or "")
 
 
 def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:

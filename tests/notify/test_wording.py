@@ -29,7 +29,7 @@ from page_cases import (
 )
 
 from driftwatch.model import Diagnosis, Recommendation, Slo
-from driftwatch.notify.body import lines
+from driftwatch.notify.body import evidence_text, lines
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
 from driftwatch.notify.wording import HEADLINE_LIMIT, complaints, headline, lead, marked
@@ -123,6 +123,13 @@ EXACT = {
 @pytest.mark.parametrize("name", CASES)
 def test_headline_comes_out_exactly(name: str) -> None:
     assert CASES[name].page()["summary"] == EXACT[name]
+
+
+def test_a_queue_that_next_to_nothing_is_served_from_has_no_wait_in_days() -> None:
+    assert evidence_text("queue_wait_estimate_10m_seconds", 205_200.0) == (
+        "the queue alone over 10 min"
+    )
+    assert evidence_text("queue_wait_estimate_10m_seconds", 54.06) == "the queue alone 54.1 s"
 
 
 def test_a_mean_beside_a_ratio_is_of_the_same_window() -> None:

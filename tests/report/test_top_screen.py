@@ -276,6 +276,30 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
     assert [d["kind"] for d in done["for_you"]] == []
 
 
+def test_what_an_open_page_asks_for_is_said_whole_and_since_its_beginning() -> None:
+    began = WEEK.end - timedelta(minutes=16)
+    stuck = incident(
+        alert="EngineStuck",
+        started_at=began,
+        firing_at=began + timedelta(minutes=2),
+        resolved_at=None,
+        page=page(
+            alert="EngineStuck",
+            recommendation={
+                "action": "none",
+                "reason": "do not change a knob; drain it, keep its logs, restart it",
+            },
+            diagnosis=None,
+        ),
+    )
+    document = week_document(_material(incidents=[stuck]))
+    (decision,) = document["for_you"]
+    assert decision["text"] == (
+        "EngineStuck: do not change a knob; drain it, keep its logs, restart it, open 16 min"
+    )
+    assert document["drift"][0]["result"] == "open 16 min"
+
+
 def test_servers_that_could_have_a_pin_wait_for_a_person() -> None:
     could = cell(verdict_seconds=0.0, arming_seconds=600.0, pin_possible=True)
     other = cell(instance="s1:8000")

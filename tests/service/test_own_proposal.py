@@ -1,0 +1,54 @@
+"""Where driftwatch's own proposal stands for a pin, nobody is told that there is none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from driftwatch.model import Finding, Target, TargetKey
+from driftwatch.notify.explained import render_explained
+from driftwatch.service.findings import OWN_PROPOSAL, reasons
+
+END = datetime(2026, 11, 21, 9, 20, tzinfo=UTC)
+ATTRIBUTED = "throughput_factor_batch_ratio"
+
+
+def _row(reference: str | None) -> dict[str, Any]:
+    return {"speed_reference": reference, "speed_at_equal_load_ratio": 0.77}
+
+
+@pytest.mark.parametrize("reference", ["provisional, equal load", "provisional, equal demand"])
+def test_reasons_say_what_a_proposal_does_not_tell(reference: str) -> None:
+    found = reasons(_row(reference))
+    assert found[ATTRIBUTED] == OWN_PROPOSAL
+    assert not [name for name, why in found.items() if why.startswith("no pin")]
+
+
+@pytest.mark.parametrize("reference", [None, "own pin, equal load"])
+def test_without_one_the_reasons_are_what_they_were(reference: str | None) -> None:
+    assert reasons(_row(reference))[ATTRIBUTED].startswith("no pin, or")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("provisional, equal load", "no pin: the speed is against driftwatch's own proposal"),
+        (None, "no reference"),
+    ],
+)
+def test_the_first_lines_of_explain(reference: str | None, said: str) -> None:
+    row = _row(reference)
+    finding = Finding(
+        rule="explain",
+        target=Target(TargetKey("host:8000", "0"), {}, "chat"),
+        minute=END - timedelta(minutes=1),
+        evidence=row,
+        reasons=reasons(row),
+        diagnosis=None,
+        reference=None,
+        since=None,
+    )
+    text = " ".join(render_explained(finding, END - timedelta(minutes=10), END).split())
+    assert f"finished requests unknown; {said}" in text
