@@ -19,7 +19,9 @@ def imperatives(page: Page) -> list[str]:
     if advised is not None and advised["action"] == "change":
         return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
-        return [f"No verdict: {lacking}", "No verdict"]
+        # the replay is asked again: what it lacks may come with time
+        none = "No verdict yet" if page.get("asked_again_at") else "No verdict"
+        return [f"{none}: {lacking}", none]
     if advised is not None and advised.get("instead"):
         first = clean(advised["instead"][0]).split(":")[0]
         return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]

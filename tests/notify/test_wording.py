@@ -132,6 +132,22 @@ def test_a_queue_that_next_to_nothing_is_served_from_has_no_wait_in_days() -> No
     assert evidence_text("queue_wait_estimate_10m_seconds", 54.06) == "the queue alone 54.1 s"
 
 
+def test_what_time_may_cure_is_no_verdict_yet() -> None:
+    page = CAP.page()
+    few = {
+        **page["recommendation"],
+        "action": "insufficient",
+        "basis": None,
+        "reason": "8 busy minutes (gate 10)",
+        "instead": [],
+    }
+    page = {**page, "recommendation": few}
+    said = "requests wait 1.7 of 1.7 s TTFT. No verdict{}: 8 busy minutes (gate 10)"
+    assert headline(page).endswith(said.format(""))
+    again = {**page, "asked_again_at": "2026-11-18T03:10:00Z"}
+    assert headline(again).endswith(said.format(" yet"))
+
+
 def test_a_mean_beside_a_ratio_is_of_the_same_window() -> None:
     since = lines(CASES["drift_generations"].page())[0].text
     # 62.8 × 2.13, not the 84 of the page's longer window
