@@ -38,19 +38,22 @@ _FIT = (
 _SATURATED_FIT = (*_FIT[:2], ("running_requests", "running"), ("kv_cache_usage_ratio", "KV"))
 _SAY = {"none": "NO KNOB", "no_action": "NO ACTION", "insufficient": "NO VERDICT"}
 
+_LOG = "exact arrivals: --requests FILE"
+_LONGER = ("a longer window: --window 6h, --at a busier time, or some minutes more",)
+_STEADIER = "a steadier window: --at T"
 # gate → what would settle it; a gate that no command line settles is not among them
-_SETTLES: Mapping[str, str] = {
-    "busy_windows": "a longer window: --window 6h, --at a busier time, or some minutes more",
-    "finished_requests": "a longer window: --window 6h, --at a busier time, or some minutes more",
-    "fit_ttft": "exact arrivals: --requests FILE, or a window with less waiting: --at T",
-    "fit_itl": "a steadier window: --at T; or the GPU and model: --gpu NAME --model NAME",
-    "fit_running": "exact arrivals: --requests FILE, or a steadier window: --at T",
-    "fit_kv_cache": "the true KV block count, or a steadier window: --at T",
-    "fit_generation_tokens": "exact arrivals: --requests FILE, or a steadier window: --at T",
-    "identifiable": "a window in which the load varies: --window 6h; or --gpu NAME --model NAME",
-    "prefix_hits": "hits by request: --requests FILE with cached_tokens or prefix_group",
-    "kv_blocks": "the KV block count: vLLM's cache_config_info, or --startup-log FILE",
-    "settings": "--max-num-seqs N --max-num-batched-tokens N, or --startup-log FILE",
+_SETTLES: Mapping[str, tuple[str, ...]] = {
+    "busy_windows": _LONGER,
+    "finished_requests": _LONGER,
+    "fit_ttft": (_LOG, "a window with less waiting: --at T"),
+    "fit_itl": (f"{_STEADIER}; or the GPU and model: --gpu NAME --model NAME",),
+    "fit_running": (_LOG, _STEADIER),
+    "fit_kv_cache": (f"the true KV block count, or {_STEADIER}",),
+    "fit_generation_tokens": (_LOG, _STEADIER),
+    "identifiable": ("a window in which the load varies: --window 6h; or --gpu NAME --model NAME",),
+    "prefix_hits": ("hits by request: --requests FILE with cached_tokens or prefix_group",),
+    "kv_blocks": ("the KV block count: vLLM's cache_config_info, or --startup-log FILE",),
+    "settings": ("--max-num-seqs N --max-num-batched-tokens N, or --startup-log FILE",),
 }
 
 
@@ -130,9 +133,13 @@ def settles(advice: Advice) -> str | None:
     """What would settle the gates of a refusal; None where nothing on the command line does."""
     if advice.recommendation.action != "insufficient":
         return None
-    failed = [gate for gate in advice.gates if not gate.passed]
-    found = [_SETTLES[gate.name] for gate in failed if gate.name in _SETTLES]
-    return "; ".join(dict.fromkeys(found)) or None
+    told: set[str] = set() if advice.source == "metrics" else {_LOG}  # the log was given
+    found = []
+    for gate in advice.gates:
+        new = [one for one in _SETTLES.get(gate.name, ()) if not gate.passed and one not in told]
+        told.update(new)
+        found += [", or ".join(new)] if new else []
+    return "; ".join(found) or None
 
 
 def _notes(advice: Advice) -> Iterator[str]:
@@ -163,8 +170,10 @@ def _fit(advice: Advice) -> Iterator[str]:
         residual = found.best.residuals.get(name)
         told.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
         bounds.append(f"{100 * BOUNDS[name]:.0f}")
-    left_out = "; TTFT not compared: saturated" if found.saturated else ""
     names = {gate.name for gate in advice.gates}
+    # a request log is replayed exactly, a backlog included
+    compared = "fit_ttft" in names and advice.source != "metrics"
+    left_out = "; TTFT not compared: saturated" if found.saturated and not compared else ""
     if not found.saturated and "fit_itl" in names and "fit_ttft" not in names:
         left_out = "; TTFT not asked for: requests waited"
     gates = ", ".join(bounds)
