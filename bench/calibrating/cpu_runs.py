@@ -13,10 +13,12 @@ import numpy as np
 import polars as pl
 from recorded_runs import Seen, cpu_server, phases, rows_between, seen_in
 
+from driftwatch.recommend.calibration.arrivals import redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.observed.as_waited import as_waited
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.settings_known import configurations_of
@@ -36,7 +38,24 @@ def fitted(
     configuration = configurations_of(server, observed).configurations[0]
     prior = prior_of(server, observed, configuration)
     found = calibrate(observed, configuration, prior, at=rows["end"][-1], seed=seed)
-    return with_bursts(observed, found.arrivals, seed=seed), configuration, found
+    return _as_it_came(observed, configuration, found, seed), configuration, found
+
+
+def _as_it_came(
+    observed: Observed, configuration: SchedulerConfiguration, found: Calibration, seed: int
+) -> Observed:
+    """The requests where they must have come to wait as they did, as the advice has them."""
+    drawn = with_bursts(observed, found.arrivals, seed=seed).requests
+    return as_waited(
+        observed,
+        configuration,
+        found.best.law,
+        found.best.ttft_overhead_seconds,
+        drawn=None if drawn is observed.requests else drawn,
+        evenly=[redrawn(observed.requests, np.random.default_rng([seed, n])) for n in range(3)],
+        wander_log_sd=found.wander_log_sd,
+        seed=seed,
+    )
 
 
 def forecast(observed: Observed, configuration: SchedulerConfiguration, fit: Fit) -> Seen:
@@ -154,7 +173,7 @@ def _of_phase(
     rows: pl.DataFrame, configuration: SchedulerConfiguration, found: Calibration
 ) -> Seen:
     observed = observed_from_minutes(rows, cpu_server(64), seed=0)
-    observed = with_bursts(observed, found.arrivals)
+    observed = _as_it_came(observed, configuration, found, 0)
     return forecast(observed, configuration, found.best)
 
 

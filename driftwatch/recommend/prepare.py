@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
-from driftwatch.recommend.calibration.arrivals import Arrivals
+from driftwatch.recommend.calibration.arrivals import Arrivals, redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.gate_noise import spread_by_chance
@@ -40,6 +42,8 @@ from driftwatch.recommend.worlds import KNOBS, World, setting_of, worlds_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
+
+_EVEN_DRAWS = 3  # by as much as the waits of these differ nothing is moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,12 +129,16 @@ def _observed(question: Question) -> Observed:
 def _as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:
     """The window with its requests where they must have come to wait as they did."""
     drawn = with_bursts(observed, made.arrivals, seed=seed).requests
+    rng = np.random.default_rng(seed)
     return as_waited(
         observed,
         world.configuration,
         world.law,
         world.ttft_overhead_seconds,
         drawn=None if drawn is observed.requests else drawn,
+        evenly=[redrawn(observed.requests, rng) for _ in range(_EVEN_DRAWS)],
+        wander_log_sd=made.wander_log_sd,
+        seed=seed,
     )
 
 

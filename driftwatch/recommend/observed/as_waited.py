@@ -5,7 +5,9 @@ does: in a clump each waits for those before it. So the rebuilt requests are rep
 and settings of today, and where a minute's replayed times to first token are not those of its
 histogram, its requests are moved: who waited the n-th longest in the replay gets the n-th longest
 of the times that were observed, and came so long before its first token. Clumps that a first replay
-only hints at grow so until the histogram is explained, and what it does not ask for is not moved.
+only hints at grow so until the histogram is explained as well as chance explains it: near
+saturation two draws of even arrivals wait unlike each other too, and a wandering engine makes
+others wait. What the histogram does not ask for is not moved.
 
 It is the idea of iterated surrogates (Schreiber and Schmitz 1996, who give a series' order to the
 values of another): the order is the replay's, the values are the server's. A queue that integrates
@@ -14,6 +16,7 @@ errors of law and rate does no harm, as only order and the observed times are us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -44,6 +47,9 @@ def as_waited(
     ttft_overhead_seconds: float = 0.0,
     *,
     drawn: Requests | None = None,
+    evenly: Sequence[Requests] = (),
+    wander_log_sd: float = 0.0,
+    seed: int = 0,
 ) -> Observed:
     """The observed traffic with its arrivals moved inside their minutes.
 
@@ -57,6 +63,10 @@ def as_waited(
         ttft_overhead_seconds: of every first token outside the engine.
         drawn: the same requests at other times inside their minutes, as a calibration found them
             to come: begun with if they wait more like the observed ones.
+        evenly: the same requests drawn evenly inside their minutes, two or more times: by as much
+            as the waits of these differ chance alone explains, and nothing is moved for it.
+        wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
+        seed: of that speed.
 
     Raises:
         ImpossibleConfiguration: a request never fits.
@@ -69,18 +79,29 @@ def as_waited(
     before = waits.waiting_first + max(first - observed.carried_requests, 0)
 
     def moved(requests: Requests) -> tuple[float, Requests, Requests]:
-        token = _first_tokens(requests, configuration, law, observed.seconds)
+        token = _first_tokens(requests, configuration, law, waits)
         token = token + ttft_overhead_seconds
         arrival, off = _moved(requests.arrival_seconds, token, waits, before)
         return off, requests, _at(requests, arrival)
 
+    def chance() -> float:
+        rng, tokens = np.random.default_rng(seed), []
+        parts = [one.take(slice(first, None)) for one in evenly]
+        for one in parts:
+            factors = np.exp(wander_log_sd * rng.standard_normal(len(waits.rows)))
+            tokens.append(_first_tokens(one, configuration, law, waits, factors))
+        return _by_chance(parts, tokens, waits)
+
     begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
-    if best[0] >= _ENOUGH and drawn is not None:
+    enough = _ENOUGH if best[0] < _ENOUGH else max(_ENOUGH, chance())
+    if best[0] < enough:
+        return observed
+    if drawn is not None:
         other = moved(drawn.take(slice(first, None)))
         begin, best = (drawn, other) if other[0] < best[0] else (begin, best)
     last, idle = best, 0
     for _ in range(_ROUNDS):
-        if best[0] < _ENOUGH or idle == 2:
+        if best[0] < enough or idle == 2:
             break
         last = moved(last[2])
         idle = idle + 1 if last[0] > best[0] * (1.0 - _FINE) else 0
@@ -90,17 +111,44 @@ def as_waited(
 
 
 def _first_tokens(
-    requests: Requests, configuration: SchedulerConfiguration, law: StepTime, seconds: float
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    waits: Waits,
+    factors: Floats | None = None,
 ) -> Floats:
-    """When each gets its first token in a replay; inf where it has none half a window later."""
-    until = (1.0 + _DRAIN) * seconds
+    """When each gets its first token in a replay; inf where it has none half a window later.
+
+    Args:
+        requests: to be replayed.
+        configuration: settings.
+        law: step time.
+        waits: its rows are those of ``factors``.
+        factors: on the step time of each row.
+    """
+    until = (1.0 + _DRAIN) * float(waits.edges[-1])
     ready = Repeated(
         requests,
         configuration,
         scrape_seconds=np.array([0.0, until]),
         until_seconds=until,
+        factor_seconds=None if factors is None else waits.edges[:-1],
     )
-    return ready.run(law).first_token_seconds
+    return ready.run(law, factors).first_token_seconds
+
+
+def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> float:
+    """Mean by which the waits of one draw miss the buckets of the next."""
+    found = [
+        _moved(
+            parts[i].arrival_seconds,
+            tokens[i],
+            waits.as_if(parts[i - 1].arrival_seconds, tokens[i - 1]),
+            0,
+        )[1]
+        for i in range(len(parts))
+    ]
+    return float(np.mean(found)) if len(found) > 1 else 0.0
 
 
 def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -75,11 +76,29 @@ class Waits:
         rows: one less than edges.
         waiting_first: how many of the first row's first tokens belong to requests that waited when
             the stretch began.
+        bucket_edges: seconds, from 0 to inf.
     """
 
     edges: Floats
     rows: tuple[RowWaits, ...]
     waiting_first: int
+    bucket_edges: Floats
+
+    def as_if(self, arrival: Floats, token: Floats) -> Waits:
+        """What the same pages would have told of other requests.
+
+        Args:
+            arrival: of each request; those at 0 were there before and are not counted.
+            token: when each got its first token; inf = not in the window.
+        """
+        waited, rows = token - arrival, []
+        for low, high in itertools.pairwise(self.edges):
+            inside = (arrival > 0) & (token > low) & (token <= high)
+            own = np.sort(waited[inside])
+            cell = np.searchsorted(self.bucket_edges, own, side="left") - 1
+            cell = np.clip(cell, 0, len(self.bucket_edges) - 2)
+            rows.append(RowWaits(self.bucket_edges[cell], self.bucket_edges[cell + 1], own))
+        return replace(self, rows=tuple(rows), waiting_first=0)
 
 
 def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
@@ -95,7 +114,7 @@ def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
         return None
     rng = np.random.default_rng([seed, len(found)])
     longest = round(LONGEST_WINDOWS * max(stretch.seconds, 1.0) / UNIT_SECONDS)
-    rows = []
+    rows, edges = [], np.array([0.0, np.inf])
     for one in found:
         edges = np.concatenate(([0.0], one.edges, [np.inf])) * UNIT_SECONDS
         cell = np.repeat(np.arange(len(one.counts)), one.counts)
@@ -103,4 +122,4 @@ def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
         rows.append(
             RowWaits(edges[cell], edges[cell + 1], np.sort(drawn.astype(np.float64)) * UNIT_SECONDS)
         )
-    return Waits(stretch.edges, tuple(rows), waiting_first)
+    return Waits(stretch.edges, tuple(rows), waiting_first, edges)

@@ -68,7 +68,7 @@ def seen_of(requests: Requests, seed: int = 1) -> Observed:
         busy_windows=MINUTES,
         finished_requests=len(requests),
         saturated=False,
-        waits=Waits(edges, tuple(rows), 0),
+        waits=Waits(edges, tuple(rows), 0, np.append(EDGES, np.inf)),
     )
 
 
@@ -118,6 +118,21 @@ def test_a_deep_queue_leaves_arrivals_smooth_under_a_law_that_is_off() -> None:
     edges = np.arange(0.0, 60.0 * MINUTES + 1, 10.0)
     counts = [np.histogram(one.arrival_seconds, edges)[0] for one in (true, moved)]
     assert counts[1].var() / counts[1].mean() < 4 * counts[0].var() / counts[0].mean()
+
+
+def test_what_chance_and_a_wandering_engine_explain_moves_nothing() -> None:
+    true = sent(1, rate=6.8)  # nearly all that can be served
+    observed = seen_of(true)
+    evenly = [seen_of(true, seed=seed).requests for seed in (11, 12, 13)]
+    # another draw waits so unlike the true one that it would be moved
+    assert as_waited(observed, TODAY, LAW).requests is not observed.requests
+    kept = as_waited(observed, TODAY, LAW, evenly=evenly, wander_log_sd=0.05)
+    assert kept.requests is observed.requests
+    # clumps are not explained so
+    clumps = seen_of(sent(24))
+    evenly = [seen_of(sent(24), seed=seed).requests for seed in (11, 12, 13)]
+    found = as_waited(clumps, TODAY, LAW, drawn=clumped(clumps), evenly=evenly, wander_log_sd=0.05)
+    assert found.requests is not clumps.requests
 
 
 @pytest.mark.parametrize("cut", ["waits", "log"])
