@@ -46,120 +46,120 @@ class EngineAsked:
     notes: tuple[str, ...]
 
 
+_OPTIONS = (
+    click.option(
+        "--step-time",
+        metavar="C0,C1,C2,C3",
+        help="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
+        "C3·KV tokens read.",
+    ),
+    click.option("--gpu", metavar="NAME", help="GPU whose roofline gives the step time."),
+    click.option(
+        "--model",
+        metavar="NAME",
+        help="Model that runs on it; its longest context is --max-model-len.",
+    ),
+    click.option(
+        "--hardware",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="YAML file with GPUs and models of your own.",
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["auto", *DTYPE_BYTES]),
+        default="auto",
+        show_default=True,
+        help="Type of the weights, with --gpu; auto is the checkpoint's.",
+    ),
+    click.option(
+        "--tensor-parallel-size",
+        type=COUNT,
+        default=1,
+        show_default=True,
+        help="GPUs that share each layer, with --gpu.",
+    ),
+    click.option("--max-num-seqs", type=COUNT, help="Most requests that run at once."),
+    click.option("--max-num-batched-tokens", type=COUNT, help="Token budget of a step."),
+    click.option(
+        "--max-num-active-seqs",
+        type=COUNT,
+        help="Admit only while fewer run (default: --max-num-seqs).",
+    ),
+    click.option(
+        "--num-gpu-blocks",
+        type=click.IntRange(0, _MOST_BLOCKS),
+        help="KV blocks, vLLM's null block included (default: from --gpu and --model, else "
+        "they never bind).",
+    ),
+    click.option(
+        "--block-size",
+        type=COUNT,
+        default=16,
+        show_default=True,
+        help="Tokens of a KV block.",
+    ),
+    click.option(
+        "--max-model-len",
+        type=COUNT,
+        help="Most tokens of a request, prompt and answer (default: the model's).",
+    ),
+    click.option(
+        "--long-prefill-token-threshold",
+        type=click.IntRange(0, 10_000_000),
+        default=0,
+        show_default=True,
+        help="Most prompt tokens of one request in a step; 0 = no threshold.",
+    ),
+    click.option(
+        "--watermark",
+        type=Finite(0, 1),
+        default=0.0,
+        show_default=True,
+        help="Share of the blocks kept free when a request is admitted.",
+    ),
+    click.option(
+        "--scheduling-policy",
+        type=click.Choice(["fcfs", "priority"]),
+        default="fcfs",
+        show_default=True,
+        help="Who is admitted first.",
+    ),
+    click.option(
+        "--async-scheduling/--no-async-scheduling",
+        default=True,
+        show_default=True,
+        help="Schedule a step while the one before runs.",
+    ),
+    click.option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=True,
+        show_default=True,
+        help="Find the blocks of a common prefix again.",
+    ),
+    click.option(
+        "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
+        default=True,
+        show_default=True,
+        help="Admit only where the whole prompt fits the free blocks.",
+    ),
+    click.option(
+        "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        default=True,
+        show_default=True,
+        help="Compute a prompt over several steps.",
+    ),
+    click.option("--max-num-queued-reqs", type=COUNT, help="Answer 503 while as many wait or run."),
+    click.option(
+        "--max-num-queued-tokens",
+        type=COUNT,
+        help="Answer 503 while prompts without a first token sum to as many tokens.",
+    ),
+)
+
+
 def engine_options(command: Command) -> Command:
     """The scheduler's settings and the step-time law."""
-    options = (
-        click.option(
-            "--step-time",
-            metavar="C0,C1,C2,C3",
-            help="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
-            "C3·KV tokens read.",
-        ),
-        click.option("--gpu", metavar="NAME", help="GPU whose roofline gives the step time."),
-        click.option(
-            "--model",
-            metavar="NAME",
-            help="Model that runs on it; its longest context is --max-model-len.",
-        ),
-        click.option(
-            "--hardware",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="YAML file with GPUs and models of your own.",
-        ),
-        click.option(
-            "--dtype",
-            type=click.Choice(["auto", *DTYPE_BYTES]),
-            default="auto",
-            show_default=True,
-            help="Type of the weights, with --gpu; auto is the checkpoint's.",
-        ),
-        click.option(
-            "--tensor-parallel-size",
-            type=COUNT,
-            default=1,
-            show_default=True,
-            help="GPUs that share each layer, with --gpu.",
-        ),
-        click.option("--max-num-seqs", type=COUNT, help="Most requests that run at once."),
-        click.option("--max-num-batched-tokens", type=COUNT, help="Token budget of a step."),
-        click.option(
-            "--max-num-active-seqs",
-            type=COUNT,
-            help="Admit only while fewer run (default: --max-num-seqs).",
-        ),
-        click.option(
-            "--num-gpu-blocks",
-            type=click.IntRange(0, _MOST_BLOCKS),
-            help="KV blocks, vLLM's null block included (default: from --gpu and --model, else "
-            "they never bind).",
-        ),
-        click.option(
-            "--block-size",
-            type=COUNT,
-            default=16,
-            show_default=True,
-            help="Tokens of a KV block.",
-        ),
-        click.option(
-            "--max-model-len",
-            type=COUNT,
-            help="Most tokens of a request, prompt and answer (default: the model's).",
-        ),
-        click.option(
-            "--long-prefill-token-threshold",
-            type=click.IntRange(0, 10_000_000),
-            default=0,
-            show_default=True,
-            help="Most prompt tokens of one request in a step; 0 = no threshold.",
-        ),
-        click.option(
-            "--watermark",
-            type=Finite(0, 1),
-            default=0.0,
-            show_default=True,
-            help="Share of the blocks kept free when a request is admitted.",
-        ),
-        click.option(
-            "--scheduling-policy",
-            type=click.Choice(["fcfs", "priority"]),
-            default="fcfs",
-            show_default=True,
-            help="Who is admitted first.",
-        ),
-        click.option(
-            "--async-scheduling/--no-async-scheduling",
-            default=True,
-            show_default=True,
-            help="Schedule a step while the one before runs.",
-        ),
-        click.option(
-            "--enable-prefix-caching/--no-enable-prefix-caching",
-            default=True,
-            show_default=True,
-            help="Find the blocks of a common prefix again.",
-        ),
-        click.option(
-            "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
-            default=True,
-            show_default=True,
-            help="Admit only where the whole prompt fits the free blocks.",
-        ),
-        click.option(
-            "--enable-chunked-prefill/--no-enable-chunked-prefill",
-            default=True,
-            show_default=True,
-            help="Compute a prompt over several steps.",
-        ),
-        click.option(
-            "--max-num-queued-reqs", type=COUNT, help="Answer 503 while as many wait or run."
-        ),
-        click.option(
-            "--max-num-queued-tokens",
-            type=COUNT,
-            help="Answer 503 while prompts without a first token sum to as many tokens.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -203,41 +203,30 @@ def engine_from(
         ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
     from driftwatch.simulate.configuration import SchedulerConfiguration
+    from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of
     from driftwatch.simulate.laws import parse_step_time, roofline
 
     card, machine = _named(gpu, model, hardware, dtype)
+    law = parse_step_time(step_time) if step_time is not None else None
     notes: list[str] = []
-    where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
-    budget, seqs = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
     if max_model_len is None and machine is not None:
         max_model_len = machine.max_position_embeddings
         notes.append(f"max_model_len {max_model_len}: the longest context of {machine.name}")
-    if max_num_batched_tokens is None:
-        max_num_batched_tokens = budget
-        if max_model_len is not None:
-            max_num_batched_tokens = (
-                min(budget, (max_num_seqs or seqs) * max_model_len)
-                if scheduler.get("enable_chunked_prefill", True)
-                else max(budget, max_model_len)
-            )
-        notes.append(f"max_num_batched_tokens {max_num_batched_tokens}: {where}")
-    if max_num_seqs is None:
-        max_num_seqs = min(seqs, max_num_batched_tokens)
-        notes.append(f"max_num_seqs {max_num_seqs}: {where}")
-    law = parse_step_time(step_time) if step_time is not None else None
+    chunked = scheduler.get("enable_chunked_prefill", True)
+    budget, seqs = _batch(
+        card, max_num_batched_tokens, max_num_seqs, max_model_len, chunked=chunked, notes=notes
+    )
     if card is not None and machine is not None:
         of_weight = DTYPE_BYTES[machine.checkpoint_dtype if dtype == "auto" else dtype]
         if num_gpu_blocks is None:
-            from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of
-
             num_gpu_blocks = blocks_of(
                 card,
                 machine,
                 block_size=scheduler.get("block_size", 16),
                 tensor_parallel=tensor_parallel_size,
                 gpu_memory_utilization=_UTILIZATION,
-                max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens,
+                max_num_seqs=seqs,
+                max_num_batched_tokens=budget,
                 dtype_bytes=of_weight,
             )
             notes.append(f"num_gpu_blocks {num_gpu_blocks}: from the memory of {card.name}")
@@ -247,7 +236,7 @@ def engine_from(
                 machine,
                 dtype_bytes=of_weight,
                 tensor_parallel=tensor_parallel_size,
-                decode_batch=max_num_seqs,
+                decode_batch=seqs,
             )
             notes.append(
                 f"step time: the roofline of {gpu} and {model}, a prior, not a measurement"
@@ -260,14 +249,41 @@ def engine_from(
             help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
         )
     configuration = SchedulerConfiguration(
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=budget,
         max_model_len=max_model_len,
         num_gpu_blocks=num_gpu_blocks,
         **scheduler,
     )
     configuration.check()
     return EngineAsked(configuration, law, (*notes, *configuration.warnings()))
+
+
+def _batch(
+    card: Gpu | None,
+    max_num_batched_tokens: int | None,
+    max_num_seqs: int | None,
+    max_model_len: int | None,
+    *,
+    chunked: bool,
+    notes: list[str],
+) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs: given, else vLLM's defaults, which are noted."""
+    where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
+    budget, seqs = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
+    if max_num_batched_tokens is None:
+        max_num_batched_tokens = budget
+        if max_model_len is not None:
+            max_num_batched_tokens = (
+                min(budget, (max_num_seqs or seqs) * max_model_len)
+                if chunked
+                else max(budget, max_model_len)
+            )
+        notes.append(f"max_num_batched_tokens {max_num_batched_tokens}: {where}")
+    if max_num_seqs is None:
+        max_num_seqs = min(seqs, max_num_batched_tokens)
+        notes.append(f"max_num_seqs {max_num_seqs}: {where}")
+    return max_num_batched_tokens, max_num_seqs
 
 
 def _named(

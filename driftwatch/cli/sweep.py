@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.simulate.requests import Requests
-    from driftwatch.simulate.sweeping import Level
+    from driftwatch.simulate.sweeping import Degradation, Level
 
 _EXIT_NO_VERDICT, _EXIT_INTERRUPTED = 4, 130
 _ROUNDS = 12  # requests of each user, warm-up and drain among them
@@ -174,58 +174,31 @@ def command(
     Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
     the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
     """
-    from driftwatch.cli.simulate_summary import fitted
     from driftwatch.cli.sweep_guard import check_plot
-    from driftwatch.cli.sweep_table import document, print_levels, verdict
     from driftwatch.simulate.sweeping import find_degradation, with_gains
 
     if plot is not None:
         check_plot(plot)
     _refuse_mixed(context, url, set(engine) - {"model"})
     drawn, notes = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
-    fewest = _FEWEST_SIMULATED if url is None else _FEWEST_LIVE
-    counts = tuple(
-        requests_per_level
-        or max(_ROUNDS * n, fewest + (warm_up_rounds + 1) * n if url is None else fewest)
-        for n in levels
-    )
+    counts = _counts(levels, requests_per_level, warm_up_rounds, live=url is not None)
     asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
-    found: list[Level] = []
-    about: dict[str, Any]
-    interrupted = False
-    try:
-        if url is None:
-            about, run = _simulated(asked, engine, notes)
-        else:
-            about, run = _live(
-                asked, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
-            )
-        for level in run:
-            found.append(level)
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        interrupted = True
-        notes.append(f"interrupted at concurrency {levels[len(found)]}")
+    if url is None:
+        about, run = _simulated(asked, engine, notes)
+    else:
+        about, run = _live(
+            asked, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
+        )
+    found, interrupted = _until_interrupted(run, levels, notes)
     ranked = with_gains(found)
     where = find_degradation(ranked)
-    workload = {
+    about["workload"] = {
         "requests_file": None if file is None else str(file),
         "prompt_tokens_mean": float(drawn.prompt_tokens.mean()),
         "generation_tokens_mean": float(drawn.generation_tokens.mean()),
         "seed": seed,
     }
-    if as_json:
-        click.echo(
-            document(
-                ranked, where, {**about, "workload": workload, "notes": list(dict.fromkeys(notes))}
-            )
-        )
-    else:
-        for note in dict.fromkeys(notes):
-            click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
-        print_levels(ranked, where)
-        click.echo(verdict(ranked, where))
+    _print(ranked, where, about, list(dict.fromkeys(notes)), as_json)
     if plot is not None and any(level.requests_per_second for level in ranked):
         from driftwatch.cli.sweep_plot import draw
 
@@ -234,6 +207,52 @@ def command(
         context.exit(_EXIT_INTERRUPTED)
     if where.degrades_at is None and where.holds_to is None:
         context.exit(_EXIT_NO_VERDICT)
+
+
+def _counts(
+    levels: tuple[int, ...], said: int | None, warm_up_rounds: int, *, live: bool
+) -> tuple[int, ...]:
+    """How many requests each level sends."""
+    if said is not None:
+        return (said,) * len(levels)
+    if live:
+        return tuple(max(_ROUNDS * n, _FEWEST_LIVE) for n in levels)
+    return tuple(max(_ROUNDS * n, _FEWEST_SIMULATED + (warm_up_rounds + 1) * n) for n in levels)
+
+
+def _until_interrupted(
+    run: Iterator[Level], levels: tuple[int, ...], notes: list[str]
+) -> tuple[list[Level], bool]:
+    """The levels that were reached, and whether somebody ended it before the last one."""
+    found: list[Level] = []
+    try:
+        for level in run:
+            found.append(level)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        notes.append(f"interrupted at concurrency {levels[len(found)]}")
+        return found, True
+    return found, False
+
+
+def _print(
+    ranked: Sequence[Level],
+    where: Degradation,
+    about: dict[str, Any],
+    notes: list[str],
+    as_json: bool,
+) -> None:
+    from driftwatch.cli.simulate_summary import fitted
+    from driftwatch.cli.sweep_table import document, print_levels, verdict
+
+    if as_json:
+        click.echo(document(ranked, where, {**about, "notes": notes}))
+        return
+    for note in notes:
+        click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
+    print_levels(ranked, where)
+    click.echo(verdict(ranked, where))
 
 
 def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> None:

@@ -28,13 +28,7 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
     from matplotlib.figure import Figure
 
     served = [level for level in levels if level.requests_per_second is not None]
-    users = [level.concurrency for level in served]
-    if where.degrades_at is not None:
-        title = f"Latency starts to degrade at {_users(where.degrades_at)}"
-    elif where.holds_to is not None:
-        title = f"Latency does not degrade up to {_users(where.holds_to)}"
-    else:
-        title = "No verdict on where latency degrades"
+    title, numbers = _title(where), _in_words(served)
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
         page = Figure(figsize=(7.0, 6.4 + 0.2 * len(served)), layout="constrained")
         FigureCanvasAgg(page)
@@ -43,52 +37,11 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
         rate.sharex(late)
         rate.tick_params(labelbottom=False)
         page.suptitle(title)
-        rate.plot(
-            users,
-            [level.requests_per_second for level in served],
-            color=_BLUE,
-            marker="o",
-            label="requests/s",
-        )
-        rate.set_ylabel("requests/s")
-        rate.set_ylim(bottom=0)
-        for name, label, colour, style, marker in (
-            ("e2e_seconds_p99", "end to end, p99", _VERMILLION, "-", "s"),
-            ("e2e_seconds_mean", "end to end, mean", _BLUE, "--", "o"),
-            ("ttft_seconds_p99", "to first token, p99", _BLACK, ":", "^"),
-        ):
-            values = [getattr(level, name) for level in served]
-            known = [(n, v) for n, v in zip(users, values, strict=True) if v is not None]
-            if known:
-                x, y = zip(*known, strict=True)
-                late.plot(x, y, color=colour, linestyle=style, marker=marker, label=label)
-        late.set_ylabel("seconds")
-        late.set_yscale("log")
-        late.set_xscale("log", base=2)
-        late.set_xticks(users, [str(n) for n in users])
-        late.minorticks_off()
-        late.set_xlabel("users at once (closed loop)")
-        # above its panel, where the line of the finding does not reach
-        late.legend(frameon=False, ncols=3, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
+        _throughput(rate, served)
+        _latency(late, served)
         if where.degrades_at is not None:
-            for panel in (rate, late):
-                panel.axvline(where.degrades_at, color=_BLACK, linestyle="--", linewidth=0.8)
-            early = users.index(where.degrades_at) < len(users) / 2  # room on its right
-            rate.annotate(
-                f"degrades at {_users(where.degrades_at)}",
-                (where.degrades_at, 0.04),
-                xycoords=("data", "axes fraction"),
-                xytext=(4 if early else -4, 0),
-                textcoords="offset points",
-                ha="left" if early else "right",
-                fontsize=8,
-            )
+            _mark(rate, late, where.degrades_at, [level.concurrency for level in served])
         _numbers(table, served)
-        numbers = "; ".join(
-            f"{_users(level.concurrency)}: {figure(level.requests_per_second or 0)} requests/s, "
-            f"mean {figure(level.e2e_seconds_mean or 0)} s"
-            for level in served
-        )
         image = BytesIO()
         kind = path.suffix.removeprefix(".")
         about = {
@@ -103,6 +56,73 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
         said = f"<title>{escape(title)}</title>\n <desc>{escape(numbers)}</desc>\n "
         drawn = head + said.encode() + mark + rest
     path.write_bytes(drawn)
+
+
+def _title(where: Degradation) -> str:
+    if where.degrades_at is not None:
+        return f"Latency starts to degrade at {_users(where.degrades_at)}"
+    if where.holds_to is not None:
+        return f"Latency does not degrade up to {_users(where.holds_to)}"
+    return "No verdict on where latency degrades"
+
+
+def _in_words(served: Sequence[Level]) -> str:
+    """What is drawn, for a screen reader."""
+    return "; ".join(
+        f"{_users(level.concurrency)}: {figure(level.requests_per_second or 0)} requests/s, "
+        f"mean {figure(level.e2e_seconds_mean or 0)} s"
+        for level in served
+    )
+
+
+def _throughput(panel: Any, served: Sequence[Level]) -> None:
+    panel.plot(
+        [level.concurrency for level in served],
+        [level.requests_per_second for level in served],
+        color=_BLUE,
+        marker="o",
+        label="requests/s",
+    )
+    panel.set_ylabel("requests/s")
+    panel.set_ylim(bottom=0)
+
+
+def _latency(panel: Any, served: Sequence[Level]) -> None:
+    users = [level.concurrency for level in served]
+    for name, label, colour, style, marker in (
+        ("e2e_seconds_p99", "end to end, p99", _VERMILLION, "-", "s"),
+        ("e2e_seconds_mean", "end to end, mean", _BLUE, "--", "o"),
+        ("ttft_seconds_p99", "to first token, p99", _BLACK, ":", "^"),
+    ):
+        values = [getattr(level, name) for level in served]
+        known = [(n, v) for n, v in zip(users, values, strict=True) if v is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            panel.plot(x, y, color=colour, linestyle=style, marker=marker, label=label)
+    panel.set_ylabel("seconds")
+    panel.set_yscale("log")
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(users, [str(n) for n in users])
+    panel.minorticks_off()
+    panel.set_xlabel("users at once (closed loop)")
+    # above its panel, where the line of the finding does not reach
+    panel.legend(frameon=False, ncols=3, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
+
+
+def _mark(rate: Any, late: Any, degrades_at: int, users: Sequence[int]) -> None:
+    """Where latency starts to degrade: a line through both panels, with its name."""
+    for panel in (rate, late):
+        panel.axvline(degrades_at, color=_BLACK, linestyle="--", linewidth=0.8)
+    early = users.index(degrades_at) < len(users) / 2  # room on its right
+    rate.annotate(
+        f"degrades at {_users(degrades_at)}",
+        (degrades_at, 0.04),
+        xycoords=("data", "axes fraction"),
+        xytext=(4 if early else -4, 0),
+        textcoords="offset points",
+        ha="left" if early else "right",
+        fontsize=8,
+    )
 
 
 def _users(count: int) -> str:
