@@ -8,6 +8,7 @@ import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.recommend.advice import Gate, Question
+from driftwatch.recommend.calibration.arrivals import EVEN
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
@@ -28,11 +29,13 @@ def calibrated(
     """Laws under each of the settings, and, where there are none, why.
 
     Settings that replay the window as others do already (a token budget that no step fills) get
-    the best law of those: it is fitted once.
+    the best law of those: it is fitted once. Where requests came evenly the next fit begins where
+    the one before ended.
     """
     found: list[Calibrated] = []
     shown: list[Measured | None] = []
     failures: list[Gate] = []
+    before: Calibration | None = None
     for configuration in reversed(known.configurations):
         same = _alike(observed, configuration, found, shown)
         if same is not None:
@@ -41,10 +44,14 @@ def calibrated(
             continue
         try:
             prior = prior_of(question.server, observed, configuration, hardware=hardware)
-            made = calibrate(observed, configuration, prior, at=question.at, seed=question.seed)
+            made = calibrate(
+                observed, configuration, prior, at=question.at, seed=question.seed, before=before
+            )
         except (NoVerdict, ImpossibleConfiguration) as error:
             failures.append(Gate("calibration", False, error.message))
             continue
+        # bursts are told from the passes that a budget makes: a wrong budget finds wrong ones
+        before = made if made.arrivals == EVEN else None
         several = len(known.configurations) > 1
         found.append((configuration, made))
         shown.append(_replayed(observed, configuration, made) if several else None)

@@ -54,6 +54,7 @@ def calibrate(
     *,
     at: datetime,
     seed: int = 0,
+    before: Calibration | None = None,
 ) -> Calibration:
     """Fit every variant of the prior by replaying the observed requests.
 
@@ -63,6 +64,8 @@ def calibrate(
         prior: laws to start from and how far they may be off.
         at: end of the window.
         seed: of the draws by which the noise of the residuals is measured.
+        before: of the same traffic under other settings, where requests came evenly: its law is
+            where to start, and bursts are not looked for again; None = both are.
 
     Raises:
         NoVerdict: nothing in the window can be compared, or the replay makes no progress.
@@ -78,7 +81,8 @@ def calibrate(
         )
     log_sd = np.array([prior.log_sd[name] for name in COEFFICIENTS])
     first, *others = prior.laws.items()
-    descent, point, slopes, arrivals = _first(playback, first[1], log_sd, seed)
+    descent, start = _start(playback, first, log_sd, before)
+    descent, point, slopes, arrivals = _first(descent, start, seed, before)
     found = [_fit(first[0], descent, point, slopes)]
     judged = {first[0]: (descent, point, slopes)}
     for variant, law in others:
@@ -107,23 +111,35 @@ def calibrate(
     )
 
 
+def _start(
+    playback: Playback, first: tuple[str, StepTime], log_sd: Floats, before: Calibration | None
+) -> tuple[Descent, Point]:
+    """The first variant at the observed interval: its prior, or the law found before."""
+    descent = Descent(playback, first[1], log_sd, first_noise(playback), _WANDER_SD)
+    x = descent.start()
+    known = before and next((fit for fit in before.fits if fit.variant == first[0]), None)
+    if known:
+        x[:4] = descent.x_of(known.law)
+        x[OVERHEAD] = known.ttft_overhead_seconds / OVERHEAD_SD_SECONDS
+    return descent, descent.scaled(descent.at(x))
+
+
 def _first(
-    playback: Playback, law: StepTime, log_sd: Floats, seed: int
+    descent: Descent, start: Point, seed: int, before: Calibration | None
 ) -> tuple[Descent, Point, Floats, Arrivals]:
     """The first variant, with derivatives: it finds noise, bursts and wander of the window."""
-    descent = Descent(playback, law, log_sd, first_noise(playback), _WANDER_SD)
-    start = descent.scaled(descent.at(descent.start()))
-    point, _ = descent.improve(start, descent.derivatives(start), _DAMPING)
-    descent = replace(descent, noise=_measured_noise(playback, point, seed, EVEN))
+    playback, arrivals, point = descent.playback, EVEN, start
+    if before is None:
+        point, _ = descent.improve(start, descent.derivatives(start), _DAMPING)
+    descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
     point = descent.judged(point.x, point.law, point.played)
     point, slopes = _descend(descent, point, None, _ITERATIONS)
-    arrivals = EVEN
-    if may_burst(descent, start.played, point.played):
+    if before is None and may_burst(descent, start.played, point.played):
         arrivals, descent, point = _burst(descent, point, start.x, seed)
-    if arrivals != EVEN:
-        descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
-        point = descent.judged(point.x, point.law, point.played)
-        point, slopes = _descend(descent, point, None, _AFTER)
+        if arrivals != EVEN:
+            descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
+            point = descent.judged(point.x, point.law, point.played)
+            point, slopes = _descend(descent, point, None, _AFTER)
     descent = replace(descent, wander_sd=_wander_sd(descent, point, slopes))
     point = descent.judged(point.x, point.law, point.played)
     point, slopes = _descend(descent, point, slopes, _AFTER)

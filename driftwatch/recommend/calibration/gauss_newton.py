@@ -114,6 +114,14 @@ class Descent:
             c4_seconds_per_prefill_pair=p.c4_seconds_per_prefill_pair * c1,
         )
 
+    def x_of(self, law: StepTime) -> Floats:
+        """The first four of x at which the coefficients are these."""
+        pairs = zip(
+            coefficients_of(law).values(), coefficients_of(self.prior).values(), strict=True
+        )
+        logs = [np.log(max(now, _TINY_SECONDS) / max(was, _TINY_SECONDS)) for now, was in pairs]
+        return np.asarray(np.clip(logs, -_LIMIT, _LIMIT), dtype=np.float64)
+
     def at(self, x: Floats) -> Point:
         """Replay the law at x."""
         law = self.law(x)

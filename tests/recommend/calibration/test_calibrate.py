@@ -231,6 +231,17 @@ def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger
     assert datasheet.identifiable, datasheet.why_not
 
 
+def test_a_fit_that_begins_at_another_ends_where_it_would_with_fewer_replays() -> None:
+    wide = replace(CONFIGURATION, max_num_batched_tokens=4096)
+    prior = prior_of(SERVER, window(), wide)
+    alone = calibrate(window(), wide, prior, at=AT)
+    after = calibrate(window(), wide, prior, at=AT, before=found())
+    assert after.replays < alone.replays
+    for name in ("c0_seconds", "c1_seconds_per_prefill_token"):
+        by_itself = getattr(alone.best.law, name)
+        assert getattr(after.best.law, name) == pytest.approx(by_itself, rel=0.1)
+
+
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     rng = np.random.default_rng(3)
     burst = redrawn(traffic(1500), rng, Arrivals(gap_cv=6.0))
