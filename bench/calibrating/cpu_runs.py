@@ -1,10 +1,14 @@
 """Real servers on a CPU: run_cap's first half forecasts its second; the effects in run_main.
 
-The noise is the run's own: ITL and steps a second of stretches that were sent the same thing.
+The noise is the run's own: ITL and steps a second of stretches that were sent the same thing. In
+run_main that are three baselines at a quarter of what the server can do; a phase near saturation
+repeats itself far worse, as its queue multiplies every slow second. So each phase has its own noise
+beside it: of its mean, by the means of its pieces of half a minute (batch means).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +31,7 @@ from driftwatch.simulate.engine import Observe, simulate
 
 SEEDS = (0, 1, 2)
 SETTLE_SECONDS = 2.0  # after the first request of a run
+PIECE_SECONDS = 30.0  # longer than the longest request of run_main
 
 
 def fitted(
@@ -128,6 +133,19 @@ def report_cap(folder: Path) -> bool:
     return good
 
 
+def noise_of_mean(folder: Path, span: tuple[float, float]) -> tuple[float, float]:
+    """Relative sd of the mean of a phase: ITL and steps a second of its pieces, as independent."""
+    many = max(2, int((span[1] - span[0]) // PIECE_SECONDS))
+    edges = np.linspace(span[0] + SETTLE_SECONDS, span[1], many + 1)
+    pieces = [
+        seen_in(rows_between(folder, float(low), float(high)))
+        for low, high in itertools.pairwise(edges)
+    ]
+    logs = np.log([(piece.itl, piece.steps) for piece in pieces])
+    itl, steps = logs.std(axis=0, ddof=1) / np.sqrt(len(pieces))
+    return float(itl), float(steps)
+
+
 def report_main(folder: Path) -> bool:
     """Print the figures of run_main: laws of the whole run, each phase's requests replayed."""
     spans = {name: span for name, span in phases(folder).items() if name != "idle0"}
@@ -145,6 +163,7 @@ def report_main(folder: Path) -> bool:
     ]
     print(f"run_main: repeat noise ITL {100 * noise[0]:.1f} %, steps/s {100 * noise[1]:.1f} %")
     good, direction = True, True
+    inside: list[bool] = []
     _, configuration, found = fitted(whole, 64, 0)
     was_base = seen_in(parts["baseline"])
     said_base = _of_phase(parts["baseline"], configuration, found)
@@ -158,13 +177,17 @@ def report_main(folder: Path) -> bool:
                 == (getattr(was, key) > getattr(was_base, key))
                 for key in ("itl", "steps", "running", "ttft")
             )
+        own = noise_of_mean(folder, spans[name])
+        inside += [abs(np.log1p(a)) <= 2 * b for a, b in zip(off, own, strict=True)]
         print(
             f"  {name:20s} {_words(said)} was {_words(was)}  "
-            f"ITL {100 * off[0]:+.0f} %, steps/s {100 * off[1]:+.0f} %"
+            f"ITL {100 * off[0]:+.0f} % (own noise {100 * own[0]:.0f} %), "
+            f"steps/s {100 * off[1]:+.0f} % (own noise {100 * own[1]:.0f} %)"
         )
     print(
         f"  directions {'right' if direction else 'WRONG'}; "
-        f"within twice the noise: {'reached' if good else 'missed'}"
+        f"within twice the noise of the baselines: {'reached' if good else 'missed'}; "
+        f"within twice the phase's own: {sum(inside)} of {len(inside)}"
     )
     return direction
 

@@ -93,7 +93,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
-    now = recent(_as_it_came(observed, made, kept[0], question.seed), question.minutes, since)
+    now = recent(as_it_came(observed, made, kept[0], question.seed), question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(now, question.seed)
     ground = Ground(
@@ -126,7 +126,7 @@ def _observed(question: Question) -> Observed:
     return observed_from_minutes(question.minutes, question.server, seed=question.seed)
 
 
-def _as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:
+def as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:
     """The window with its requests where they must have come to wait as they did."""
     drawn = with_bursts(observed, made.arrivals, seed=seed).requests
     rng = np.random.default_rng(seed)
