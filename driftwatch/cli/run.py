@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,9 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.service.deliver import Attempt
+    from driftwatch.service.run import Service
     from driftwatch.service.state import Outcome
+    from driftwatch.settings import Settings
 
 
 @click.command(name="run")
@@ -37,11 +39,10 @@ def command(config: Path, once: bool) -> None:
     from driftwatch.cli.allocator import give_memory_back
 
     give_memory_back()
-    from driftwatch.cli.logs import configure_logs, until_signal
+    from driftwatch.cli.logs import configure_logs
     from driftwatch.clock import SystemClock
     from driftwatch.notify.senders import build_senders
     from driftwatch.service.configured import plan_of_settings, sources_of
-    from driftwatch.service.endpoint import Endpoint
     from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.run import Receiver, Service
     from driftwatch.settings import RecordingSource, load_settings
@@ -72,36 +73,49 @@ def command(config: Path, once: bool) -> None:
             reports=schedule_of(settings),
         )
         if once:
-            try:
-                outcome = service.tick_once()
-                attempts = service.deliver_once()
-                piped = any(receiver.stdout is not None for receiver in settings.receivers)
-                click.echo(_told(outcome, attempts), err=piped)
-            finally:
-                service.stop()
+            _once(service, settings)
             return
-        endpoint = Endpoint(
-            settings.listen_address,
-            service.metrics.registry,
-            service.why_unhealthy,
-            service.why_not_ready,
-        )
-        try:
-            service.start()
-            host, port = endpoint.address
-            log.info(
-                "watching",
-                rules=len(plan.enabled),
-                sources=len(settings.sources),
-                database=str(settings.database),
-                metrics=f"http://{host}:{port}/metrics",
-            )
-            until_signal()
-            log.info("stopping")
-        finally:
-            service.stop()
-            endpoint.close()
+        _serve(service, settings, log, rules=len(plan.enabled))
     log.info("stopped")
+
+
+def _once(service: Service, settings: Settings) -> None:
+    """One tick and its deliveries; what it did is told where no receiver writes."""
+    try:
+        outcome = service.tick_once()
+        attempts = service.deliver_once()
+        piped = any(receiver.stdout is not None for receiver in settings.receivers)
+        click.echo(_told(outcome, attempts), err=piped)
+    finally:
+        service.stop()
+
+
+def _serve(service: Service, settings: Settings, log: Any, *, rules: int) -> None:
+    """Watch and answer on ``listen`` until a signal."""
+    from driftwatch.cli.logs import until_signal
+    from driftwatch.service.endpoint import Endpoint
+
+    endpoint = Endpoint(
+        settings.listen_address,
+        service.metrics.registry,
+        service.why_unhealthy,
+        service.why_not_ready,
+    )
+    try:
+        service.start()
+        host, port = endpoint.address
+        log.info(
+            "watching",
+            rules=rules,
+            sources=len(settings.sources),
+            database=str(settings.database),
+            metrics=f"http://{host}:{port}/metrics",
+        )
+        until_signal()
+        log.info("stopping")
+    finally:
+        service.stop()
+        endpoint.close()
 
 
 def _told(outcome: Outcome, attempts: Sequence[Attempt]) -> str:

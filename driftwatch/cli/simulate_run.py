@@ -154,20 +154,9 @@ def command(
     check_outputs(outputs, given)
     asked = _engine(engine)
     span = (from_seconds, to_seconds)
-    if servegen_lengths is None and (span != (None, None) or rate_scale != 1.0):
-        raise UsageError(
-            "--from-seconds, --to-seconds and --rate-scale need --servegen-lengths",
-            help_text="give ServeGen's two files, or leave these flags out",
-        )
-    if recording is not None and servegen_lengths is not None:
-        raise UsageError("--servegen-lengths goes with --requests, not with --recording")
+    _check_servegen(servegen_lengths, recording, span, rate_scale)
     if recording is not None:
-        from driftwatch.cli.simulate_recording import Asked, rebuilt
-
-        settings = asked.configuration
-        lengths = (settings.max_model_len, settings.block_size)
-        workload = rebuilt(Asked(recording, server, window_seconds, *lengths, seed))
-        workload = replace(workload, requests=workload.requests.take(slice(None, limit)))
+        workload = _of_recording(recording, server, window_seconds, asked, seed, limit)
     elif servegen_lengths is not None:
         workload = _of_servegen(given[0], servegen_lengths, span, rate_scale, seed, limit)
     else:
@@ -192,6 +181,39 @@ def command(
         for line in as_lines(given[0], workload, asked, summary):
             say("\n".join(fitted(line, sys.stdout)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
+
+
+def _check_servegen(
+    lengths: Path | None,
+    recording: Path | None,
+    span: tuple[float | None, float | None],
+    rate_scale: float,
+) -> None:
+    """Refuse flags of ServeGen's files without them, and these beside a recording."""
+    if lengths is None and (span != (None, None) or rate_scale != 1.0):
+        raise UsageError(
+            "--from-seconds, --to-seconds and --rate-scale need --servegen-lengths",
+            help_text="give ServeGen's two files, or leave these flags out",
+        )
+    if recording is not None and lengths is not None:
+        raise UsageError("--servegen-lengths goes with --requests, not with --recording")
+
+
+def _of_recording(
+    recording: Path,
+    server: str | None,
+    window_seconds: float,
+    engine: EngineAsked,
+    seed: int,
+    limit: int | None,
+) -> Workload:
+    """Requests as a recording's metrics tell of them."""
+    from driftwatch.cli.simulate_recording import Asked, rebuilt
+
+    settings = engine.configuration
+    lengths = (settings.max_model_len, settings.block_size)
+    workload = rebuilt(Asked(recording, server, window_seconds, *lengths, seed))
+    return replace(workload, requests=workload.requests.take(slice(None, limit)))
 
 
 def _check_companions(recording: Path | None, gpu: str | None) -> None:

@@ -115,53 +115,12 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         ``deferred_requests_10m`` likewise of the scrapes with deferred requests;
         ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
-    judged = pairs.join(serving, on="window", how="left", maintain_order="left").with_columns(
-        limit=binding_of_scrape()
-    )
-    batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
-    # a level that is held looks like a cap that nobody configured: then the budget is not named
-    # (a sample seen again is held by nobody)
-    own = batch & ~pl.col("repeats")
-    top = pl.col("running").filter(own).max()
-    at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
-    wanders = (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
-    counts = judged.group_by("window", maintain_order=True).agg(
-        n=pl.col("limit").count(),
-        bound=batch.sum(),
-        seqs=(pl.col("limit") == SEQS).sum(),
-        budget=(pl.col("limit") == BUDGET).sum(),
-        kv_bound=(pl.col("limit") == KV).sum(),
-        unknown=(pl.col("limit") == _UNKNOWN).sum(),
-        budget_left=pl.when(wanders).then(_only_the_budget().sum()).otherwise(0),
-        deferred_n=pl.col("deferred").count(),
-        deferred=(pl.col("deferred") > 0).sum(),
-        binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
-        binding_running_requests=pl.col("running").filter(batch).mean(),
-        binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
-        binding_since=pl.col("time").filter(batch).min(),
-        deferred_since=pl.col("time").filter(pl.col("deferred") > 0).min(),
-        deferred_requests_10m=pl.col("deferred").filter(pl.col("deferred") > 0).mean(),
-        capacity_mean=pl.col("capacity").mean(),
-    )
+    counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
     )
-    counts = counts.with_columns(
-        budget=pl.col("budget") + pl.col("budget_left"),
-        unknown=pl.col("unknown") - pl.col("budget_left"),
-    )
-    known = pl.max_horizontal("seqs", "budget", "kv_bound")
-    named = (
-        pl.when(pl.col("unknown") > known)
-        .then(None)
-        # a tie goes to the KV cache: raising max_num_seqs would make that worse
-        .when(pl.col("kv_bound") == known)
-        .then(pl.lit(KV))
-        .when(pl.col("seqs") == known)
-        .then(pl.lit(SEQS))
-        .otherwise(pl.lit(BUDGET))
-    )
+    named = _named()
     return counts.select(
         "window",
         "binding_requests",
@@ -182,6 +141,61 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
         queue_limit=pl.when(pl.col("bound") > 0).then(named),
+    )
+
+
+def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Per window in how many scrapes each limit binds, and what those scrapes show."""
+    judged = pairs.with_columns(limit=binding_of_scrape())
+    batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
+    deferred = pl.col("deferred") > 0
+    counts = judged.group_by("window", maintain_order=True).agg(
+        n=pl.col("limit").count(),
+        bound=batch.sum(),
+        seqs=(pl.col("limit") == SEQS).sum(),
+        budget=(pl.col("limit") == BUDGET).sum(),
+        kv_bound=(pl.col("limit") == KV).sum(),
+        unknown=(pl.col("limit") == _UNKNOWN).sum(),
+        budget_left=pl.when(_wanders(batch)).then(_only_the_budget().sum()).otherwise(0),
+        deferred_n=pl.col("deferred").count(),
+        deferred=deferred.sum(),
+        binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
+        binding_running_requests=pl.col("running").filter(batch).mean(),
+        binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
+        binding_since=pl.col("time").filter(batch).min(),
+        deferred_since=pl.col("time").filter(deferred).min(),
+        deferred_requests_10m=pl.col("deferred").filter(deferred).mean(),
+        capacity_mean=pl.col("capacity").mean(),
+    )
+    return counts.with_columns(
+        budget=pl.col("budget") + pl.col("budget_left"),
+        unknown=pl.col("unknown") - pl.col("budget_left"),
+    )
+
+
+def _wanders(batch: pl.Expr) -> pl.Expr:
+    """Running requests hold no level over the scrapes in which a batch limit binds.
+
+    A level that is held looks like a cap that nobody configured: then the budget is not named.
+    """
+    own = batch & ~pl.col("repeats")  # a sample seen again is held by nobody
+    top = pl.col("running").filter(own).max()
+    at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
+    return (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
+
+
+def _named() -> pl.Expr:
+    """The limit that binds in most of the binding scrapes; NULL where that is an unknown one."""
+    known = pl.max_horizontal("seqs", "budget", "kv_bound")
+    return (
+        pl.when(pl.col("unknown") > known)
+        .then(None)
+        # a tie goes to the KV cache: raising max_num_seqs would make that worse
+        .when(pl.col("kv_bound") == known)
+        .then(pl.lit(KV))
+        .when(pl.col("seqs") == known)
+        .then(pl.lit(SEQS))
+        .otherwise(pl.lit(BUDGET))
     )
 
 

@@ -81,58 +81,64 @@ def _settings(
     targets: Mapping[TargetKey, Target],
 ) -> list[Check]:
     """What no metric shows and only a person can say."""
-    checks = []
-    said = pool.serving
-    if said.max_num_seqs is None:
-        checks.append(
-            Check(
-                "WARNING",
-                pool.name,
-                "max_num_seqs: not configured, not in /metrics",
-                (
-                    *(f"until it is inferred from a plateau, {r}" for r in _reading(costs)),
-                    "the sequence cap's margin until it is inferred from a plateau",
-                    "recommend until then",
-                ),
-                "serving.max_num_seqs, or serving.startup_log",
-                flags="--max-num-seqs N, or --startup-log FILE",
-                setting=("serving", "max_num_seqs"),
-            )
-        )
-    else:
-        checks.append(
-            Check(
-                "ok",
-                pool.name,
-                f"max_num_seqs {said.max_num_seqs.value:.0f} ({said.max_num_seqs.provenance})",
-            )
-        )
-    if said.max_num_batched_tokens is None:
-        cost = costs.of(members, "max_num_batched_tokens")
-        checks.append(
-            Check(
-                "MISSING" if cost.lost else "WARNING",
-                pool.name,
-                "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-                (*cost.told, "leaf token_budget_binding", "recommend: its answer for this knob"),
-                "serving.max_num_batched_tokens, or serving.startup_log",
-                flags="--max-num-batched-tokens N, or --startup-log FILE",
-                setting=("serving", "max_num_batched_tokens"),
-            )
-        )
-    else:
-        budget = said.max_num_batched_tokens
-        checks.append(
-            Check(
-                "ok", pool.name, f"max_num_batched_tokens {budget.value:.0f} ({budget.provenance})"
-            )
-        )
-    lengths = any(set(_REFERENCES) & set(needs) for needs in _needs(costs))
+    checks = [_max_num_seqs(pool, costs), _max_num_batched_tokens(pool, costs, members)]
+    checks += _reference(pool, costs, members)
+    for cause, what, fix in _NO_WAY:
+        cost = costs.of(members, cause)
+        if cost.told:
+            checks.append(Check(_severity(cost), pool.name, what, cost.told, fix))
+    checks += _slo(pool, costs.of(members, *_SLOS), rows, targets)
+    return checks
+
+
+def _severity(cost: Cost) -> Status:
+    """Of something that is missing, by whether a rule cannot fire at all."""
+    return "MISSING" if cost.lost else "WARNING"
+
+
+def _max_num_seqs(pool: Pool, costs: Costs) -> Check:
+    said = pool.serving.max_num_seqs
+    if said is not None:
+        return Check("ok", pool.name, f"max_num_seqs {said.value:.0f} ({said.provenance})")
+    return Check(
+        "WARNING",
+        pool.name,
+        "max_num_seqs: not configured, not in /metrics",
+        (
+            *(f"until it is inferred from a plateau, {r}" for r in _reading(costs)),
+            "the sequence cap's margin until it is inferred from a plateau",
+            "recommend until then",
+        ),
+        "serving.max_num_seqs, or serving.startup_log",
+        flags="--max-num-seqs N, or --startup-log FILE",
+        setting=("serving", "max_num_seqs"),
+    )
+
+
+def _max_num_batched_tokens(pool: Pool, costs: Costs, members: Sequence[TargetKey]) -> Check:
+    said = pool.serving.max_num_batched_tokens
+    if said is not None:
+        known = f"max_num_batched_tokens {said.value:.0f} ({said.provenance})"
+        return Check("ok", pool.name, known)
+    cost = costs.of(members, "max_num_batched_tokens")
+    return Check(
+        _severity(cost),
+        pool.name,
+        "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
+        (*cost.told, "leaf token_budget_binding", "recommend: its answer for this knob"),
+        "serving.max_num_batched_tokens, or serving.startup_log",
+        flags="--max-num-batched-tokens N, or --startup-log FILE",
+        setting=("serving", "max_num_batched_tokens"),
+    )
+
+
+def _reference(pool: Pool, costs: Costs, members: Sequence[TargetKey]) -> list[Check]:
+    """What lengths are compared with, where a rule asks for it."""
     cost = costs.of(members, *_REFERENCES)
     if cost.told:
-        checks.append(
+        return [
             Check(
-                "MISSING" if cost.lost else "WARNING",
+                _severity(cost),
                 pool.name,
                 "no reference for the lengths",
                 cost.told,
@@ -140,16 +146,10 @@ def _settings(
                 flags="--baseline FROM..TO, or driftwatch baseline pin",
                 setting=("tuned_for",),
             )
-        )
-    elif lengths:
-        checks.append(Check("ok", pool.name, "lengths have a reference"))
-    for cause, what, fix in _NO_WAY:
-        cost = costs.of(members, cause)
-        if cost.told:
-            status: Status = "MISSING" if cost.lost else "WARNING"
-            checks.append(Check(status, pool.name, what, cost.told, fix))
-    checks += _slo(pool, costs.of(members, *_SLOS), rows, targets)
-    return checks
+        ]
+    if any(set(_REFERENCES) & set(needs) for needs in _needs(costs)):
+        return [Check("ok", pool.name, "lengths have a reference")]
+    return []
 
 
 _SLOS = ("slo", "slo_ttft", "slo_tpot")
@@ -198,7 +198,7 @@ def _slo(
     if all(value is None for value in wanted.values()):
         return [
             Check(
-                "MISSING" if cost.lost else "WARNING",
+                _severity(cost),
                 pool.name,
                 "no slo: a limit pages only when requests wait more than "
                 "1 s and that is half of their TTFT",
@@ -212,7 +212,7 @@ def _slo(
         lacking = ", ".join(f"slo.{name}_seconds" for name in wanted if wanted[name] is None)
         checks.append(
             Check(
-                "MISSING" if cost.lost else "WARNING",
+                _severity(cost),
                 pool.name,
                 f"no {lacking}",
                 cost.told,
