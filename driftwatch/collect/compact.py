@@ -179,6 +179,15 @@ class CompactRecordingSource:
             datetime.fromtimestamp(max(p.last for p in parts), UTC) + timedelta(microseconds=1),
         )
 
+    def relabelled_at(self) -> tuple[datetime, ...]:
+        """When labels of a target changed, in order.
+
+        Raises:
+            RecordingError: as :meth:`collect`.
+        """
+        found = sorted({one.since for one in self._said().relabelled})
+        return tuple(datetime.fromtimestamp(since, UTC) for since in found)
+
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Scrapes and problems with since <= time < until.
 

@@ -63,16 +63,25 @@ def replay(
     if baseline is not None:
         rows, measured_pins = baseline_of(sources, baseline, plan)
         state = replace(state, reference=rows, pins=with_more(measured_pins, state.pins))
+    # a tick has one set of labels: where they change, another one begins
+    labels = _relabelled(sources)
     now = start
     while now < end:
         few = 0 < len(state.targets) <= FEW_TARGETS
         ahead = stride or (LONG_STRIDE if few else STRIDE)
-        now = min(_skipped(sources, now) + ahead, end)
+        here = _skipped(sources, now)
+        now = min(here + ahead, end, *(at for at in labels if at > here))
         edge = now + timedelta(seconds=max(s.settle_seconds for s in sources))
         state, outcome = tick(sources, state, edge, plan)
         if progress is not None:
             progress(now)
         yield outcome
+
+
+def _relabelled(sources: Sequence[Source]) -> list[datetime]:
+    """When labels of targets changed, where a source knows."""
+    told = (getattr(source, "relabelled_at", tuple) for source in sources)
+    return sorted(at for times in told for at in times())
 
 
 def _skipped(sources: Sequence[Source], now: datetime) -> datetime:

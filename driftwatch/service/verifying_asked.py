@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 import polars as pl
 
@@ -79,6 +80,7 @@ def recorded(
     if not advise:
         plan = replace(plan, rules=())
     frames, peaks = list[pl.DataFrame](), list[pl.DataFrame]()
+    labelled = list[Mapping[TargetKey, Target]]()
     advices, incidents = list[KeptAdvice](), list[Incident]()
     targets: dict[TargetKey, Target] = {}
     told = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
@@ -86,6 +88,7 @@ def recorded(
         frames.append(stored_rows(outcome.rows))
         peaks.append(with_peaks(frames[-1], outcome.scrapes))
         targets |= outcome.targets
+        labelled.append(dict(targets))
         advices += kept_advices(outcome.replayed)
         incidents += [t.incident for t in outcome.transitions if t.event == "firing"]
     rows = pl.concat([pl.DataFrame(schema=STORED_SCHEMA), *frames])
@@ -98,14 +101,24 @@ def recorded(
         return advised_in(kept, key, pool) or paged(incidents, key, pool, since, until)
 
     around = surroundings(plan, targets, there.past, advised)
-    seen = pl.concat(peaks, how="diagonal")
-    state, found = step(Verifying(), seen, around)
-    kept = {one.id: one for one in found}
+    state, kept = Verifying(), dict[str, Verification]()
+    for labels, seen in _alike(labelled, peaks):
+        # a release that only labels tell is what they said in those minutes
+        state, found = step(state, seen, replace(around, targets=labels))
+        kept |= {one.id: one for one in found}
     for key, opened in state.opened.items():
         one = opened.verification
         target = targets[key]
         kept[one.id] = asked_now(one, there.past, span[1], around.slo_of(target))
     return replace(there, verifications=tuple(kept.values()))
+
+
+def _alike(
+    labelled: Sequence[Mapping[TargetKey, Target]], frames: Sequence[pl.DataFrame]
+) -> Iterator[tuple[Mapping[TargetKey, Target], pl.DataFrame]]:
+    """Neighbouring ticks together in which every target has the same labels."""
+    for labels, ticks in groupby(zip(labelled, frames, strict=True), key=lambda one: one[0]):
+        yield labels, pl.concat([frame for _, frame in ticks], how="diagonal")
 
 
 def asked_now(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from driftwatch.verify.verification import Effect
 # As many as a recommendation asks for of its own window.
 FEWEST_MINUTES = 10
 FEWEST_REQUESTS = 100
-# Requests waited in so many of the matched minutes, before and after.
+# Requests waited in so many of the minutes, before and after.
 OVERLOADED_SHARE = 0.2
 # Which load the later stretch carries beside the earlier one.
 Load = Literal["same", "more", "less"]
@@ -44,7 +44,8 @@ class Comparison:
         load_after: the same.
         requests: served in the matched minutes of the side that has fewer.
         enough: it can carry a verdict.
-        saturated: share of the matched minutes in which requests waited, before and after.
+        saturated: share of both stretches' minutes in which requests waited.
+        after_shares: figure → of the variance of its difference, what more minutes after lessen.
     """
 
     effects: tuple[Effect, ...]
@@ -55,6 +56,7 @@ class Comparison:
     requests: float
     enough: bool
     saturated: tuple[float, float] = (0.0, 0.0)
+    after_shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def overloaded(self) -> bool:
@@ -89,17 +91,27 @@ def compare(
         fewest_minutes: that must match on either side.
     """
     found, load = _matched(before, after, fewest_minutes)
-    effects: tuple[Effect, ...] = ()
+    told: dict[str, Both] = {}
     sufficient = enough(found, fewest_minutes)
     if sufficient:
-        effects = _effects(found, slo, forecast or {}, confidence)
+        told = _both(found, slo, confidence)
+    effects = tuple(
+        Effect(name, *_numbers(told[name]), (forecast or {}).get(name), figure.unit)
+        for name, figure in FIGURES.items()
+        if name in told
+    )
     served = [float(side["ttft_seconds_count"].sum()) for side in (found.before, found.after)]
     one, other = (_load(side, found) for side in ("before", "after"))
-    waited = [
-        int(side["saturated"].sum()) / max(1, len(side)) for side in (found.before, found.after)
-    ]
     return Comparison(
-        effects, found, load, one, other, min(served), sufficient, (waited[0], waited[1])
+        effects,
+        found,
+        load,
+        one,
+        other,
+        min(served),
+        sufficient,
+        (_waited(before), _waited(after)),
+        {name: both.after_share for name, both in told.items()},
     )
 
 
@@ -112,7 +124,12 @@ def enough(found: Matched, fewest_minutes: int = FEWEST_MINUTES) -> bool:
 
 
 def _matched(before: pl.DataFrame, after: pl.DataFrame, fewest: int) -> tuple[Matched, Load]:
-    """Matched on load and lengths; where that leaves too little, on lengths with ordered load."""
+    """Matched on load and lengths; where that leaves too little, on lengths with ordered load.
+
+    Of a server that is overloaded before and after, minutes at full load alone, on lengths.
+    """
+    if min(_waited(before), _waited(after)) >= OVERLOADED_SHARE:
+        return matched(before.filter("saturated"), after.filter("saturated"), LENGTHS), "same"
     exact = matched(before, after)
     if enough(exact, fewest) or before.is_empty() or after.is_empty():
         return exact, "same"
@@ -130,6 +147,11 @@ def _matched(before: pl.DataFrame, after: pl.DataFrame, fewest: int) -> tuple[Ma
     return exact, "same"
 
 
+def _waited(minutes: pl.DataFrame) -> float:
+    """Share of the minutes in which requests waited."""
+    return int(minutes["saturated"].sum()) / max(1, len(minutes))
+
+
 def _load(side: Literal["before", "after"], found: Matched) -> float | None:
     frame, cell = (
         (found.before, found.before_cell) if side == "before" else (found.after, found.after_cell)
@@ -140,12 +162,8 @@ def _load(side: Literal["before", "after"], found: Matched) -> float | None:
     return float(np.average(frame["requests_per_second"].to_numpy(), weights=share))
 
 
-def _effects(
-    found: Matched,
-    slo: Slo | None,
-    forecast: Mapping[str, float],
-    confidence: float,
-) -> tuple[Effect, ...]:
+def _both(found: Matched, slo: Slo | None, confidence: float) -> dict[str, Both]:
+    """Figure → both sides, of every one that both know."""
     known = parts(found.before, slo), parts(found.after, slo)
     minutes = _minutes_of(found)
     # of both sides, whichever has more requests close to the target
@@ -165,11 +183,7 @@ def _effects(
         if both is not None:
             told[name] = both
     _add_in_target(told)
-    return tuple(
-        Effect(name, *_numbers(told[name]), forecast.get(name), figure.unit)
-        for name, figure in FIGURES.items()
-        if name in told
-    )
+    return told
 
 
 def _minutes_of(found: Matched) -> tuple[Ints, Ints]:
@@ -194,5 +208,5 @@ def _add_in_target(told: dict[str, Both]) -> None:
     if shares:
         one = min(shares, key=lambda both: both.before.value)
         other = min(shares, key=lambda both: both.after.value)
-        shared = one.correlation if one is other else 0.0
-        told[IN_TARGET] = Both(one.before, other.after, shared)
+        same = one is other
+        told[IN_TARGET] = one if same else Both(one.before, other.after, 0.0, other.after_share)

@@ -86,11 +86,13 @@ class Both:
         before: the first.
         after: the second.
         correlation: of their errors: what they share of the engine's wander.
+        after_share: of the variance of the difference, what more minutes after would lessen.
     """
 
     before: Level
     after: Level
     correlation: float = 0.0
+    after_share: float = 0.0
 
 
 def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | None:
@@ -129,7 +131,13 @@ def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | N
             wide = min(wide, 50.0)
             told.append(Level(value, value * math.exp(-wide), value * math.exp(wide)))
     scale = math.sqrt(totals[0] * totals[1])
-    return Both(told[0], told[1], moved.shared / scale if scale > 0 else 0.0)
+    together = sum(totals) - 2 * moved.shared
+    return Both(
+        told[0],
+        told[1],
+        moved.shared / scale if scale > 0 else 0.0,
+        min(1.0, max(0.0, 1 - totals[0] / together)) if together > 0 else 0.0,
+    )
 
 
 def _value_of(side: Side, share: bool) -> tuple[float, Influence | None]:

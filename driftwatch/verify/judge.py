@@ -7,6 +7,7 @@ about improved for certain; it failed where the interval leaves out what was pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ HARM_SHARE = 0.02
 HARM_RATIO = 0.05
 # What is served at full load moves by less with the mix of the hour.
 OVERLOADED_RATIO = 0.10
+# Longer is no verification open: seven days.
+LONGEST_MINUTES = 7 * 24 * 60
 # A forecast of the time between tokens may be off by so much (the gate of its own calibration).
 PRICE_RATIO = 0.10
 
@@ -90,14 +93,20 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
     if found.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
-        return Judgement("PASS", f"{_said(primary)} improved", primary.name)
+        return Judgement("PASS", f"{_said(primary)} improved{_inside(found)}", primary.name)
     if found.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
     if forecast is not None:
-        return _unkept(primary, forecast, high)
+        return _unkept(found, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
-        return Judgement("PASS", f"{_said(primary)} no worse", primary.name)
-    return Judgement("INCONCLUSIVE", f"no difference of {_said(primary)} is shown", primary.name)
+        return Judgement("PASS", f"{_said(primary)} no worse{_inside(found)}", primary.name)
+    gained, margin = (low + high) / 2, _margin(primary)
+    if kind == "release":
+        away = max(gained + margin, -gained - margin)
+    else:
+        away = max(gained if gained >= margin else 0.0, -gained - margin)
+    said = f"no difference of {_said(primary)} is shown{_more(found, primary, away)}"
+    return Judgement("INCONCLUSIVE", said + _inside(found), primary.name)
 
 
 def _overloaded(found: Comparison) -> Judgement:
@@ -116,15 +125,52 @@ def _overloaded(found: Comparison) -> Judgement:
     return Judgement("INCONCLUSIVE", said, served.name)
 
 
-def _unkept(primary: Effect, forecast: Mapping[str, Any], high: float) -> Judgement:
+def _inside(found: Comparison) -> str:
+    """That requests take longer for certain, where the targets do not mind; else nothing."""
+    e2e = found.effect("e2e_seconds_mean")
+    if e2e is None or found.load == "more" or e2e.low <= HARM_RATIO * e2e.before:
+        return ""
+    low, high = (100 * limit / e2e.before for limit in (e2e.low, e2e.high))
+    return f"; inside the targets a request takes {low:.0f}…{high:.0f} % longer"
+
+
+def _more(found: Comparison, primary: Effect, away: float) -> str:
+    """How much more traffic would tell, in words.
+
+    Args:
+        found: at matched traffic.
+        primary: the figure that decides.
+        away: how far its difference lies from what it must exclude, at most.
+    """
+    half = (primary.high - primary.low) / 2
+    share, minutes = found.after_shares.get(primary.name, 0.0), found.matched.minutes[1]
+    if half <= 0 or not minutes or not share:
+        return ""
+    # of the interval's variance 1 - share stays, whatever comes
+    goal = (away / half) ** 2 - (1 - share) if away > 0 else 0.0
+    if goal <= 0 or (more := minutes * (share / goal - 1)) > LONGEST_MINUTES:
+        told = f"{100 * half:.0f} points"
+        if primary.name not in SHARES:
+            told = f"{100 * half / abs(primary.before):.0f} %" if primary.before else ""
+        return f": less than {told} does not show" if told else ""
+    if more < 1:
+        return ""
+    said = (
+        f"{more / 60:.0f} more hours" if more >= 90 else f"{math.ceil(more / 10) * 10} minutes more"
+    )
+    return f": about {said} of such traffic would tell"
+
+
+def _unkept(
+    found: Comparison, primary: Effect, forecast: Mapping[str, Any], high: float
+) -> Judgement:
     gain = _promised_gain(primary, forecast)
     if gain is not None and high < gain:
         return Judgement("FAIL", f"{_said(primary)} did not improve as was promised", primary.name)
-    return Judgement(
-        "INCONCLUSIVE",
-        f"the interval of {_said(primary)} holds both no change and the promise",
-        primary.name,
-    )
+    gained = sum(_towards_good(primary)) / 2
+    away = max(gained, gain - gained if gain is not None else 0.0)
+    said = f"the interval of {_said(primary)} holds both no change and the promise"
+    return Judgement("INCONCLUSIVE", said + _more(found, primary, away), primary.name)
 
 
 def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:

@@ -22,6 +22,9 @@ SATURATED_WAITING_REQUESTS = 1.0
 # A queue is made by the load of the minutes before: two minutes of one load, one at a peak's rise
 # and one behind it, are not alike where requests wait.
 LOAD_OVER = 20
+# A queue outlasts the load that made it. Where what waits began to wait under a load so many times
+# as high, the minute's figures are that load's.
+CARRIED_FROM = 1.25
 # Mean lengths of single minutes are noisy where few requests finish; lengths drift slower.
 LENGTHS_OVER = 5
 
@@ -32,6 +35,7 @@ TRAFFIC_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "prompt_tokens_mean": pl.Float64,
     "generation_tokens_mean": pl.Float64,
     "saturated": pl.Boolean,
+    "carried": pl.Boolean,  # what waits is left of a higher load
 }
 
 
@@ -44,7 +48,7 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
         were not counted), its mean over twenty minutes, the two mean lengths (of five minutes
-        around; NULL without a finished request) and ``saturated``.
+        around; NULL without a finished request), ``saturated`` and ``carried``.
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)
@@ -70,9 +74,17 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
             .rolling_mean(LOAD_OVER, min_samples=1)
             .over("run")
         )
+        .with_columns(carried=_carried())
         .with_columns(_mean_length("prompt_tokens"), _mean_length("generation_tokens"))
         .drop("run")
     )
+
+
+def _carried() -> pl.Expr:
+    """Requests wait, and did so since a load that was far higher."""
+    since = (~pl.col("saturated")).cum_sum().over("run")
+    load = pl.col("recent_requests_per_second")
+    return pl.col("saturated") & (load.cum_max().over("run", since) >= CARRIED_FROM * load)
 
 
 def _mean_length(name: str) -> pl.Expr:
@@ -138,11 +150,12 @@ def settled_at(after: pl.DataFrame, at: datetime) -> datetime:
 
 
 def comparable(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Those that were observed for long enough, served something, and saw no restart."""
+    """Those observed for long enough that served what was asked in them, and saw no restart."""
     return minutes.filter(
         (pl.col("duration_seconds") >= LEAST_SECONDS).fill_null(False),
         ~pl.col("restarted").fill_null(False),
         ~pl.col("configuration_changed").fill_null(False),
+        ~pl.col("carried").fill_null(False),
         (pl.col("ttft_seconds_count") > 0).fill_null(False),
         (pl.col("requests_per_second") > 0).fill_null(False),
         pl.col("prompt_tokens_mean").is_not_null(),

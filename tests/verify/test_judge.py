@@ -139,3 +139,30 @@ def test_overloaded_before_and_after_only_what_is_served_compares() -> None:
     # a queue that is gone afterwards is what a change is for
     gone = replace(_found(E2E, served), saturated=(0.9, 0.0))
     assert judge(gone, "knobs", None).verdict == "PASS"
+
+
+def test_how_much_more_traffic_would_tell_is_said() -> None:
+    better = _effect("e2e_seconds_mean", 3.0, 2.6, -0.9, 0.1)
+    matched = replace(_found().matched, after=pl.DataFrame({"end": range(60)}))
+    found = replace(_found(better), matched=matched, after_shares={"e2e_seconds_mean": 0.9})
+    # 0.4 away with 0.5 to either side: 0.64 of the variance, of which 0.1 stays: 0.9/0.54 - 1
+    said = judge(found, "knobs", None)
+    assert said.verdict == "INCONCLUSIVE"
+    assert said.reason.endswith(": about 40 minutes more of such traffic would tell")
+    # what varies is the stretch before: no traffic to come helps
+    never = replace(found, after_shares={"e2e_seconds_mean": 0.2})
+    assert judge(never, "knobs", None).reason.endswith(": less than 17 % does not show")
+    long = replace(found, after_shares={"e2e_seconds_mean": 0.42})
+    assert "about 6 more hours" in judge(long, "knobs", None).reason
+
+
+def test_a_release_inside_its_targets_that_is_slower_says_so() -> None:
+    shares = _effect("ttft_in_target_ratio", 1.0, 1.0, -0.001, 0.001)
+    whole = _effect("in_target_ratio", 1.0, 1.0, -0.001, 0.001)
+    slower = _effect("e2e_seconds_mean", 2.0, 3.0, 0.5, 1.5)
+    said = judge(_found(whole, shares, slower), "release", None)
+    assert said.verdict == "PASS"
+    assert (
+        said.reason
+        == "requests in target no worse; inside the targets a request takes 25…75 % longer"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -173,3 +173,48 @@ def _end(minutes: pl.DataFrame) -> datetime:
     end = minutes["end"][-1]
     assert isinstance(end, datetime)
     return end
+
+
+def _told(waiting: list[float], load: list[float], first: int = 0) -> pl.DataFrame:
+    """Minutes of a server that serves at most 1 request a second."""
+    start = datetime(2026, 11, 17, tzinfo=UTC)
+    n = len(load)
+    minutes = pl.DataFrame(
+        {
+            "end": [start + timedelta(minutes=first + k + 1) for k in range(n)],
+            "restarted": [False] * n,
+            "waiting_requests": waiting,
+            "ttft_seconds_count": [60.0 * one for one in load],
+            "duration_seconds": [60.0] * n,
+            **{
+                f"{name}_{part}": [60.0 * (100.0 if part == "sum" else 1.0)] * n
+                for name in ("prompt_tokens", "generation_tokens")
+                for part in ("sum", "count")
+            },
+        }
+    )
+    return with_traffic(minutes)
+
+
+def test_what_waits_since_a_higher_load_is_told_from_what_waits_now() -> None:
+    # an hour of 2 requests/s, then an hour of 0.5 in which its queue drains, then quiet
+    load = [2.0] * 60 + [0.5] * 90
+    waiting = [20.0] * 60 + [20.0] * 60 + [0.0] * 30
+    minutes = _told(waiting, load)
+    assert not minutes["carried"][:60].any()
+    assert minutes["carried"][75:119].all()
+    assert not minutes["carried"][121:].any()
+    # the same load with a queue of its own is no left-over
+    assert not _told([20.0] * 60, [0.5] * 60)["carried"].any()
+
+
+def test_overloaded_before_and_after_only_full_minutes_are_compared() -> None:
+    minutes = minutes_of("run_cap")
+    whole = between(minutes, 0, 13)
+    full = pl.Series([True, False] * len(whole))[: len(whole)]
+    told = whole.with_columns(saturated=full)
+    found = compare(told, told, fewest_minutes=3)
+    assert found.saturated == pytest.approx((full.mean(), full.mean()))
+    assert found.matched.by == ("prompt_tokens_mean", "generation_tokens_mean")
+    assert found.matched.minutes[0] == int(full.sum())
+    assert found.overloaded
