@@ -64,18 +64,19 @@ def trace(kind: str, half: str) -> Path:
     at = rows["TIMESTAMP"].str.to_datetime("%Y-%m-%d %H:%M:%S%.f").dt.epoch("us").to_numpy() / 1e6
     middle = len(rows) // 2
     part = slice(0, middle) if half == "a" else slice(middle, None)
-    times, many = at[part] - at[part][0], len(at[part])
-    rng = np.random.default_rng(ord(half))
+    times, many = at[part], len(at[part])
+    rng = np.random.default_rng(5 if half == "a" else 6)
+    evenly = np.cumsum(rng.exponential(1.0, many))
+    cvs = np.exp(rng.uniform(0.0, np.log(4.0), many // 250 + 1)).repeat(250)[:many]
     if kind in ("poisson", "hot"):
-        times = np.cumsum(rng.exponential(1.0, many))
+        times = evenly
     if kind == "gamma":
-        cvs = np.exp(rng.uniform(0.0, np.log(4.0), many // 250 + 1)).repeat(250)[:many]
         times = np.cumsum(rng.gamma(1.0 / cvs**2, cvs**2))
     TRACES.mkdir(exist_ok=True)
     made = TRACES / f"{kind}-{half}.parquet"
     pl.DataFrame(
         {
-            "arrival_seconds": times,
+            "arrival_seconds": times - times[0],
             "prompt_tokens": rows["ContextTokens"].to_numpy().clip(1)[part],
             "generation_tokens": rows["GeneratedTokens"].to_numpy().clip(1)[part],
         }
@@ -85,7 +86,7 @@ def trace(kind: str, half: str) -> Path:
 
 def case_of(seed: int, kind: str, half: str, number: int) -> advice_cases.Case:
     """One server; independent of every other."""
-    rng = np.random.default_rng([seed, KINDS.index(kind), ord(half), number])
+    rng = np.random.default_rng([seed, KINDS.index(kind) + 1, ord(half), number])
     while (case := _drawn(rng, kind, half)) is None:
         pass
     return case
@@ -96,11 +97,6 @@ def _drawn(rng: np.random.Generator, kind: str, half: str) -> advice_cases.Case 
     seqs = int(rng.choice(advice_cases.SEQS))
     tokens = int(rng.choice([t for t in advice_cases.TOKENS if t >= seqs]))
     traffic: dict[str, Any] = {"requests_per_second": 2.0, "prefix_hit_ratio": 0.0}
-    if kind == "servegen":
-        week = 0 if half == "a" else 7
-        traffic |= {"source": "servegen", "offset": f"{week * 86400 + rng.integers(168) * 3600}s"}
-    else:
-        traffic["path"] = str(trace(kind, half))
     said: dict[str, Any] = {
         "name": "bursts",
         "title": "a server of bursty traffic",
@@ -127,6 +123,11 @@ def _drawn(rng: np.random.Generator, kind: str, half: str) -> advice_cases.Case 
         },
         "truth": {"baseline": {"at": "2m", "until": "1700s"}, "effects": []},
     }
+    if kind == "servegen":
+        week = 0 if half == "a" else 7
+        traffic |= {"source": "servegen", "offset": f"{week * 86400 + rng.integers(168) * 3600}s"}
+    else:
+        traffic["path"] = str(trace(kind, half))
     said["pool"]["serving"]["max_model_len"] = advice_cases._longest(said)
     before = advice_cases._before(said, rng)
     if before is None:
