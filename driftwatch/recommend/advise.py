@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from driftwatch.model import Recommendation
 from driftwatch.recommend.advice import Advice, Candidate, Question
-from driftwatch.recommend.candidates import candidate, capacity_of
+from driftwatch.recommend.candidates import candidate, capacity_of, surely_below
 from driftwatch.recommend.engine_first import not_a_knob
 from driftwatch.recommend.gates import (
     is_queued,
@@ -20,6 +21,7 @@ from driftwatch.recommend.sweep import Gain, sweep
 from driftwatch.recommend.sweep_table import table_rows
 from driftwatch.recommend.verdict import (
     CAPACITY_GAIN,
+    NEARLY,
     Case,
     changed,
     far_and_no_nearer,
@@ -158,36 +160,32 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
 def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | None:
     """The first that is worth a restart: by the share in target, else by the capacity."""
     near, ground = case.today.capacity_requests_per_second, case.ground
-    for gain in gains:
-        if not worth_it(ground, gain):
-            continue
-        found = candidate(
+
+    @cache
+    def made(number: int) -> Candidate:
+        return candidate(
             ground,
-            gain.knobs,
+            gains[number].knobs,
             offered=case.offered,
             saturated=False,
             judged_requests=judged,
             near=near,
         )
-        if not far_and_no_nearer(case.today, found, gain):
-            return found
+
+    for number, gain in enumerate(gains):
+        if worth_it(ground, gain) and not far_and_no_nearer(case.today, made(number), gain):
+            return made(number)
     if case.margin:
         return None
-    for gain in gains[:2]:
-        if case.met and not (case.overloaded or kept_at_more_demand(ground, gain)):
-            continue
-        found = candidate(
-            ground,
-            gain.knobs,
-            offered=case.offered,
-            saturated=False,
-            judged_requests=judged,
-            near=near,
-        )
-        if case.met and more_capacity(case.today, found):
-            return found
-        if not case.met and nearly_enough(case, found):
-            return found
+    for number, gain in enumerate(gains[:2]):
+        if case.met:
+            asks = case.overloaded or kept_at_more_demand(ground, gain)
+            if asks and more_capacity(case.today, made(number)):
+                return made(number)
+        elif surely_below(ground, gain.knobs, judged, near, NEARLY * case.offered):
+            continue  # nor would it be nearly enough in the worst world
+        elif nearly_enough(case, made(number)):
+            return made(number)
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.capacity import Capacity, capacity
+from driftwatch.recommend.capacity import Capacity, capacity, rate_within, stretch
 from driftwatch.recommend.replaying import Measured
 from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.sweep_candidates import Knobs, refusal
@@ -86,13 +86,20 @@ def candidate(
 def capacity_of(
     ground: Ground, knobs: Knobs, requests: Requests, near: float | None = None
 ) -> Capacity:
-    """Capacity with some knobs in every world; unknown where they do not fit."""
+    """Capacity with some knobs in every world; unknown where they do not fit.
+
+    What the ground's own requests allow is looked for once.
+    """
+    key = (*(world.key for world in ground.worlds), tuple(sorted(knobs.items())), near)
+    own = requests is ground.requests
+    if own and key in ground.capacities:
+        return ground.capacities[key]
     settings = [
         with_knobs(w.configuration, knobs, ground.blocks.after(w.configuration, knobs))
         for w in ground.worlds
     ]
     try:
-        return capacity(
+        found = capacity(
             requests,
             settings,
             [world.law for world in ground.worlds],
@@ -101,7 +108,37 @@ def capacity_of(
             ttft_overhead_seconds=[world.ttft_overhead_seconds for world in ground.worlds],
         )
     except (ImpossibleConfiguration, NoVerdict):
-        return Capacity(None, None, None)
+        found = Capacity(None, None, None)
+    if own:
+        ground.capacities[key] = found
+    return found
+
+
+def surely_below(
+    ground: Ground, knobs: Knobs, requests: Requests, near: float | None, rate: float
+) -> bool:
+    """Whether the capacity is below a rate in the first world, looked for no longer than needed.
+
+    Args:
+        ground: of the sweep.
+        knobs: what is turned.
+        requests: to find the capacity with.
+        near: requests a second to start looking at.
+        rate: requests a second.
+    """
+    world = ground.worlds[0]
+    blocks = ground.blocks.after(world.configuration, knobs)
+    try:
+        return rate_within(
+            stretch(requests),
+            with_knobs(world.configuration, knobs, blocks),
+            world.law,
+            ground.judged.slo,
+            near=near,
+            overhead=world.ttft_overhead_seconds,
+        ).is_below(rate)
+    except (ImpossibleConfiguration, NoVerdict):
+        return False
 
 
 def without_ttft(

@@ -7,25 +7,20 @@ is the rate of a saturated server, and without one for the time to first token n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from driftwatch.model import Slo
-from driftwatch.recommend.replaying import afterwards, in_target, missed
+from driftwatch.recommend.rate_search import Narrowing, narrowing
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
 
+FEWEST_REQUESTS = 20
 MOST_REQUESTS = 3000  # of a replay: their share in target is known to a point
-_WARM_SHARE = 0.1  # the server starts empty
-_LOOKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the requests: is the share settled?
-_TOLERANCE = 0.015  # of the rate
-_LEAST_SCALE, _MOST_SCALE = 1 / 64, 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +32,14 @@ class Capacity:
         low: of the slowest.
         high: of the fastest.
         none_meets: no law meets the share at any rate: a request alone misses the target.
+        rates: by each law.
     """
 
     mean: float | None
     low: float | None
     high: float | None
     none_meets: bool = False
+    rates: tuple[float, ...] = ()
 
 
 def capacity(
@@ -68,28 +65,47 @@ def capacity(
         ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
     """
     some = stretch(requests)
-    if len(some) < 20:
+    if len(some) < FEWEST_REQUESTS:
         return Capacity(None, None, None)
     found: list[float] = []
     overheads = [0.0] * len(laws) if ttft_overhead_seconds is None else ttft_overhead_seconds
     for configuration, law, overhead in zip(configurations, laws, overheads, strict=True):
-        if slo is None:
-            saturated = capacity_per_second(some, configuration, law)
-            if saturated is not None:
-                found.append(saturated)
+        rate = rate_within(some, configuration, law, slo, near=near, overhead=overhead).settled()
+        if slo is None and not rate:
             continue
-        rate = _within(some, configuration, law, slo, near, overhead)
-        if slo.ttft_seconds is None:
-            # a time per token holds while the queue grows for ever: what is served counts
-            most = capacity_per_second(some, configuration, law)
-            rate = rate if most is None else min(rate, most)
         found.append(rate)
-        near = found[-1] or near
+        near = rate or near
     if not found:
         return Capacity(None, None, None)
     if max(found) == 0.0:
-        return Capacity(0.0, 0.0, 0.0, none_meets=True)
-    return Capacity(sum(found) / len(found), min(found), max(found))
+        return Capacity(0.0, 0.0, 0.0, none_meets=True, rates=tuple(found))
+    return Capacity(sum(found) / len(found), min(found), max(found), rates=tuple(found))
+
+
+def rate_within(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    slo: Slo | None,
+    *,
+    near: float | None = None,
+    overhead: float = 0.0,
+) -> Narrowing:
+    """Capacity of a :func:`stretch` by one law, to be narrowed; 0 where there is none.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+    """
+    if len(requests) < FEWEST_REQUESTS:
+        return Narrowing.known(0.0)
+    most = None
+    if slo is None or slo.ttft_seconds is None:
+        # a time per token holds while the queue grows for ever: what is served counts
+        most = capacity_per_second(requests, configuration, law)
+    if slo is None:
+        return Narrowing.known(most or 0.0)
+    found = narrowing(requests, configuration, law, slo, near, overhead)
+    return found if most is None else Narrowing.known(min(found.settled(), most))
 
 
 def stretch(requests: Requests, most: int = MOST_REQUESTS) -> Requests:
@@ -104,54 +120,3 @@ def stretch(requests: Requests, most: int = MOST_REQUESTS) -> Requests:
         arrival_seconds=some.arrival_seconds - first,
         cancel_seconds=np.full(len(some), np.inf),
     )
-
-
-def rate_of(requests: Requests) -> float:
-    """Requests a second between the first and the last."""
-    span = float(requests.arrival_seconds[-1] - requests.arrival_seconds[0])
-    return (len(requests) - 1) / span if span > 0 else math.inf
-
-
-def _within(
-    requests: Requests,
-    configuration: SchedulerConfiguration,
-    law: StepTime,
-    slo: Slo,
-    near: float | None,
-    overhead: float,
-) -> float:
-    """The rate up to which the share is met, 0 where no rate meets it."""
-    observed = rate_of(requests)
-    serving = Serving(requests, configuration, law)
-    first = int(len(requests) * _WARM_SHARE)
-    arrival, count = requests.arrival_seconds, len(requests) - first
-    looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
-
-    def met(scale: float) -> bool:
-        def settled(served: Served) -> bool:
-            hits = int(in_target(served, slo, overhead)[first:].sum())
-            misses = int(missed(served, slo, overhead)[first:].sum())
-            return hits / count >= slo.share or (count - misses) / count < slo.share
-
-        checks = [*(looks / scale), *afterwards(arrival / scale, slo)]
-        served = serving.run(scale, checks=checks, enough=settled)
-        return bool(in_target(served, slo, overhead)[first:].mean() >= slo.share)
-
-    scale = min(max((near / observed) if near else 1.0, _LEAST_SCALE), _MOST_SCALE)
-    step = 1.1
-    if met(scale):
-        low = scale
-        while (high := min(low * step, _MOST_SCALE)) > low and met(high):
-            low, step = high, step * step
-        if high <= low:
-            return low * observed
-    else:
-        high = scale
-        while (low := max(high / step, _LEAST_SCALE)) < high and not met(low):
-            high, step = low, step * step
-        if low >= high:
-            return 0.0
-    while high / low > 1 + _TOLERANCE:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if met(middle) else (low, middle)
-    return low * observed

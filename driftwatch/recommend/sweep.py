@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.recommend.capacity import capacity
+from driftwatch.recommend.capacity import Capacity, rate_within, stretch
 from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.rate_search import Narrowing, nearly_best
 from driftwatch.recommend.replaying import Judged, Measured, replayed, share_replayed
 from driftwatch.recommend.sweep_candidates import Knobs, moved, pairs, second_line, single_knobs
 from driftwatch.recommend.worlds import World, with_knobs
@@ -52,7 +53,8 @@ class Ground:
     demands: tuple[float, ...] = (0.9, 1.1)
     whole_hits: Requests | None = None
     memory: dict[tuple[object, ...], Measured | None] = field(default_factory=dict)
-    limits: dict[tuple[object, ...], float] = field(default_factory=dict)
+    limits: dict[tuple[object, ...], Narrowing] = field(default_factory=dict)
+    capacities: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
 
     def measured(
         self, world: World, knobs: Knobs, *, scraped: bool = False, demand: float = 1.0
@@ -86,31 +88,25 @@ class Ground:
         lasting = self.judged.until_seconds
         return len(self.requests) / lasting if lasting > 0 else 0.0
 
-    def limit(self, knobs: Knobs) -> float:
-        """Capacity in one world, requests a second; 0 where it is not to be had.
+    def limit(self, knobs: Knobs) -> Narrowing:
+        """Capacity in one world, requests a second, to be narrowed; 0 where it is not to be had.
 
         Where max_num_batched_tokens is unknown, in the world with the smallest.
         """
-        key = (None, tuple(sorted(knobs.items())))
+        key = tuple(sorted(knobs.items()))
         if key not in self.limits:
             world = min(self.worlds, key=lambda one: one.configuration.max_num_batched_tokens)
+            blocks = self.blocks.after(world.configuration, knobs)
             try:
-                found = capacity(
-                    self.requests_of(world),
-                    [
-                        with_knobs(
-                            world.configuration,
-                            knobs,
-                            self.blocks.after(world.configuration, knobs),
-                        )
-                    ],
-                    [world.law],
+                self.limits[key] = rate_within(
+                    stretch(self.requests_of(world)),
+                    with_knobs(world.configuration, knobs, blocks),
+                    world.law,
                     self.judged.slo,
-                    ttft_overhead_seconds=[world.ttft_overhead_seconds],
-                ).mean
+                    overhead=world.ttft_overhead_seconds,
+                )
             except (ImpossibleConfiguration, NoVerdict):
-                found = None
-            self.limits[key] = found or 0.0
+                self.limits[key] = Narrowing.known(0.0)
         return self.limits[key]
 
     def requests_of(self, world: World) -> Requests:
@@ -242,14 +238,10 @@ def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
     today = ground.worlds[0].configuration
     if len(tied) < 2:
         return list(tied)
-    enough = HEADROOM * ground.offered
-    limits = [min(ground.limit(knobs), enough) for knobs in tied]
-    most = max(limits)
-
-    def order(one: tuple[Knobs, float]) -> tuple[bool, float]:
-        return one[1] < most * (1 - TIES), moved(today, one[0])
-
-    return [knobs for knobs, _ in sorted(zip(tied, limits, strict=True), key=order)]
+    limits = [ground.limit(knobs) for knobs in tied]
+    near = nearly_best(limits, enough=HEADROOM * ground.offered, ties=TIES)
+    order = sorted(zip(near, tied, strict=True), key=lambda one: (not one[0], moved(today, one[1])))
+    return [knobs for _, knobs in order]
 
 
 def _singles(ground: Ground, peak: int | None) -> list[Knobs]:

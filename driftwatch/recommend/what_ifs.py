@@ -40,6 +40,7 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candida
         whole_hits=None,
         memory={},
         limits={},
+        capacities={},
     )
     return _asked(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
 
@@ -50,7 +51,7 @@ def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | 
     blocks = worlds[0].configuration.num_gpu_blocks
     if blocks is None:
         return None
-    then = replace(ground, worlds=worlds, memory={}, limits={})
+    then = replace(ground, worlds=worlds, memory={}, limits={}, capacities={})
     return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
 
 
@@ -146,9 +147,10 @@ def _asked(
 ) -> Candidate:
     """Share in every world; capacity as the best law has it, in proportion to today's by all."""
     found = candidate(then, {}, offered=0.0, saturated=False)
-    base, limit = ground.limit({}), today.capacity_requests_per_second
-    world = then.worlds[0]
-    alone = replace(then, worlds=[world])
+    limit = today.capacity_requests_per_second
+    rates = capacity_of(ground, {}, ground.requests).rates
+    base = rates[0] if rates else 0.0
+    alone = replace(then, worlds=then.worlds[:1])
     after = capacity_of(alone, {}, requests, base or None).mean
     if not base or limit is None or after is None:
         return replace(found, knobs=said)
