@@ -2,8 +2,9 @@
 
 What time may cure is asked again on minutes of the grid (:data:`driftwatch.notify.page.EVERY`, on
 the clock): too few busy minutes or requests, pages of one minute that were too many, a replay that
-failed. The minutes alone decide, so that it does not matter how they are split over ticks. Once an
-answer is there its receivers are told, and nobody asks again.
+failed, "no knob helps" by the first minutes of a drift. The minutes alone decide, so that it does
+not matter how they are split over ticks. Once an answer is there its receivers are told, and nobody
+asks again; that no knob helps is told once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from driftwatch.model import Finding, Incident, Transition
 from driftwatch.notify.follow_up import AGAIN, follow_up, later, with_answer
@@ -80,16 +82,17 @@ def asked_again(
                 incident, page = one.incident, one.incident.page or {}
                 finding = found.get(incident.id)
                 answered = any(answer.incident_id == incident.id for answer in replayed)
+                news = False
                 if finding is None or not answered:  # it is not the replay's question just now
                     page = later(page, next_time(at))
                 else:
+                    news = _is_news(finding, page)
                     page = with_answer(page, finding, incident, at)
                 one.incident = replace(incident, page=page)
                 pages[incident.id] = page
-                if AGAIN in page:
-                    continue
-                del waiting[incident.id]
-                if finding is not None and _is_answer(finding):
+                if AGAIN not in page:
+                    del waiting[incident.id]
+                if news:
                     sent = replace(incident, page=follow_up(page, "advised", at))
                     follow_ups.append(Transition(sent, "advised", at))
         at += EVERY
@@ -116,6 +119,9 @@ def _turn(one: _Waiting) -> tuple[bool, str, str]:
     return incident.severity != "page", str((incident.page or {})[AGAIN]), incident.key
 
 
-def _is_answer(finding: Finding) -> bool:
-    advised = finding.recommendation
-    return advised is not None and advised.action != "insufficient"
+def _is_news(finding: Finding, page: Mapping[str, Any]) -> bool:
+    """An answer, and not that no knob helps where the page said so already."""
+    advised, before = finding.recommendation, page.get("recommendation") or {}
+    if advised is None or advised.action == "insufficient":
+        return False
+    return advised.action != "none" or before.get("action") != "none"

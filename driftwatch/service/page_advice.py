@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -185,11 +185,23 @@ _CURED_BY_TIME = frozenset(
 )
 
 
+# As many minutes since the traffic changed as a window must have for any answer (gates.py): what a
+# drift brings at first is seldom what stays.
+_SETTLED = timedelta(minutes=10)
+
+
 def may_be_cured(answer: Replayed) -> bool:
-    """Whether a later window may give the answer that this one does not."""
-    if answer.advice.recommendation.action != "insufficient":
+    """Whether a later window may give the answer that this one does not, or another one.
+
+    That no knob helps is asked again where it was judged by the first minutes of a drift alone.
+    """
+    advice = answer.advice
+    if advice.recommendation.action == "none":
+        judged = advice.window_seconds
+        return judged is not None and judged < _SETTLED.total_seconds()
+    if advice.recommendation.action != "insufficient":
         return False
-    failed = {gate.name for gate in answer.advice.gates if not gate.passed}
+    failed = {gate.name for gate in advice.gates if not gate.passed}
     return answer.failed is not None or (bool(failed) and failed <= _CURED_BY_TIME)
 
 

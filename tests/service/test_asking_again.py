@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,35 @@ def test_what_time_does_not_cure_is_not_asked_again(
     assert [t.event for t in happened] == ["firing", "resolved"]
     assert engine.asked == [happened[0].at]
     assert "asked_again_at" not in (happened[0].incident.page or {})
+
+
+@pytest.mark.parametrize("later", ["change", "none"])
+def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    """Judged by 4 minutes it is asked once more; by 10 it is the answer. Told where it changed."""
+    asked: list[datetime] = []
+    change = Engine(datetime.min.replace(tzinfo=UTC))
+
+    def engine(question: Question, **_: Any) -> Advice:
+        asked.append(question.at)
+        if len(asked) > 1 and later == "change":
+            return change(question)
+        none = Recommendation("none", reason="no knob helps", instead=("+2 replicas",))
+        seconds = 240.0 if len(asked) == 1 else 600.0
+        return Advice(question.at, none, window_seconds=seconds)
+
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told(cap)
+    first = happened[0].incident.page or {}
+    assert first["recommendation"]["action"] == "none"
+    assert first["asked_again_at"] == asked[1].strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert len(asked) == 2
+    wanted = ["firing", "advised", "resolved"] if later == "change" else ["firing", "resolved"]
+    assert [t.event for t in happened] == wanted
+    last = happened[-1].incident.page or {}
+    assert last["recommendation"]["action"] == later
+    assert "asked_again_at" not in last
 
 
 def test_the_open_incident_carries_the_answer(
