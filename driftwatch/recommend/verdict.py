@@ -177,8 +177,8 @@ def no_knob(
         reason = f"no knob helps: {aim} is missed by requests that are served alone"
     elif case.met:
         reason = (
-            f"no knob gives more: {percent(today.in_target_ratio or 0.0)} within {aim}, load "
-            f"{percent(case.utilization or 0.0)} of capacity"
+            f"no knob is worth a restart: {percent(today.in_target_ratio or 0.0)} within {aim}, "
+            f"load {percent(case.utilization or 0.0)} of capacity"
         )
     else:
         reason = _none_helps(case, gains, aim)
