@@ -1,17 +1,22 @@
-"""Verdicts on changes whose truth is known: false verdicts where nothing changed, and coverage.
+"""Verdicts on changes whose truth is known: false verdicts, power by hours, and coverage.
 
-    python bench/verify.py --seed 5 --servers 12 [--hours 24] [--json FILE]
+    python bench/verify.py --seed 303 --servers 12 [--changed 4] [--json FILE]
 
-Servers of the replayable fleet (hidden law, step jitter, a wander of 3.5 % that forgets in 1.5 h,
-stalls, real arrivals and lengths over a day's season). Each is run twice with the same requests and
-disturbances: as it is, and with a change. Verifications are opened at times of the day where
+Servers of the replayable fleet (hidden law of 1.8 to 2.4 times the roofline, step jitter, a wander
+of 2 to 6 % that forgets in half an hour to four hours, stalls, real arrivals and lengths over two
+days' season). Each is run with the same requests and disturbances as it is, and with steps 0.6 to
+1.4 times as long. Verifications are opened at times of the day where
 
 * nothing changed (A/A): every PASS of an improvement and every FAIL is false; the looks are those
   of the service, so the rate is over all looks of a verification;
-* the server went over to the changed run: the truth is the unchanged run in the same minutes.
+* the server went over to the changed run.
 
-Printed: false verdicts with their 95 % interval (Wilson), verdicts of true changes, and how often
-the 95 % intervals of each figure cover the truth.
+Each is judged without targets (a request's time decides) and with TTFT 1 s and TPOT 50 ms. The
+truth of a verdict is what the unchanged run had in the same minutes; that of an interval is both
+runs in all minutes of two days that lie in the same cells, weighed as the comparison weighs them.
+
+Printed: verdicts by hours of traffic after the change, false verdicts with their 95 % interval
+(Wilson), and how often the 95 % intervals of each figure hold the truth.
 """
 
 from __future__ import annotations
@@ -21,9 +26,8 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,36 +44,42 @@ from driftwatch.signals.minutes import minutes  # noqa: E402
 from driftwatch.testing.fleet.generate import generate  # noqa: E402
 from driftwatch.testing.fleet.naming import targets_of  # noqa: E402
 from driftwatch.testing.fleet.scenario import Scenario  # noqa: E402
-from driftwatch.verify.compare import compare  # noqa: E402
-from driftwatch.verify.figures import parts  # noqa: E402
+from driftwatch.verify.compare import Comparison, compare  # noqa: E402
+from driftwatch.verify.figures import Parts, parts  # noqa: E402
+from driftwatch.verify.strata import BINS, bins_of  # noqa: E402
+from driftwatch.verify.traffic import comparable, with_traffic  # noqa: E402
 from driftwatch.verify.verification import Change, Verification  # noqa: E402
 from driftwatch.verify.verified import (  # noqa: E402
     LOOKS,
     look,
-    looks_done,
     minutes_of_change,
 )
 
 SLO = Slo(1.0, 0.05)
-# name, changes of the scenario, what its verdict should be
-CHANGES: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("engine 15 % slower", {"engine": {"times_roofline": 1.265}}, "FAIL"),
-    ("engine 30 % faster", {"engine": {"times_roofline": 1.0, "quadratic_ratio": 0.5}}, ""),
-    ("max_num_seqs to a quarter", {"serving": {"max_num_seqs": 0.25}}, "FAIL"),
-)
+FACTORS = (0.6, 0.8, 0.9, 1.1, 1.2, 1.4)  # of every step's time
 SOURCES = ("azure_conv", "azure_code", "servegen")
+HOURS = (1, 3, 6, 24)
+COVERED_AT = (40, 160, 320, 1440)  # minutes after the change
+_DAY = timedelta(hours=24)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of it."""
+    """What came of it.
 
-    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    Attributes:
+        verdicts: kind → verdict → minutes after which it fell, each.
+        of: kind → verifications.
+        covered: kind and figure → intervals that held the truth, and all.
+    """
+
+    verdicts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    of: Counter[str] = field(default_factory=Counter)
     covered: dict[str, list[int]] = field(default_factory=dict)
-    width: dict[str, list[float]] = field(default_factory=dict)
 
-    def verdict(self, kind: str, said: str) -> None:
-        self.verdicts.setdefault(kind, Counter())[said] += 1
+    def verdict(self, kind: str, said: str, after: int) -> None:
+        self.of[kind] += 1
+        self.verdicts.setdefault(kind, {}).setdefault(said, []).append(after)
 
     def cover(self, kind: str, name: str, hit: bool) -> None:
         found = self.covered.setdefault(f"{kind}: {name}", [0, 0])
@@ -78,13 +88,17 @@ class Tally:
 
 
 def scenario_of(seed: int, number: int, hours: float) -> Scenario:
-    """One server with a load of its own."""
-    rng = np.random.default_rng([seed, number])
+    """One server with an engine and a load of its own."""
+    rng = np.random.default_rng([seed, number, 7])
     seqs = int(rng.choice([16, 32, 64, 128]))
+    slow = float(rng.uniform(1.8, 2.4))
+    source = str(rng.choice(SOURCES))
+    rate = float(rng.uniform(0.03, 0.08) * seqs)
+    season = float(rng.uniform(1.5, 4.0))
     return Scenario.model_validate(
         {
             "name": f"verify-{number}",
-            "title": "a day with nothing wrong",
+            "title": "two days with nothing wrong",
             "duration": f"{hours:g}h",
             "start": "2026-11-17T00:00:00Z",
             "scrape": {"interval": "15s"},
@@ -95,25 +109,25 @@ def scenario_of(seed: int, number: int, hours: float) -> Scenario:
                 "serving": {"max_num_seqs": seqs, "max_num_batched_tokens": 2048},
             },
             "traffic": {
-                "source": str(rng.choice(SOURCES)),
-                "requests_per_second": float(rng.uniform(0.05, 0.12) * seqs),
-                "season": {"peak_to_trough": float(rng.uniform(1.5, 4.0))},
+                "source": source,
+                "requests_per_second": rate,
+                "season": {"peak_to_trough": season},
+            },
+            "engine": {
+                "times_roofline": slow,
+                "wander_sd_ratio": float(rng.uniform(0.02, 0.06)),
+                "wander_correlation": f"{rng.uniform(30, 240):.0f}m",
             },
             "truth": {},
         }
     )
 
 
-def changed_scenario(made: Scenario, change: dict[str, Any]) -> Scenario:
-    """The same server and requests with another engine or setting."""
-    engine = made.engine.model_copy(update=change.get("engine", {}))
-    told = {
-        name: max(1, round(getattr(made.pool.serving, name) * factor))
-        for name, factor in change.get("serving", {}).items()
-    }
-    serving = made.pool.serving.model_copy(update=told)
-    pool = made.pool.model_copy(update={"serving": serving})
-    return made.model_copy(update={"engine": engine, "pool": pool})
+def with_steps(made: Scenario, factor: float) -> Scenario:
+    """The same server and requests with steps that take so many times as long."""
+    slow = made.engine.times_roofline * factor
+    engine = made.engine.model_copy(update={"times_roofline": slow})
+    return made.model_copy(update={"engine": engine})
 
 
 def minutes_of(made: Scenario, seed: int) -> pl.DataFrame:
@@ -133,82 +147,106 @@ def minutes_of(made: Scenario, seed: int) -> pl.DataFrame:
     return minutes(rows)
 
 
-def openings(made: Scenario, rng: np.random.Generator, times: int) -> Iterator[Any]:
-    """Ends of minutes at which something may have changed."""
-    whole = made.duration / 60
-    for _ in range(times):
-        yield made.start + timedelta(minutes=int(rng.uniform(whole * 0.25, whole * 0.75)))
+def openings(made: Scenario, seed: int, number: int) -> tuple[list[datetime], list[datetime]]:
+    """When something may have changed: six times of A/A, three of changes."""
+    rng = np.random.default_rng([seed, number, 99])
+    start = made.start
+    same = [start + timedelta(minutes=int(rng.uniform(600, 2400))) for _ in range(6)]
+    return same, [start + timedelta(minutes=int(rng.uniform(840, 1440))) for _ in range(3)]
 
 
 def verdict_of(
-    before: pl.DataFrame, after: pl.DataFrame, at: Any, until: Any, forecast: Any = None
-) -> str:
-    """As the service comes to it: look by look."""
+    before: pl.DataFrame, after: pl.DataFrame, at: datetime, slo: Slo | None
+) -> tuple[str, int]:
+    """As the service comes to it, look by look; and after how many comparable minutes."""
     one = Verification("x", "h", "0", "p", Change("knobs", at, {"max_num_seqs": ("1", "2")}), at)
-    one = Verification(**{**{f: getattr(one, f) for f in one.__slots__}, "forecast": forecast})
     ends = after["end"].to_list()
-    for done, needed in enumerate(LOOKS, start=1):
+    for needed in LOOKS:
         if needed > len(ends):
             break
-        now = ends[needed - 1]
-        part = after.filter(pl.col("end") <= now)
-        assert looks_done(len(part)) == done
-        found = look(one, before, part, now, slo=SLO)
+        found = look(one, before, after[:needed], ends[needed - 1], slo=slo)
         if found.closed_at is not None:
-            return found.verdict
-    return "open"
+            return found.verdict, needed
+    return "open", len(ends)
 
 
-def aa(tally: Tally, told: pl.DataFrame, at: Any, until: Any) -> None:
-    """Nothing changed."""
-    before, after = minutes_of_change(told, at, until)
-    if not len(before) or not len(after):
-        return
-    tally.verdict("A/A, nobody advised", verdict_of(before, after, at, until))
-    promise = {"in_target_ratio": 0.999, "today": {"in_target_ratio": 0.6}}
-    tally.verdict("A/A, 60 → 99.9 % promised", verdict_of(before, after, at, until, promise))
-    for hours in (0.5, 2.0):
-        part = after.filter(pl.col("end") <= at + timedelta(hours=hours))
-        found = compare(before, part, slo=SLO)
-        for effect in found.effects if found.load == "same" else ():
-            hit = effect.low <= 0 <= effect.high
-            tally.cover(f"A/A {hours:g} h", effect.name, hit)
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """One server as it is, and as it would be with another engine."""
 
+    was: pl.DataFrame
+    then: pl.DataFrame
 
-def changed(
-    tally: Tally, kind: str, was: pl.DataFrame, then: pl.DataFrame, at: Any, until: Any
-) -> None:
-    """Went over to the changed run; the truth is what would have been in the same minutes."""
-    both = pl.concat([was.filter(pl.col("end") <= at), then.filter(pl.col("end") > at)])
-    before, after = minutes_of_change(both, at, until)
-    if not len(before) or not len(after):
-        return
-    same = after.select("end").join(was, on="end", how="left")
-    gained = in_target(after) - in_target(same)
-    truth = "better" if gained >= 0.02 else "worse" if gained <= -0.02 else "as good"
-    tally.verdict(f"{kind}, truly {truth}", verdict_of(before, after, at, until))
-    found = compare(before, after, slo=SLO)
-    if found.load != "same" or not found.enough:
-        return
-    share = found.matched.weights[found.matched.after_cell]
-    share = share / np.bincount(found.matched.after_cell)[found.matched.after_cell]
-    same = found.matched.after.select("end").join(was, on="end", how="left")
-    real, unchanged = parts(found.matched.after, SLO), parts(same, SLO)
-    for effect in found.effects:
-        if effect.name not in real or effect.name not in unchanged:
-            continue
-        one, other = (
-            float((share * p.numerator).sum() / (share * p.denominator).sum())
-            for p in (unchanged[effect.name], real[effect.name])
+    def judged(self, tally: Tally, kind: str, at: datetime) -> None:
+        """Went over at this time."""
+        both = pl.concat(
+            [self.was.filter(pl.col("end") <= at), self.then.filter(pl.col("end") > at)]
         )
-        tally.cover(kind, effect.name, effect.low - 1e-12 <= other - one <= effect.high + 1e-12)
+        before, after = minutes_of_change(both, at, at + _DAY)
+        if not len(before) or not len(after):
+            return
+        same = after.select("end").join(self.was, on="end", how="left")
+        for slo in (None, SLO):
+            truth = "" if kind == "A/A" else f" truly {_truth(same, after, slo)}"
+            said = "no targets" if slo is None else "targets"
+            tally.verdict(f"{kind}, {said}{truth}", *verdict_of(before, after, at, slo))
+        for needed in COVERED_AT:
+            if needed <= len(after):
+                self._cover(tally, kind, needed, before, after[:needed])
+
+    def _cover(
+        self, tally: Tally, kind: str, needed: int, before: pl.DataFrame, after: pl.DataFrame
+    ) -> None:
+        found = compare(before, after, confidence=0.95)
+        if found.load != "same" or not found.enough:
+            return
+        truth = self._effects(found, after)
+        for effect in found.effects:
+            if effect.name in truth:
+                real = truth[effect.name]
+                hit = effect.low - 1e-12 <= real <= effect.high + 1e-12
+                tally.cover(f"{kind} {needed} min", effect.name, hit)
+
+    def _effects(self, found: Comparison, after: pl.DataFrame) -> dict[str, float]:
+        """Figure → true effect over all minutes of both runs in the cells that were compared."""
+        whole = comparable(with_traffic(self.was))
+        cells, own = (bins_of(frame, after, tuple(BINS)) for frame in (whole, found.matched.after))
+        known = {
+            tuple(one): int(cell) for one, cell in zip(own, found.matched.after_cell, strict=True)
+        }
+        cell = np.array([known.get(tuple(one), -1) for one in cells])
+        was = whole.filter(pl.Series(cell >= 0))
+        then = was.select("end").join(with_traffic(self.then), on="end", how="left")
+        cell = cell[cell >= 0]
+        share = (
+            found.matched.weights / np.bincount(cell, minlength=len(found.matched.weights)).clip(1)
+        )[cell]
+        one, other = parts(was, None), parts(then, None)
+        return {
+            name: _mean(other[name], share) - _mean(one[name], share)
+            for name in one
+            if name in other
+        }
+
+
+def _mean(figure: Parts, share: Any) -> float:
+    return float((share * figure.numerator).sum() / max((share * figure.denominator).sum(), 1e-12))
+
+
+def _truth(same: pl.DataFrame, after: pl.DataFrame, slo: Slo | None) -> str:
+    """What the change did in the very minutes after it, beyond what counts as a difference."""
+    if slo is not None:
+        gained = in_target(after) - in_target(same)
+        return "better" if gained >= 0.02 else "worse" if gained <= -0.02 else "as good"
+    one, other = (parts(told, None)["e2e_seconds_mean"] for told in (same, after))
+    ratio = _mean(other, 1.0) / _mean(one, 1.0)
+    return "worse" if ratio > 1.05 else "better" if ratio < 1 / 1.05 else "as good"
 
 
 def in_target(told: pl.DataFrame) -> float:
     """Share of requests in target: of the target that fewest meet."""
     known = parts(told, SLO)
-    shares = [known[f"{name}_in_target_ratio"] for name in ("ttft", "tpot")]
-    return min(float(p.numerator.sum() / p.denominator.sum()) for p in shares)
+    return min(_mean(known[f"{name}_in_target_ratio"], 1.0) for name in ("ttft", "tpot"))
 
 
 def wilson(hits: int, of: int) -> str:
@@ -224,26 +262,27 @@ def wilson(hits: int, of: int) -> str:
 def main() -> None:
     """Run it."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--seed", type=int, default=5)
+    asked.add_argument("--seed", type=int, default=303)
     asked.add_argument("--servers", type=int, default=12)
-    asked.add_argument("--hours", type=float, default=24.0)
-    asked.add_argument("--times", type=int, default=6, help="openings of a server")
+    asked.add_argument("--changed", type=int, default=4, help="servers with changes, of the first")
+    asked.add_argument("--hours", type=float, default=48.0)
+    asked.add_argument("--unchanged-times", type=int, default=5, help="openings of a server")
+    asked.add_argument("--changed-times", type=int, default=2, help="the same, of each change")
     asked.add_argument("--json", type=Path)
     said = asked.parse_args()
     tally = Tally()
     for number in range(said.servers):
         made = scenario_of(said.seed, number, said.hours)
-        rng = np.random.default_rng([said.seed, number, 1])
-        was = minutes_of(made, said.seed + number)
-        until = made.start + timedelta(seconds=made.duration)
-        times = list(openings(made, rng, said.times))
-        for at in times:
-            aa(tally, was, at, min(until, at + timedelta(hours=6)))
-        name, change, _ = CHANGES[number % len(CHANGES)]
-        then = minutes_of(changed_scenario(made, change), said.seed + number)
-        for at in times:
-            changed(tally, name, was, then, at, min(until, at + timedelta(hours=6)))
-        print(f"{number + 1}/{said.servers} {made.pool.serving.max_num_seqs}", file=sys.stderr)
+        drawn = said.seed * 1000 + number
+        same, changes = openings(made, said.seed, number)
+        was = minutes_of(made, drawn)
+        for at in same[: said.unchanged_times]:
+            Runs(was, was).judged(tally, "A/A", at)
+        for factor in FACTORS if number < said.changed else ():
+            runs = Runs(was, minutes_of(with_steps(made, factor), drawn))
+            for at in changes[: said.changed_times]:
+                runs.judged(tally, f"steps x {factor:g}", at)
+        print(f"{number + 1}/{said.servers}", file=sys.stderr)
         if said.json:
             said.json.write_text(json.dumps(document(tally), sort_keys=True, indent=1))
     report(tally)
@@ -251,22 +290,31 @@ def main() -> None:
 
 def document(tally: Tally) -> dict[str, Any]:
     """The counts as JSON values."""
-    return {"verdicts": tally.verdicts, "covered": tally.covered}
+    return {"verdicts": tally.verdicts, "of": tally.of, "covered": tally.covered}
 
 
 def report(tally: Tally) -> None:
     """The counts as text."""
-    told = tally.verdicts
-    print("verdicts")
-    for kind, counts in told.items():
-        print(f"  {kind:32s} {dict(counts)}")
-    nobody, promised = told["A/A, nobody advised"], told["A/A, 60 → 99.9 % promised"]
-    print(f"false PASS, nobody advised   {wilson(nobody['PASS'], nobody.total())}")
-    print(f"false FAIL, nobody advised   {wilson(nobody['FAIL'], nobody.total())}")
-    print(f"false PASS of a promise      {wilson(promised['PASS'], promised.total())}")
-    print("intervals that cover the truth (95 % wanted)")
+    print("verdicts: PASS/FAIL within so many hours of comparable traffic")
+    for kind, of in sorted(tally.of.items()):
+        told = tally.verdicts[kind]
+        counts = "  ".join(
+            f"{hours} h {_within(told, 'PASS', hours)}/{_within(told, 'FAIL', hours)}"
+            for hours in HOURS
+        )
+        print(f"  {kind:42s} of {of:3d}  {counts}")
+    for said in ("no targets", "targets"):
+        kind = f"A/A, {said}"
+        for verdict in ("PASS", "FAIL"):
+            false = _within(tally.verdicts.get(kind, {}), verdict, HOURS[-1])
+            print(f"false {verdict}, {said:10s}  {wilson(false, tally.of[kind])}")
+    print("intervals that hold the truth (95 % wanted)")
     for name, (hits, of) in sorted(tally.covered.items()):
         print(f"  {name:58s} {wilson(hits, of)}")
+
+
+def _within(told: dict[str, list[int]], verdict: str, hours: float) -> int:
+    return sum(after <= 60 * hours for after in told.get(verdict, ()))
 
 
 if __name__ == "__main__":

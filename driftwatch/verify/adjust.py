@@ -3,7 +3,7 @@
 Cells are coarse, and a day's season fills them from other ends before and after. So figures are
 regressed on what each minute was asked for and moved to the middle of its cell, as the authors of
 coarsened exact matching advise to do after it. Both sides share their slopes, each by how quiet it
-is: slopes of their own doubled the errors of stretches under an hour. Load enters with its square.
+is: few minutes after a change have no slopes of their own. Load enters with its square.
 What the curve misses of a cell is that cell's own level, the same on both sides, believed as far as
 its minutes tell (a random effect: DerSimonian and Laird, "Meta-analysis in clinical trials",
 Controlled Clinical Trials 7, 1986). Slopes are shrunk as if they had been drawn around 0 with a

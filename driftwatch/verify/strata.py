@@ -98,15 +98,21 @@ def matched(
 
 def _cells(before: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> tuple[Ints, Ints]:
     """[minutes, columns] bin numbers of both stretches, on one grid."""
-    found: list[list[Ints]] = [[], []]
+    return bins_of(before, after, by), bins_of(after, after, by)
+
+
+def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> Ints:
+    """[minutes, columns] bin numbers of minutes on the grid of a later stretch.
+
+    Args:
+        minutes: any of them.
+        after: the stretch whose median is the middle of a bin.
+        by: names of :data:`BINS`.
+    """
+    found: list[Ints] = []
     for name in by:
         middle = after[name].log().median()
         width = float(np.log(BINS[name]))
-        for side, frame in zip(found, (before, after), strict=True):
-            logs = frame[name].log().to_numpy()
-            side.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
-    one, other = (
-        np.stack(side, axis=1) if len(frame) else np.zeros((0, len(by)), dtype=np.int64)
-        for side, frame in zip(found, (before, after), strict=True)
-    )
-    return one, other
+        logs = minutes[name].log().to_numpy()
+        found.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
+    return np.stack(found, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)
