@@ -111,39 +111,11 @@ def infer_max_num_seqs(
 def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
     """window → the level a plateau shows, where it shows one."""
     # a sample seen again says nothing new of a level that is held
-    pairs = pairs.filter(~pl.col("repeats"))
-    if budgets is None:
-        pairs = pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
-    else:
-        by = keys(pairs)
-        known = budgets.select(*by, "max_num_batched_tokens")
-        pairs = pairs.join(known, on=by, how="left", maintain_order="left")
-    fullness = pl.col("tokens_per_step") / pl.col("max_num_batched_tokens")
-    queued = pairs.filter(
-        (pl.col("capacity") > 0)
-        & (pl.col("kv") < KV_PRESSED_RATIO)
-        & (pl.col("preempted").fill_null(0.0) == 0)
-        & pl.col("running").is_not_null()
-        & (fullness < BUDGET_FULL_RATIO).fill_null(True)
-    )
+    pairs = _with_budget(pairs.filter(~pl.col("repeats")), budgets)
+    queued = pairs.filter(_waits_for_a_slot())
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
     at_top = pl.col("running") >= top - 1
-    nearest = pl.lit(2.0).pow(pl.col("tokens").log(2.0).round())
-    spread = (pl.col("tokens_high") - pl.col("tokens_low")) / pl.col("tokens")
-    looks_full = ((pl.col("tokens") / nearest - 1).abs() < POWER_OF_TWO_BAND) | (
-        spread < FULL_STEP_SPREAD
-    )
-    could_be_full = (
-        pl.col("budget").is_null()
-        & (pl.col("tokens") >= BUDGET_FULL_RATIO * SMALLEST_BUDGET_TOKENS)
-    ).fill_null(False)
-    wanted = pl.max_horizontal(PLATEAU_EXACT_SHARE, 1 - PLATEAU_FREED_PER_REQUEST * pl.col("level"))
-    held = (
-        pl.col("budget").is_not_null()
-        | (pl.col("level") >= PLATEAU_EXACT_BELOW_REQUESTS)
-        | (pl.col("exact_share") >= wanted)
-    )
     # where scrapes are a minute apart ten minutes hold no more than ten: five say as much there
     seen = pairs.group_by("window").agg(
         looked=pl.len(),
@@ -171,11 +143,54 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
             (pl.col("scrapes") >= enough)
             & (pl.col("share") >= PLATEAU_SHARE)
             & (pl.col("level") >= 1)
-            & held
-            & ~(could_be_full & (looks_full | (pl.col("top_share") < PLATEAU_TOP_SHARE)))
+            & _is_held()
+            & ~_may_be_the_budget()
         )
         .select("window", candidate="level")
     )
+
+
+def _with_budget(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
+    """With max_num_batched_tokens of each target, NULL where nobody says it."""
+    if budgets is None:
+        return pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
+    by = keys(pairs)
+    known = budgets.select(*by, "max_num_batched_tokens")
+    return pairs.join(known, on=by, how="left", maintain_order="left")
+
+
+def _waits_for_a_slot() -> pl.Expr:
+    """Somebody waits at the scrape, and neither the KV cache nor the token budget is why."""
+    fullness = pl.col("tokens_per_step") / pl.col("max_num_batched_tokens")
+    return (
+        (pl.col("capacity") > 0)
+        & (pl.col("kv") < KV_PRESSED_RATIO)
+        & (pl.col("preempted").fill_null(0.0) == 0)
+        & pl.col("running").is_not_null()
+        & (fullness < BUDGET_FULL_RATIO).fill_null(True)
+    )
+
+
+def _is_held() -> pl.Expr:
+    """The level itself is seen often enough to be a cap and no chance."""
+    wanted = pl.max_horizontal(PLATEAU_EXACT_SHARE, 1 - PLATEAU_FREED_PER_REQUEST * pl.col("level"))
+    return (
+        pl.col("budget").is_not_null()
+        | (pl.col("level") >= PLATEAU_EXACT_BELOW_REQUESTS)
+        | (pl.col("exact_share") >= wanted)
+    )
+
+
+def _may_be_the_budget() -> pl.Expr:
+    """A budget that nobody says may be what holds the level: steps look full, or it wanders."""
+    tokens = pl.col("tokens")
+    nearest = pl.lit(2.0).pow(tokens.log(2.0).round())
+    spread = (pl.col("tokens_high") - pl.col("tokens_low")) / tokens
+    looks_full = ((tokens / nearest - 1).abs() < POWER_OF_TWO_BAND) | (spread < FULL_STEP_SPREAD)
+    could_be_full = (
+        pl.col("budget").is_null() & (tokens >= BUDGET_FULL_RATIO * SMALLEST_BUDGET_TOKENS)
+    ).fill_null(False)
+    return could_be_full & (looks_full | (pl.col("top_share") < PLATEAU_TOP_SHARE))
 
 
 def _carried_epoch(

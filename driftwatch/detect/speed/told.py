@@ -90,31 +90,32 @@ class Told:
         plain, peers = pasts
         slower, fresh, than_twins, fresh_twins = held
         own, peer = limits
+        low = own.level[:, None]
         with np.errstate(invalid="ignore"):
             outside = beyond > 0.0
-            level, change = plain.level[:, here], plain.change[:, here]
+            level = plain.level[:, here]
             # the median of the last 10 min would still count minutes from before the loss
             speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
             against = np.where(fresh_twins, peers.now[:, here], peers.median[:, here])
             # the law says slower, yet it may be wrong by as much out there
-            low = own.level[:, None]
             doubtful = outside & (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
         known = ~np.isnan(speed)
-        told: dict[str, Any] = {
+        in_logs: dict[str, Any] = {
             "speed_at_equal_load_ratio": speed,
             "speed_at_equal_load_upper_ratio": level,
             "speed_at_equal_demand_ratio": np.where(outside, speed + beyond, np.nan),
             "speed_threshold_ratio": low,
-            "speed_change_ratio": change,
+            "speed_change_ratio": plain.change[:, here],
             "speed_change_threshold_ratio": own.change[:, None],
             "pool_speed_at_equal_load_ratio": pool,
             "speed_against_pool_ratio": against,
             "speed_against_pool_threshold_ratio": peer.level[:, None],
         }
-        for name, values in told.items():
+        for name, values in in_logs.items():
             self.numbers[name][:, minutes] = np.exp(values)
         smallest = self.numbers["speed_smallest_detectable_loss_ratio"]
         smallest[:, minutes] = own.smallest[:, None]
+
         said = np.where(slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
         back = np.where(np.isnan(plain.back[:, here]), _UNKNOWN, _YES)
         flags = {
@@ -124,17 +125,24 @@ class Told:
         }
         for name, codes in flags.items():
             self.flags[name][:, minutes] = codes
+
+        self._write_references(minutes, references, outside)
+        self.texts["speed_calibration"][:, minutes] = own.source[:, None]
         armed = np.array([one.law is not None for one in references], dtype=bool)[:, None]
+        why = missing.copy()
+        why[armed & ~known] = _TOO_FEW
+        why[armed & known & doubtful] = _BEYOND
+        self.texts["speed_unknown_reason"][:, minutes] = why
+
+    def _write_references(
+        self, minutes: slice, references: Sequence[Reference], outside: Flags
+    ) -> None:
+        """Which reference answered, and for the same load or for the same demand."""
         for load, where in (("equal load", ~outside), ("equal demand", outside)):
             names = [None if one.name is None else f"{one.name}, {load}" for one in references]
             self.texts["speed_reference"][:, minutes][where] = np.broadcast_to(
                 np.array(names, dtype=object)[:, None], where.shape
             )[where]
-        self.texts["speed_calibration"][:, minutes] = own.source[:, None]
-        why = missing.copy()
-        why[armed & ~known] = _TOO_FEW
-        why[armed & known & doubtful] = _BEYOND
-        self.texts["speed_unknown_reason"][:, minutes] = why
 
     def frame(
         self, why: Codes, target: npt.NDArray[np.intp], minute: npt.NDArray[np.intp]
