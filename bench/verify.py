@@ -59,6 +59,9 @@ SLO = Slo(1.0, 0.05)
 FACTORS = (0.6, 0.8, 0.9, 1.1, 1.2, 1.4)  # of every step's time
 SOURCES = ("azure_conv", "azure_code", "servegen")
 HOURS = (1, 3, 6, 24)
+# a gain that never came
+PROMISED = "A/A, 60 → 99.9 % in target promised"
+NEVER_CAME = {"in_target_ratio": 0.999, "today": {"in_target_ratio": 0.6}}
 COVERED_AT = (40, 160, 320, 1440)  # minutes after the change
 _DAY = timedelta(hours=24)
 
@@ -156,10 +159,15 @@ def openings(made: Scenario, seed: int, number: int) -> tuple[list[datetime], li
 
 
 def verdict_of(
-    before: pl.DataFrame, after: pl.DataFrame, at: datetime, slo: Slo | None
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    at: datetime,
+    slo: Slo | None,
+    forecast: dict[str, Any] | None = None,
 ) -> tuple[str, int]:
     """As the service comes to it, look by look; and after how many comparable minutes."""
-    one = Verification("x", "h", "0", "p", Change("knobs", at, {"max_num_seqs": ("1", "2")}), at)
+    change = Change("knobs", at, {"max_num_seqs": ("1", "2")})
+    one = Verification("x", "h", "0", "p", change, at, forecast=forecast)
     ends = after["end"].to_list()
     for needed in LOOKS:
         if needed > len(ends):
@@ -190,6 +198,8 @@ class Runs:
             truth = "" if kind == "A/A" else f" truly {_truth(same, after, slo)}"
             said = "no targets" if slo is None else "targets"
             tally.verdict(f"{kind}, {said}{truth}", *verdict_of(before, after, at, slo))
+        if kind == "A/A":
+            tally.verdict(PROMISED, *verdict_of(before, after, at, SLO, NEVER_CAME))
         for needed in COVERED_AT:
             if needed <= len(after):
                 self._cover(tally, kind, needed, before, after[:needed])
@@ -308,6 +318,8 @@ def report(tally: Tally) -> None:
         for verdict in ("PASS", "FAIL"):
             false = _within(tally.verdicts.get(kind, {}), verdict, HOURS[-1])
             print(f"false {verdict}, {said:10s}  {wilson(false, tally.of[kind])}")
+    kept = _within(tally.verdicts.get(PROMISED, {}), "PASS", HOURS[-1])
+    print(f"false PASS of a promise {wilson(kept, tally.of[PROMISED])}")
     print("intervals that hold the truth (95 % wanted)")
     for name, (hits, of) in sorted(tally.covered.items()):
         print(f"  {name:58s} {wilson(hits, of)}")
