@@ -45,7 +45,6 @@ from driftwatch.simulate.engine import simulate  # noqa: E402
 from driftwatch.simulate.requests import Requests  # noqa: E402
 from driftwatch.simulate.step_time import StepTime  # noqa: E402
 from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of  # noqa: E402
-from driftwatch.testing.fleet.scenario import Scenario  # noqa: E402
 from driftwatch.testing.fleet.server_run import configuration_of  # noqa: E402
 
 KINDS = ("code", "servegen", "gamma", "poisson", "hot")
@@ -136,7 +135,7 @@ def _drawn(rng: np.random.Generator, kind: str, half: str) -> advice_cases.Case 
     said["pool"]["slo"] = before[1]
     asked = 60.0 * float(rng.integers(40, 62))
     seed = int(rng.integers(2**31))
-    return advice_cases.Case(Scenario.model_validate(said), seed, asked, (1.0, 1.0, 1.0), True)
+    return advice_cases.Case(said, seed, asked, (1.0, 1.0, 1.0), True)
 
 
 def settings(today: SchedulerConfiguration) -> Iterator[tuple[str, SchedulerConfiguration]]:

@@ -50,6 +50,18 @@ def test_no_module_is_long() -> None:
     assert long == {}
 
 
+def test_no_function_is_long() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": lines
+        for path in PACKAGE.rglob("*.py")
+        if not path.name.startswith("kernel_")  # loops that Numba compiles: a call would cost
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > 80
+    }
+    assert long == {}
+
+
 def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
     users = set()
     for path in PACKAGE.rglob("*.py"):
