@@ -1,1 +1,1 @@
-"""Closed-form values of one knob. Pure."""
+"""From traffic rebuilt and replayed to one change, or to an honest no. Pure."""
