@@ -116,12 +116,14 @@ def _overloaded(found: Comparison) -> Judgement:
     told = f"requests wait in {100 * one:.0f} % of the minutes before and {100 * other:.0f} % after"
     if served is None:
         return Judgement("INCONCLUSIVE", f"{told}: times depend on the backlog")
-    certain = OVERLOADED_RATIO * served.before
-    if served.low > 0 and served.after - served.before >= certain:
+    moved, certain = OVERLOADED_RATIO * served.before, HARM_RATIO * served.before
+    if served.low > certain and served.after - served.before >= moved:
         return Judgement("PASS", f"{told}; more is served at full load", served.name)
-    if served.high < 0 and served.before - served.after >= certain:
+    if served.high < -certain and served.before - served.after >= moved:
         return Judgement("FAIL", f"{told}; less is served at full load", served.name)
-    said = f"{told}: times depend on how long the backlog grew, and as much is served"
+    said = (
+        f"{told}: times depend on how long the backlog grew, and no change of what is served shows"
+    )
     return Judgement("INCONCLUSIVE", said, served.name)
 
 
