@@ -21,7 +21,7 @@ from driftwatch.cli.baseline_from import (
     span_text,
     whose,
 )
-from driftwatch.cli.database import person
+from driftwatch.cli.database import person, written
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Time, parse_time
 from driftwatch.cli.proposed import YOUNG
@@ -76,7 +76,7 @@ def command(
     from driftwatch.service.baselines import pinned_window, refused
     from driftwatch.service.pin_making import Acceptance
 
-    _check(names, since, until, why, anyway, recordings, pins)
+    _check(names, since, until, written(why, "--why"), anyway, recordings, pins)
     known = known_from(recordings, db, config, pins)
     wanted = _wanted(known, names, since, until, db, config)
     at, who = SystemClock().now(), person(by)

@@ -107,11 +107,27 @@ def last_scraped(store: Store) -> datetime:
     return last
 
 
+def written(text: str, option: str) -> str:
+    """Words from the command line that are kept: the text as it is.
+
+    Raises:
+        UsageError: it is not UTF-8, which no database keeps.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{option} is not UTF-8 at its character {error.start + 1}",
+            help_text="type it instead of pasting it, or convert it (iconv -t UTF-8)",
+        ) from None
+    return text
+
+
 def person(name: str | None) -> str:
     """Who acts: the name given, else the user this process runs as.
 
     Raises:
-        UsageError: the name is empty or over 100 characters, or the user has no name.
+        UsageError: the name is empty, over 100 characters or not UTF-8, or the user has no name.
     """
     if name is None:
         try:
@@ -121,7 +137,7 @@ def person(name: str | None) -> str:
     name = name.strip()
     if not name or len(name) > 100:
         raise UsageError("--by takes a name of 1 to 100 characters")
-    return name
+    return written(name, "--by")
 
 
 def seconds_of(text: str, option: str) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.database import database_options, open_store, person, short_time
+from driftwatch.cli.database import database_options, open_store, person, short_time, written
 from driftwatch.cli.incidents import as_data, mark_data, target_text
 from driftwatch.cli.table import encodable, printable
 from driftwatch.clock import SystemClock
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
-@click.option("--not-useful", "said", flag_value="not useful", help="Nobody needed it.")
-@click.option("--useful", "said", flag_value="useful", help="It was worth telling somebody.")
-@click.option("--undo", "said", flag_value="undo", help="Take the mark back: unknown again.")
+@click.option("--not-useful", is_flag=True, help="Nobody needed it.")
+@click.option("--useful", is_flag=True, help="It was worth telling somebody.")
+@click.option("--undo", is_flag=True, help="Take the mark back: unknown again.")
 @click.option("--because", metavar="TEXT", default="", help="Why.")
 @click.option("--by", metavar="NAME", help="Who says it; default: this user.")
 @click.option("--json", "as_json", is_flag=True, help="The incident with its mark as JSON.")
 @database_options
 def command(
     incident_id: str,
-    said: str | None,
+    not_useful: bool,
+    useful: bool,
+    undo: bool,
     because: str,
     by: str | None,
     as_json: bool,
@@ -40,18 +42,19 @@ def command(
     The weekly report counts the pages of its week that were not useful beside the noise budget.
     Who marks last stands. A page without a mark is neither: it is unknown.
     """
-    if said is None:
+    if not_useful + useful + undo != 1:
         raise UsageError("useful or not? give --not-useful, --useful or --undo, one of them")
-    if because and said == "undo":
+    if because and undo:
         raise UsageError("--because belongs to --not-useful or --useful")
     now = SystemClock().now()
-    name = person(by)
+    name, why = person(by), written(because.strip(), "--because")
     mark: Mark | None = None
     with open_store(db, config) as store:
-        if said == "undo":
+        if undo:
             store.unmark(incident_id)
         else:
-            mark = store.mark(incident_id, said, by=name, at=now, because=because.strip())
+            said = "useful" if useful else "not useful"
+            mark = store.mark(incident_id, said, by=name, at=now, because=why)
         incident = store.incident(incident_id)
     if as_json:
         told = {"schema_version": 1, "incident": {**as_data(incident), "mark": mark_data(mark)}}

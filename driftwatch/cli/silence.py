@@ -15,6 +15,7 @@ from driftwatch.cli.database import (
     person,
     seconds_of,
     short_time,
+    written,
 )
 from driftwatch.cli.table import encodable, lines, printable
 from driftwatch.clock import SystemClock
@@ -93,8 +94,8 @@ def _add(
     seconds = seconds_of(duration, "--for")
     if seconds > LONGEST_SECONDS:
         raise UsageError("--for: a silence lasts at most 366d")
-    parsed = parse_matchers(texts)
-    name = person(by)
+    parsed = parse_matchers([written(text, "a matcher") for text in texts])
+    name, comment = person(by), written(comment, "--comment")
     with open_store(db, config) as store:
         silence = store.add_silence(
             parsed, until=now + timedelta(seconds=seconds), by=name, at=now, comment=comment

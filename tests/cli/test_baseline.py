@@ -210,6 +210,8 @@ def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
     assert code == 2
     assert "--from and --to" in err
     assert "--anyway needs --why" in err
+    code, _, err = run("pin", "0bad0bad", "--why", "caf\udce9", "--db", db)
+    assert (code, "--why is not UTF-8" in err) == (2, True)
 
 
 def test_an_empty_database_says_so(run: Run, tmp_path: Path) -> None:

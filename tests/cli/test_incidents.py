@@ -313,6 +313,10 @@ def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
         (("b", "--useful"), "has not fired yet"),
         (("a", "--useful", "--because", "x" * 501), "at most 500 characters"),
         (("a", "--useful", "--by", " "), "--by"),
+        (("a", "--useful", "--not-useful"), "one of them"),
+        (("a", "--undo", "--useful"), "one of them"),
+        (("a", "--useful", "--because", "caf\udce9"), "--because is not UTF-8 at its character 4"),
+        (("a", "--useful", "--by", "Jos\udce9"), "--by is not UTF-8"),
     ],
 )
 def test_what_cannot_be_marked(
@@ -393,6 +397,8 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
         (("a", "--for", "2h"), "is not a matcher"),
         (("a=~(", "--for", "2h"), "not a regular expression"),
         (("a=~.*", "--for", "2h"), "every incident"),
+        (("a=caf\udce9", "--for", "2h"), "a matcher is not UTF-8"),
+        (("a=b", "--for", "2h", "--comment", "caf\udce9"), "--comment is not UTF-8"),
         (("--expire", "zz"), "is not the id"),
         (("--expire", "ab"), "no silence"),
     ],
