@@ -9,6 +9,7 @@ from functools import cache
 from driftwatch.model import Recommendation
 from driftwatch.recommend.advice import Advice, Candidate, Question
 from driftwatch.recommend.candidates import candidate, capacity_of, surely_below
+from driftwatch.recommend.case import Case
 from driftwatch.recommend.engine_first import not_a_knob
 from driftwatch.recommend.gates import (
     is_queued,
@@ -22,7 +23,6 @@ from driftwatch.recommend.sweep_table import table_rows
 from driftwatch.recommend.verdict import (
     CAPACITY_GAIN,
     NEARLY,
-    Case,
     changed,
     far_and_no_nearer,
     kept_at_more_demand,

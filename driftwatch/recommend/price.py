@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.case import Case
 from driftwatch.recommend.what_ifs import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
 from driftwatch.recommend.wording import (
     aims,
@@ -16,9 +17,6 @@ from driftwatch.recommend.wording import (
     percent,
     rate,
 )
-
-if TYPE_CHECKING:
-    from driftwatch.recommend.verdict import Case
 
 # Attributes of a candidate that a verification holds a forecast against, base units.
 FORECAST = (

@@ -8,9 +8,9 @@ from math import log2
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import candidate
+from driftwatch.recommend.case import Case
 from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.sweep_candidates import Knobs, single_knobs
-from driftwatch.recommend.verdict import Case
 from driftwatch.recommend.worlds import setting_of
 from driftwatch.simulate.requests import Requests
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from driftwatch.model import Provenance, Recommendation, Serving
 from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.case import Case
 from driftwatch.recommend.price import (
     effect_of,
     forecast_of,
@@ -28,64 +28,7 @@ OTHERWISE_MEAN, OTHERWISE_EVERY = 0.04, -0.02
 FAR_SHARE, FAR_CAPACITY_GAIN, FAR_GAIN = 0.3, 0.20, 0.10
 NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
-# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on.
-MARGIN = 0.8
 SHARE_KEPT = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What a verdict is made of.
-
-    Attributes:
-        ground: of the sweep.
-        serving: where today's settings were read.
-        today: replayed, with its capacity.
-        offered: requests a second of one replica.
-        replicas: of the pool; None = unknown.
-        reference_capacity: at the reference's lengths; None = unknown.
-        reference_tokens_per_second: of one replica, in the reference; None = unknown.
-        saturated: TTFT of today cannot be replayed.
-        seen_met: the window's own p95s met the targets; None = not observed.
-    """
-
-    ground: Ground
-    serving: Serving
-    today: Candidate
-    offered: float
-    replicas: int | None
-    reference_capacity: float | None
-    reference_tokens_per_second: float | None = None
-    saturated: bool = False
-    seen_met: bool | None = None
-
-    @property
-    def utilization(self) -> float | None:
-        """Offered rate over capacity."""
-        limit = self.today.capacity_requests_per_second
-        return None if not limit else self.offered / limit
-
-    @property
-    def share(self) -> float:
-        """The share of requests that shall meet the targets."""
-        slo = self.ground.judged.slo
-        return slo.share if slo else 0.95
-
-    @property
-    def met(self) -> bool:
-        """The share is met in every world, and was in the window as far as it was observed."""
-        low = self.today.in_target_low_ratio
-        return self.seen_met is not False and low is not None and low >= self.share
-
-    @property
-    def overloaded(self) -> bool:
-        """More is asked for than can be served within the targets."""
-        return self.utilization is not None and self.utilization > 1.0
-
-    @property
-    def margin(self) -> bool:
-        """… and the demand leaves room."""
-        return self.met and self.utilization is not None and self.utilization < MARGIN
 
 
 def worth_it(ground: Ground, gain: Gain) -> bool:
