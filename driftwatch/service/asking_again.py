@@ -4,7 +4,7 @@ What time may cure is asked again on minutes of the grid (:data:`driftwatch.noti
 the clock): too few busy minutes or requests, pages of one minute that were too many, a replay that
 failed, "no knob helps" by the first minutes of a drift. The minutes alone decide, so that it does
 not matter how they are split over ticks. Once an answer is there its receivers are told, and nobody
-asks again; that no knob helps is told once.
+asks again. An incident has one such news: what more minutes may change is none yet.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def asked_again(
                 news = False
                 if finding is None or not answered:  # it is not the replay's question just now
                     page = later(page, next_time(at))
+                elif _stands(finding, page):
+                    page = later(page, next_time(at) if finding.asked_again else None)
                 else:
                     news = _is_news(finding, page)
                     page = with_answer(page, finding, incident, at)
@@ -117,6 +119,18 @@ def _turn(one: _Waiting) -> tuple[bool, str, str]:
     """Pages first; then who was to be asked before the others."""
     incident = one.incident
     return incident.severity != "page", str((incident.page or {})[AGAIN]), incident.key
+
+
+def _stands(finding: Finding, page: Mapping[str, Any]) -> bool:
+    """Whether the page goes on saying what it said, as receivers are sent one other answer only.
+
+    "No knob helps" by the first minutes of a drift would use that up, and no verdict says less than
+    the "no knob helps" that they have.
+    """
+    advised, before = finding.recommendation, (page.get("recommendation") or {}).get("action")
+    if advised is None or advised.action != "none":
+        return before == "none" and (advised is None or advised.action == "insufficient")
+    return finding.asked_again and before == "insufficient"
 
 
 def _is_news(finding: Finding, page: Mapping[str, Any]) -> bool:

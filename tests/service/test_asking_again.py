@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
-from driftwatch.model import Recommendation, Transition
+from driftwatch.model import Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.slack import blocks
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Gate, Question
+from driftwatch.service.asking_again import asked_again
+from driftwatch.service.replaying import Replayed
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import tick
 
@@ -156,6 +159,52 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     last = happened[-1].incident.page or {}
     assert last["recommendation"]["action"] == later
     assert "asked_again_at" not in last
+
+
+FEWER = Recommendation("insufficient", reason=FEW.said)
+NONE = Recommendation("none", reason="no knob helps", instead=("+2 replicas",))
+CHANGE = Recommendation("change", "best", "max_num_seqs", 8.0, "inferred", 40.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told_of", "at_last"),
+    [
+        (FEWER, [(NONE, True), (CHANGE, False)], ["change"], "change"),
+        (FEWER, [(NONE, True), (NONE, False)], ["none"], "none"),
+        (NONE, [(FEWER, True), (NONE, False)], [], "none"),
+        (NONE, [(FEWER, False)], [], "none"),
+    ],
+)
+def test_an_answer_that_is_not_the_last_does_not_use_up_the_one_update(
+    cap: FrameSource,
+    monkeypatch: pytest.MonkeyPatch,
+    first: Recommendation,
+    then: Sequence[tuple[Recommendation, bool]],
+    told_of: Sequence[str],
+    at_last: str,
+) -> None:
+    """An outbox takes one UPDATE an incident; what it says must be the answer that stays."""
+    monkeypatch.setattr(
+        advising, "advise", lambda q, **_: Advice(q.at, first, gates=(FEW,), window_seconds=240.0)
+    )
+    fired = told(cap)[0][0]
+    incident = fired.incident
+    answers = iter(then)
+    target = Target(TargetKey("host:8000", "0"))
+
+    def ask(asking: Sequence[Transition]) -> tuple[dict[str, Finding], list[Replayed]]:
+        said, again = next(answers)
+        finding = Finding(incident.rule, target, asking[0].at, {}, recommendation=said)
+        answer = Replayed(target, asking[0].at, Advice(asking[0].at, said), incident.id)
+        return {incident.id: replace(finding, asked_again=again)}, [answer]
+
+    span = (fired.at, fired.at + timedelta(minutes=30))
+    later = asked_again({incident.id: incident}, [], [], span, 3, ask)
+    sent = [(t.incident.page or {})["recommendation"]["action"] for t in later.told]
+    assert sent == told_of
+    page = (later.pages or {})[incident.id]
+    assert page["recommendation"]["action"] == at_last  # type: ignore[index]
+    assert "asked_again_at" not in page
 
 
 def test_the_open_incident_carries_the_answer(
