@@ -93,19 +93,33 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
     if found.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
-        return Judgement("PASS", f"{_said(primary)} improved{_inside(found)}", primary.name)
+        said = f"{_said(primary)} improved{_inside(found, forecast)}"
+        return Judgement("PASS", said, primary.name)
     if found.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
     if forecast is not None:
         return _unkept(found, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
         return Judgement("PASS", f"{_said(primary)} no worse{_inside(found)}", primary.name)
+    return _untold(found, primary, kind)
+
+
+def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:
+    """Nobody advised it, and neither a gain nor a harm is certain."""
+    low, high = _towards_good(primary)
     gained, margin = (low + high) / 2, _margin(primary)
     if kind == "release":
         away = max(gained + margin, -gained - margin)
     else:
         away = max(gained if gained >= margin else 0.0, -gained - margin)
-    said = f"no difference of {_said(primary)} is shown{_more(found, primary, away)}"
+    more = _more(found, primary, away)
+    if low <= 0 <= high:
+        said = f"no difference of {_said(primary)} is shown{more}"
+    else:
+        small = max(abs(low), abs(high)) < margin
+        known = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
+        told = more if more.endswith("would tell") else ""
+        said = f"{_said(primary)} {_moved(primary)}: {known}{told}"
     return Judgement("INCONCLUSIVE", said + _inside(found), primary.name)
 
 
@@ -127,13 +141,34 @@ def _overloaded(found: Comparison) -> Judgement:
     return Judgement("INCONCLUSIVE", said, served.name)
 
 
-def _inside(found: Comparison) -> str:
-    """That requests take longer for certain, where the targets do not mind; else nothing."""
-    e2e = found.effect("e2e_seconds_mean")
-    if e2e is None or found.load == "more" or e2e.low <= HARM_RATIO * e2e.before:
+def _inside(found: Comparison, forecast: Mapping[str, Any] | None = None) -> str:
+    """What takes longer for certain, where that decided nothing and was no price; else nothing."""
+    if found.load == "more":
         return ""
-    low, high = (100 * limit / e2e.before for limit in (e2e.low, e2e.high))
-    return f"; inside the targets a request takes {low:.0f}…{high:.0f} % longer"
+    e2e, itl = found.effect("e2e_seconds_mean"), found.effect("itl_seconds_mean")
+    if e2e is not None and e2e.low > HARM_RATIO * e2e.before:
+        low, high = (100 * limit / e2e.before for limit in (e2e.low, e2e.high))
+        return f"; inside the targets a request takes {low:.0f}…{high:.0f} % longer"
+    priced = "itl_seconds_mean" in _named(forecast)
+    if itl is not None and not priced and itl.low > HARM_RATIO * itl.before:
+        return f"; {_said(itl)} {_moved(itl)}"
+    return ""
+
+
+def _moved(effect: Effect) -> str:
+    """By how much a figure moved that did for certain, in words."""
+    low, high = sorted((abs(effect.low), abs(effect.high)))
+    way = "higher" if effect.low > 0 else "lower"
+    if effect.name in SHARES or not effect.before:
+        return f"{100 * low:.0f}…{100 * high:.0f} points {way}"
+    low, high = (100 * limit / abs(effect.before) for limit in (low, high))
+    return f"{low:.0f}…{high:.0f} % {way}"
+
+
+def _least(effect: Effect) -> str:
+    """The smallest difference that counts, in words."""
+    points = effect.name in SHARES
+    return f"{100 * HARM_SHARE:.0f} points" if points else f"{100 * HARM_RATIO:.0f} %"
 
 
 def _more(found: Comparison, primary: Effect, away: float) -> str:

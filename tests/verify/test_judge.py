@@ -170,3 +170,34 @@ def test_a_release_inside_its_targets_that_is_slower_says_so() -> None:
         said.reason
         == "requests in target no worse; inside the targets a request takes 25…75 % longer"
     )
+
+
+def test_what_moved_for_certain_is_not_called_no_difference() -> None:
+    slower = _effect("e2e_seconds_mean", 2.0, 2.34, 0.06, 0.62)
+    itl = _effect("itl_seconds_mean", 0.008, 0.0106, 0.0016, 0.0036)
+    found = _found(slower, itl)
+    for said in (judge(found, "release", None), judge(found, "knobs", None)):
+        assert said.verdict == "INCONCLUSIVE"
+        assert said.reason == (
+            "time of a request 3…31 % higher: not known to be more than 5 %; "
+            "ITL mean 20…45 % higher"
+        )
+    small = _effect("e2e_seconds_mean", 3.0, 2.95, -0.08, -0.02)
+    assert judge(_found(small), "knobs", None).reason.endswith("1…3 % lower: less than 5 %")
+    share = _effect("in_target_ratio", 1.0, 0.97, -0.05, -0.01)
+    told = "requests in target 1…5 points lower: not known to be more than 2 points"
+    assert judge(_found(share), "release", None).reason == told
+
+
+def test_a_release_whose_tokens_come_slower_says_so() -> None:
+    itl = _effect("itl_seconds_mean", 0.008, 0.0106, 0.0016, 0.0036)
+    said = judge(_found(SAME_E2E, itl), "release", None)
+    assert said.verdict == "PASS"
+    assert said.reason == "time of a request no worse; ITL mean 20…45 % higher"
+    # with a price it was told, and judged
+    promise = {
+        **PROMISE,
+        "itl_seconds": 0.012,
+        "today": {"ttft_seconds": 1.8, "itl_seconds": 0.008},
+    }
+    assert judge(_found(TTFT, itl), "knobs", promise).reason == "TTFT mean improved"
