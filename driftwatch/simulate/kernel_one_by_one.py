@@ -74,6 +74,8 @@ def preempt(m: Any, f: Any, r: int) -> None:
     held = blocks_of(m[m[COMPUTED] + r] + m[m[CHOSEN] + r], m[BLOCK_SIZE])
     if m[m[KIND] + r] == CLOSING and m[m[FINAL_STEP] + r] != NONE:
         m[m[OUTPUT] + r] = delivered(m, f, r)
+    else:
+        m[m[FINAL_STEP] + r] = NONE  # no step in flight holds its last token
     release(m, f, r, held)
     stop_running(m, f, r)
     m[m[STATUS] + r] = PREEMPTED

@@ -214,7 +214,8 @@ def cancel(m: Any, f: Any, r: int, time: float) -> None:
     """A client gives up: what the steps in flight bring it is not counted."""
     kind = m[m[KIND] + r]
     output = delivered(m, f, r)
-    if kind == LAZY or (kind == CLOSING and m[m[FINAL_STEP] + r] != NONE):
+    closing = kind == CLOSING or m[m[STATUS] + r] == PREEMPTED  # or was closing till preempted
+    if kind == LAZY or (closing and m[m[FINAL_STEP] + r] != NONE):
         for i in range(2):
             record = m[EXECUTING] if i == 0 else m[PENDING]
             if record == NONE:

@@ -49,6 +49,7 @@ LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefil
 @given(st.integers(0, 1_000_000))
 @example(41)  # a second token that is the last: its block is known one step later
 @example(120)  # goes on decoding through a step done one by one, then its client gives up
+@example(5002611)  # preempted with its last token in flight, then its client gives up
 @example(2906)  # stuck unless a request hits what it left itself
 def test_reference_and_kernel_agree(seed: int) -> None:
     case = draw_case(seed)
