@@ -38,6 +38,10 @@ _WORDS: Mapping[str, str] = {
 }
 
 
+# its factor is 1 / ITL: it falls where the time rises
+_SAID: Mapping[str, str] = {"time per token": "tokens/s a request"}
+
+
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """A change of throughput, taken apart.
@@ -114,7 +118,9 @@ def attribution_text(now: Values, before: Values, reasons: Mapping[str, str]) ->
     numbers = ""
     if found.before is not None and found.now is not None:
         numbers = f" {figure(found.before)} → {figure(found.now)}"
-    parts = " · ".join(f"{word} {change(ratio)}" for word, ratio in found.factors.items())
+    parts = " · ".join(
+        f"{_SAID.get(word, word)} {change(ratio)}" for word, ratio in found.factors.items()
+    )
     missing = "".join(f"; {word} not told apart" for word in found.unknown)
     return f"{found.unit}{numbers} ({change(found.ratio)}) = {parts}{missing}"
 

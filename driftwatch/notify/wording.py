@@ -133,11 +133,15 @@ def headline(page: Page) -> str:
 
 
 def lead(page: Page) -> str:
-    """Line 1 as it is read in full: a notice of moved traffic says what it will not do."""
+    """Line 1 as it is read in full: a notice of moved traffic says what it will not do.
+
+    Not where a limit binds already: then a page may be out.
+    """
     if page["test"]:
         return str(page["summary"])
     text = headline(page)
-    quiet = page["alert"] in _OF_TRAFFIC or leaf(page) in _TRAFFIC_LEAVES
+    binds = any(x["binds"] for x in (page["diagnosis"] or {}).get("limits", ()))
+    quiet = not binds and (page["alert"] in _OF_TRAFFIC or leaf(page) in _TRAFFIC_LEAVES)
     if page["event"] == "firing" and page["severity"] == "notice" and quiet:
         return f"{text}. {NO_PAGE}"
     return text

@@ -133,11 +133,17 @@ def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:
     }
 
 
+def _turn(one: Candidate) -> int:
+    """The place among what helps instead: line 1 of a page says the first."""
+    first = (REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
+    return next((place for place, name in enumerate(first) if name in one.knobs), len(first))
+
+
 def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     """Replicas first, then what makes the same replicas do more, then what to turn away."""
     said = []
     limit = case.today.capacity_requests_per_second
-    for one in what_ifs:
+    for one in sorted(what_ifs, key=_turn):
         share, then = one.in_target_ratio, one.capacity_requests_per_second
         if REPLICAS in one.knobs:
             more = round(one.knobs[REPLICAS]) - (case.replicas or 1)
