@@ -19,7 +19,7 @@ KEY = TargetKey("s0:8000", "0")
 Hours = tuple[int, bool | None, float | None, float | None]
 MOVED: Hours = (3, True, 0.4, 1.5)
 BETWEEN: Hours = (40, False, 0.4, 1.2)  # below what counts as moved, above what is usual
-USUAL: Hours = (25, False, 0.4, 0.9)
+USUAL: Hours = (73, False, 0.4, 0.9)
 UNKNOWN: Hours = (40, None, None, None)
 
 
@@ -59,13 +59,24 @@ def test_lengths_that_wander_around_the_threshold_for_days_are_one_ticket(rule: 
     assert told(rule, [MOVED, BETWEEN, MOVED, BETWEEN, MOVED]) == [("firing", 0)]
 
 
-def test_it_ends_after_a_day_within_what_is_usual_and_what_comes_then_is_another(
-    rule: Rule,
+@pytest.mark.parametrize(
+    "back",
+    [
+        [USUAL],
+        # far from what is usual, yet by less than 15 %: not moved, for all time
+        [(73, False, 1.6, 0.9)],
+        # one hour a day above what is usual
+        [(23, False, 0.4, 0.9), (1, False, 0.4, 1.05)] * 3 + [(1, False, 0.4, 0.9)],
+    ],
+    ids=["usual", "far by little", "an hour a day"],
+)
+def test_it_ends_after_three_days_that_did_not_count_and_what_comes_then_is_another(
+    rule: Rule, back: Sequence[Hours]
 ) -> None:
-    assert told(rule, [MOVED, BETWEEN, USUAL, MOVED]) == [
+    assert told(rule, [MOVED, BETWEEN, MOVED, *back, MOVED]) == [
         ("firing", 0),
-        ("resolved", 67),
-        ("firing", 68),
+        ("resolved", 118),
+        ("firing", 119),
     ]
 
 
