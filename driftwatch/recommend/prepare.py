@@ -30,7 +30,7 @@ from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.laws_found import calibrated
 from driftwatch.recommend.observed.as_waited import as_waited
 from driftwatch.recommend.observed.from_log import observed_from_log
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.observed.from_minutes import EVENLY, observed_from_minutes
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.replaying import Judged
 from driftwatch.recommend.settings_known import Known, configurations_of
@@ -43,6 +43,8 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
 
+IN_BURSTS = "when in its minute a request came: drawn in bursts, as passes and queue tell of them"
+AS_WAITED = "when in its minute a request came: so that requests wait as the buckets of TTFT say"
 _EVEN_DRAWS = 3  # by as much as the waits of these differ nothing is moved
 
 
@@ -93,7 +95,9 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return refused(advice, gates)
-    now = recent(as_it_came(observed, made, kept[0], question.seed), question.minutes, since)
+    came = as_it_came(observed, made, kept[0], question.seed)
+    advice = replace(advice, notes=said_of_arrivals(advice.notes, observed, came))
+    now = recent(came, question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
     going_on, lasting = steady(now, question.seed)
     ground = Ground(
@@ -140,6 +144,14 @@ def as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -
         wander_log_sd=made.wander_log_sd,
         seed=seed,
     )
+
+
+def said_of_arrivals(notes: Sequence[str], before: Observed, after: Observed) -> tuple[str, ...]:
+    """The notes, with what was done about the times of requests inside their minutes."""
+    if after.requests is before.requests:
+        return tuple(notes)
+    said = IN_BURSTS if before.waits is None else AS_WAITED
+    return tuple(said if note == EVENLY else note for note in notes)
 
 
 def _so_far(

@@ -27,7 +27,7 @@ Source = Literal["metrics", "request log"]
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
-_EVENLY = "when in its minute a request got its first token: drawn evenly"
+EVENLY = "when in its minute a request got its first token: drawn evenly"
 _DRAWN = "which prompt came with which generation: drawn"
 _PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
 
@@ -59,7 +59,7 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     notes = [
         *stretch.notes,
         *counts.notes,
-        _EVENLY,
+        EVENLY,
         _PAIRED if told.paired else _DRAWN,
     ]
     if bound is not None and int(told.prompt_tokens.max()) > 0:

@@ -1,0 +1,65 @@
+"""What an answer says of the times of requests inside their minutes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from advice_cases import AT, SECONDS, requests_of
+from recorded_questions import question_at
+
+from driftwatch.model import Setting
+from driftwatch.recommend.observed.from_minutes import EVENLY
+from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.observed.waits import Waits
+from driftwatch.recommend.prepare import (
+    AS_WAITED,
+    IN_BURSTS,
+    Prepared,
+    prepare,
+    said_of_arrivals,
+)
+
+NOTES = ("the first", EVENLY, "the last")
+UNKNOWN = Observed(
+    AT,
+    SECONDS,
+    requests_of(3, 300, 200),
+    "metrics",
+    pl.DataFrame(schema=CHUNK_SCHEMA),
+    busy_windows=10,
+    finished_requests=720,
+    saturated=False,
+)
+KNOWN = replace(UNKNOWN, waits=Waits(np.array([0.0, SECONDS]), (), 0, np.array([0.0, np.inf])))
+
+
+def moved(observed: Observed) -> Observed:
+    return replace(observed, requests=requests_of(3, 300, 200, seed=2))
+
+
+def test_requests_that_were_left_where_they_were_drawn_are_said_to_be_drawn_evenly() -> None:
+    assert said_of_arrivals(NOTES, KNOWN, KNOWN) == NOTES
+    assert said_of_arrivals(NOTES, KNOWN, replace(KNOWN, notes=("another",))) == NOTES
+
+
+def test_requests_that_were_moved_are_said_to_be_and_no_longer_drawn_evenly() -> None:
+    assert said_of_arrivals(NOTES, KNOWN, moved(KNOWN)) == ("the first", AS_WAITED, "the last")
+    assert said_of_arrivals(NOTES, UNKNOWN, moved(UNKNOWN)) == (
+        "the first",
+        IN_BURSTS,
+        "the last",
+    )
+
+
+def test_an_answer_about_a_real_server_says_that_its_requests_were_moved(
+    shared_data: Path,
+) -> None:
+    asked = question_at(shared_data / "vllm-0.32" / "run_cap", 12)
+    known = replace(asked.server.serving, max_num_batched_tokens=Setting(2048, "config"))
+    prepared = prepare(replace(asked, server=replace(asked.server, serving=known)), None)
+    assert isinstance(prepared, Prepared)
+    assert AS_WAITED in prepared.advice.notes
+    assert EVENLY not in prepared.advice.notes
