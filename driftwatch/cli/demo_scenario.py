@@ -8,6 +8,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,8 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
 
     _print_story(scenario, seed)
     sender, taken = StdoutSender(mark=True, stored=False), Taken()
-    said: list[Said] = []
+    said: dict[str, Said] = {}  # incident id → what its page said, with the advice that stood
+    updates = 0
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
         making = Progress("making")
@@ -138,20 +140,25 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=told):
             taken.note(outcome.rows)
             for transition in outcome.transitions:
-                page = transition.incident.page
+                page, incident = transition.incident.page, transition.incident.id
+                if page is not None and transition.event == "advised" and incident in said:
+                    said[incident] = replace(said[incident], knob=said_by(page).knob)
+                    updates += 1
                 if page is None or transition.event != "firing":
                     continue
-                said.append(said_by(page))
+                said[incident] = said_by(page)
                 if len(said) <= _SHOWN:
                     click.echo("-" * 80)
                     sender.send(page)
                     _pause(pause)
         reading.close()
         source.close()
-    if len(said) > _SHOWN:
-        click.echo(f"and {len(said) - _SHOWN} more")
+    if len(said) > _SHOWN or updates:
+        later = f"{updates} UPDATE{'s' if updates > 1 else ''}, not shown" if updates else ""
+        more = f"{len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)
-    for line in _verdict(scenario, said, {rule.alert for rule in plan.enabled}):
+    for line in _verdict(scenario, [*said.values()], {rule.alert for rule in plan.enabled}):
         click.echo(_plain(line))
     again = f"driftwatch demo --scenario {_word(given)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")

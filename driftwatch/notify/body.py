@@ -38,7 +38,7 @@ from driftwatch.notify.page_values import Page, instant, reference_values, value
 from driftwatch.notify.past_lines import as_before, made_of, moved_mass, not_seen, speed_lines
 from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.notify.verified_lines import verified_lines
+from driftwatch.notify.verified_lines import verified_lines, withdrawn_lines
 from driftwatch.notify.wording import (
     all_gone,
     complaints,
@@ -122,6 +122,7 @@ def _body(page: Page) -> Iterator[Line]:
     if (again := page.get("asked_again_at")) is not None:
         told = "the replay is asked again, and every 10 min while this fires"
         yield Line("Next", told, datetime.fromisoformat(again), weight=4)
+    yield from withdrawn_lines(page)
     if advised["action"] == "change":
         if advised.get("basis") != "replay" or _WITH_IT in advised["reason"]:
             yield Line("Why", clean(advised["reason"]), weight=1)

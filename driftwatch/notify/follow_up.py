@@ -39,6 +39,9 @@ def with_answer(
         "evidence": {**page["evidence"], **now},
         "recommendation": None if advised is None else recommendation_json(advised),
     }
+    before = (page.get("recommendation") or {}).get("action")
+    if before == "none" and advised is not None and advised.action != "none":
+        made["withdrawn"] = {"action": before, "at": page["times"]["evaluated_at"]}
     return later(made, next_time(at) if finding.asked_again else None)
 
 

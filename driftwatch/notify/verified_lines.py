@@ -1,4 +1,4 @@
-"""The lines under a verdict that is told as a follow-up. Pure; reads a page's JSON."""
+"""Lines of follow-ups: a verdict, an answer that replaces another. Pure; reads a page's JSON."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def verified_lines(page: Page) -> Iterator[Line]:
     if (ended := instant(page, "resolved_at")) is not None:
         yield Line("Until", "", ended, weight=6)
     yield Line("Was", complaints(page, past=True)[0], weight=7)
+
+
+def withdrawn_lines(page: Page) -> Iterator[Line]:
+    """Of an ``UPDATE`` that replaces another answer: which one holds, and since when."""
+    told = page.get("withdrawn")
+    if page["event"] != "advised" or told is None:
+        return
+    text = 'said "no knob helps", by the first minutes of the drift; that no longer holds'
+    yield Line("Before", text, datetime.fromisoformat(told["at"]), weight=8)
+    text = "the answer, with capacity and load; what was seen is of the page before"
+    yield Line("Now", text, instant(page, "evaluated_at"), weight=8)

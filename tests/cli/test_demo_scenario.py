@@ -9,13 +9,18 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
 from driftwatch.cli.main import main
+from driftwatch.model import Transition
+from driftwatch.service.replay import replay
+from driftwatch.service.state import Outcome
 from driftwatch.settings import load_settings
 from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
@@ -111,6 +116,23 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
     assert "FOUND    page EngineStuck after" in shown
     assert "FOUND    leaf engine_stuck" in shown and "EXTRA" not in shown
     assert "next:    driftwatch demo --scenario short.yaml --seed 1 --write DIR" in shown
+
+
+def test_the_advice_of_an_update_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def updated(*given: Any, **more: Any) -> Iterator[Outcome]:
+        for outcome in replay(*given, **more):
+            fired = [t for t in outcome.transitions if t.event == "firing"]
+            later = []
+            for one in fired:
+                change = {"action": "change", "knob": "max_num_seqs"}
+                page = {**(one.incident.page or {}), "event": "advised", "recommendation": change}
+                later.append(Transition(replace(one.incident, page=page), "advised", one.at))
+            yield replace(outcome, transitions=(*outcome.transitions, *later))
+
+    monkeypatch.setattr("driftwatch.service.replay.replay", updated)
+    _, shown, _ = run("demo", "--scenario", "short.yaml", "--fast", "--jobs", "1")
+    assert "OTHER    advice: none helps; driftwatch said max_num_seqs" in shown
+    assert "and 1 UPDATE, not shown" in shown
 
 
 def test_a_scenario_without_a_baseline_says_what_it_was_compared_with(run: Run) -> None:

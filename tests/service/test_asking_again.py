@@ -16,6 +16,7 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.model import Finding, Recommendation, Target, TargetKey, Transition
+from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Gate, Question
@@ -158,6 +159,12 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     assert [t.event for t in happened] == wanted
     last = happened[-1].incident.page or {}
     assert last["recommendation"]["action"] == later
+    if later == "change":
+        page: Any = happened[1].incident.page
+        said = {line.label: line for line in lines(page)}
+        assert "no knob helps" in said["Before"].text and said["Before"].at == happened[0].at
+        assert said["Now"].at == happened[1].at
+        jsonschema.validate(page, orjson.loads(SCHEMA.read_bytes()))
     assert "asked_again_at" not in last
 
 
