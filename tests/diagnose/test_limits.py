@@ -10,7 +10,7 @@ import pytest
 from pipeline_cases import scrapes, serving, windows
 
 from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.diagnose.limits import binding_of_scrape, limit_that_costs
+from driftwatch.diagnose.limits import _wanders, binding_of_scrape, limit_that_costs
 from driftwatch.diagnose.walk import limits_of
 
 QUEUED = {
@@ -247,6 +247,16 @@ def test_the_budget_is_not_guessed(
     found = row(parts, **settings)
     assert found["binding_limit"] is None
     assert found["limit_binding_share_10m_ratio"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_sample_that_is_seen_again_holds_no_level(times: int) -> None:
+    """Twelve samples at twelve levels, the highest read four times more than the others."""
+    levels = [*(float(10 + 2 * i) for i in range(12)), *[32.0] * (12 * (times - 1))]
+    frame = pl.DataFrame({"running": levels}).with_columns(
+        repeats=pl.int_range(pl.len()) >= 12, batch=pl.lit(True)
+    )
+    assert frame.select(_wanders(pl.col("batch"))).item() is True
 
 
 def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:

@@ -55,6 +55,16 @@ def test_what_was_injected_is_what_is_told(document: dict[str, Any]) -> None:
     assert document["fleet"] == {"pools": 1, "servers": 2}
 
 
+@pytest.mark.parametrize(("said", "count"), [("not useful", 1), ("useful", 0)])
+def test_what_somebody_said_of_a_page_is_counted(
+    fleet_store: Store, fleet_plan: Plan, said: str, count: int
+) -> None:
+    (fired,) = [one for one in fleet_store.incidents(limit=100) if one.severity == "page"]
+    fleet_store.mark(fired.id, said, by="Ana", at=FLEET_WEEK.end, because="a load test")
+    pages = week_document(gather(fleet_store, fleet_plan, FLEET_WEEK, price=None))["pages"]
+    assert (pages["pages"], pages["marked"], pages["marked_not_useful"]) == (1, 1, count)
+
+
 def test_counts_are_those_of_the_stored_minutes(
     document: dict[str, Any], fleet_database: Path
 ) -> None:

@@ -60,6 +60,8 @@ def test_what_cannot_be_marked(store: Store) -> None:
     with pytest.raises(UsageError, match="at most 500 characters"):
         store.mark("b", "useful", by="Ana", at=NOW, because="x" * (LONGEST_BECAUSE + 1))
     assert store.marks(["a" * 12, "b" * 12]) == {}
+    longest = "x" * LONGEST_BECAUSE
+    assert store.mark("b", "useful", by="Ana", at=NOW, because=longest).because == longest
 
 
 def test_the_migration_goes_both_ways(path: Path) -> None:
