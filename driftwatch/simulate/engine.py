@@ -36,6 +36,7 @@ from driftwatch.simulate.engine_tables import compact, offer_tables
 from driftwatch.simulate.kernel_tables import Tables, integers, make_tables, pack, unpack
 from driftwatch.simulate.outcome import (
     Outcome,
+    no_progress,
     request_frame,
     scrape_frame,
     step_frame,
@@ -178,10 +179,7 @@ class Engine:
             if not t.head[layout.FULL]:
                 break
         if t.head[layout.STUCK]:
-            raise NoVerdict(
-                f"the simulated engine makes no progress at {t.reals[layout.NOW]:.3f} s: "
-                f"{t.head[layout.WAIT_COUNT]:,} requests wait and none can be admitted"
-            )
+            raise no_progress(t)
         self._until = max(self._until, until_seconds if until_seconds < inf else -inf)
         ended = t.integers[layout.STATUS] >= layout.FINISHED
         outcome = Outcome(

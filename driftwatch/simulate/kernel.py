@@ -98,7 +98,7 @@ def advance(m: Any, f: Any, until: float) -> None:
     """Run until a time (what ends at it included), until nothing is left, or until a table is full.
 
     ``m[FULL]``: read the per-step table, reset ``m[ROWS]`` and call again.
-    ``m[STUCK]``: requests wait that can never be admitted.
+    ``m[STUCK]``: requests wait that can never be admitted, or preempt each other for ever.
     """
     m[FULL] = 0
     m[SETTLED] = 0
@@ -125,6 +125,8 @@ def advance(m: Any, f: Any, until: float) -> None:
             got = schedule(m, f, record)
             if not got:
                 m[EMPTY_SCHEDULES] += 1
+            if m[STUCK]:
+                return
         elif completed and m[ASYNC] and m[PENDING] == NONE and m[NEXT_DUE] < m[CONCURRENCY]:
             m[EMPTY_SCHEDULES] += 1  # vLLM asks once more when its pipeline runs dry
         if m[PENDING] != NONE:

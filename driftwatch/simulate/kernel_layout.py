@@ -175,7 +175,10 @@ BLOCK_TABLES = 6
     ROWS,  # per-step rows written
     SCRAPES,  # scrape rows written
     FULL,  # the per-step table is full: come again
-    STUCK,
+    STUCK,  # 1: nobody who waits can be admitted; 2: requests preempt each other and none ends
+    MARK,  # arrivals and ends at a preemption,
+    MARK_STEP,  # the first step with one since them,
+    MARK_STEPS,  # and how many may follow; 0 = not counted yet
     SETTLED,  # nobody can be admitted until a request arrives, ends, or gets no token
     ENDED,
     FREE_SLOTS,
@@ -203,7 +206,7 @@ BLOCK_TABLES = 6
     KV_TOTAL,
     EMPTY_SCHEDULES,
     EVICTED,
-) = range(117, 173)
+) = range(117, 176)
 FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
 
 # A step record; two of them, from RECORDS on.
@@ -221,7 +224,7 @@ FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
     S_FREE,
 ) = range(11)
 STEP_NUMBERS = 11
-RECORDS = 173
+RECORDS = 176
 HEADER = RECORDS + 2 * STEP_NUMBERS
 
 # The header of ``f``: the engine's times, the law, the client's patience, and the prefill pairs of

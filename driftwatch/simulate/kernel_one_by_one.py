@@ -14,6 +14,7 @@ from driftwatch.simulate.kernel_layout import (
     CHOSEN,
     CLOSING,
     COMPUTED,
+    ENDED,
     EXPLICIT,
     EXPLICIT_LIST,
     EXPLICITS,
@@ -25,8 +26,13 @@ from driftwatch.simulate.kernel_layout import (
     LAZY,
     LAZY_KV,
     LORAS,
+    MARK,
+    MARK_STEP,
+    MARK_STEPS,
     MAX_TOKENS,
     MODEL_LENGTH,
+    NEXT_DUE,
+    NEXT_RELEASED,
     NO_KIND,
     NONE,
     ORDER,
@@ -37,8 +43,10 @@ from driftwatch.simulate.kernel_layout import (
     PRIORITY,
     PROMPT,
     RECORDS,
+    REQUESTS,
     RUN_HEAD,
     RUN_NEXT,
+    RUNNING,
     S_DECODE,
     S_KV,
     S_LAZY,
@@ -46,7 +54,9 @@ from driftwatch.simulate.kernel_layout import (
     STATUS,
     STEP,
     STEP_NUMBERS,
+    STUCK,
     TARGET,
+    WAITING,
     WAS_LAZY,
 )
 from driftwatch.simulate.kernel_lazy import (
@@ -68,6 +78,8 @@ from driftwatch.simulate.prefix_cache import (
     remember,
 )
 
+WORTH_COUNTING = 1000  # steps without an end, before the tokens inside are counted
+
 
 def preempt(m: Any, f: Any, r: int) -> None:
     """Free a running request whole and put it back to the front of the queue."""
@@ -86,6 +98,31 @@ def preempt(m: Any, f: Any, r: int) -> None:
     m[m[PREEMPTED_TIMES] + r] += 1
     m[PREEMPTIONS] += 1
     wait(m, f, r, True)
+    watch_progress(m)
+
+
+def watch_progress(m: Any) -> None:
+    """Notice requests that preempt each other and never end: two of one priority and arrival can.
+
+    A step computes a token at least. Without preemption all end within as many steps as they have
+    tokens, so that longer without an arrival or an end is no progress.
+    """
+    mark = m[ENDED] + m[NEXT_DUE] + m[NEXT_RELEASED]
+    if mark != m[MARK]:
+        m[MARK] = mark
+        m[MARK_STEP] = m[STEP]
+        m[MARK_STEPS] = 0
+        return
+    steps = m[STEP] - m[MARK_STEP]
+    if steps < WORTH_COUNTING:
+        return
+    if m[MARK_STEPS] == 0:
+        for r in range(m[REQUESTS]):
+            status = m[m[STATUS] + r]
+            if status in (WAITING, RUNNING, PREEMPTED):
+                m[MARK_STEPS] += m[m[TARGET] + r]
+    if steps > m[MARK_STEPS]:
+        m[STUCK] = 2
 
 
 def stop_decoding(m: Any, f: Any, r: int) -> None:

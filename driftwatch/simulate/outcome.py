@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from driftwatch.errors import NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.kernel_tables import ENDLESS, Tables
 
@@ -90,6 +91,18 @@ class Outcome:
     steps: pl.DataFrame | None
     scrapes: pl.DataFrame | None
     summary: dict[str, float | int]
+
+
+def no_progress(t: Tables) -> NoVerdict:
+    """Why an engine that is stuck ends nothing any more."""
+    waiting = f"{t.head[layout.WAIT_COUNT]:,} requests wait and"
+    why = (
+        f"{waiting} none can be admitted"
+        if t.head[layout.STUCK] == 1
+        else f"{waiting} those that run preempt each other, none ends"
+    )
+    now = t.reals[layout.NOW]
+    return NoVerdict(f"the simulated engine makes no progress at {now:.3f} s: {why}")
 
 
 def delivered_tokens(t: Tables, rows: Callable[[int], Any]) -> Any:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.errors import NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import check_fit, kernel_for, only_itself_to_hit, with_scrapes
 from driftwatch.simulate.engine_tables import cache_mode, offer_tables
 from driftwatch.simulate.kernel_tables import ENDLESS, Tables, make_tables, pack, unpack
-from driftwatch.simulate.outcome import COUNTERS
+from driftwatch.simulate.outcome import COUNTERS, no_progress
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -125,10 +124,7 @@ class Repeated:
             t = self._run(law, factors, True)
             self._only_itself = False  # it will be so again; both ways say the same without
         if t.head[layout.STUCK]:
-            raise NoVerdict(
-                f"the simulated engine makes no progress at {t.reals[layout.NOW]:.3f} s: "
-                f"{t.head[layout.WAIT_COUNT]:,} requests wait and none can be admitted"
-            )
+            raise no_progress(t)
         numbers, total = t.scrape_numbers.copy(), int(t.head[layout.TOTAL_BLOCKS])
         free = numbers[:, _GAUGES + 3]
         usage = np.full(len(free), np.nan) if total >= ENDLESS else 1.0 - free / total

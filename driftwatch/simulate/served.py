@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.errors import NoVerdict
 from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import (
@@ -25,6 +24,7 @@ from driftwatch.simulate.engine import (
 )
 from driftwatch.simulate.engine_tables import cache_mode, offer_tables
 from driftwatch.simulate.kernel_tables import ENDLESS, Tables, make_tables, pack, unpack
+from driftwatch.simulate.outcome import no_progress
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -187,10 +187,7 @@ class Serving:
             if not identify_blocks and self._only_itself and self._again(t):
                 return None
             if t.head[layout.STUCK]:
-                raise NoVerdict(
-                    f"the simulated engine makes no progress at {t.reals[layout.NOW]:.3f} s: "
-                    f"{t.head[layout.WAIT_COUNT]:,} requests wait and none can be admitted"
-                )
+                raise no_progress(t)
             found = _served(t, float(until))
             if enough is not None and until < inf and enough(found):
                 break

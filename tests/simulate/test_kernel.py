@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from comparison import LAW, compare, draw_case
+from comparison import LAW, compare, draw_case, draw_configuration
 from golden_cases import conversation_hour
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate import kernel, kernel_steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
@@ -225,3 +225,27 @@ def test_what_can_never_be_served_is_refused(
     requests = make_requests([0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5])
     with pytest.raises(ImpossibleConfiguration, match=said):
         simulate(requests, configuration, LAW, compiled=False)
+
+
+def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
+    """Of one priority and arrival the first of the list gives way: each in its turn."""
+    rng = np.random.default_rng(535)
+    configuration = draw_configuration(rng)
+    count = int(rng.integers(25, 120))
+    gaps = rng.exponential(rng.choice([0.002, 0.02, 0.1]), count)
+    gaps[rng.random(count) < 0.2] = 0
+    gaps[rng.random(count) < 0.05] += 1
+    arrival = np.cumsum(gaps) - gaps[0] * (rng.random() < 0.5)
+    requests = make_requests(
+        arrival,
+        rng.integers(1, rng.choice([8, 40, 60]), count),
+        rng.integers(1, rng.choice([3, 15, 40]), count),
+        priority=rng.integers(0, 3, count),
+    )
+    engine = Engine(configuration, LAW, identify_blocks=False, compiled=False)
+    engine.offer(requests)
+    with pytest.raises(NoVerdict, match="preempt each other, none ends"):
+        engine.advance(200.0)
+    # whoever hits what it left itself gets through
+    ended = simulate(requests, configuration, LAW, until_seconds=200.0, compiled=False)
+    assert set(ended.requests["status"]) == {"finished", "rejected"}
