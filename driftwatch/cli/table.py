@@ -17,8 +17,13 @@ def printable(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Text as this standard output can carry it, ``?`` where it cannot."""
+    """Text as this standard output can carry it: signs spelled, ``?`` for what else it cannot."""
+    from driftwatch.notify.layout import signs_spelled
+    from driftwatch.notify.stdout import needs_ascii
+
     encoding = sys.stdout.encoding or "utf-8"
+    if needs_ascii(sys.stdout):
+        text = signs_spelled(text)
     return text.encode(encoding, "replace").decode(encoding)
 
 

@@ -36,7 +36,7 @@ def changed_text(found: Verification) -> str:
     told = text_of(found.change)
     if found.against is not None:
         return f"against {found.against}" + (f" ({told})" if told else "")
-    return told or "nothing that is known of"
+    return told or "no known change"
 
 
 def one_in_full(found: Verification, now: datetime) -> Iterator[str]:
@@ -55,7 +55,8 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
     yield f"{found.verdict}{closed}: {found.reason}"
     if found.forecast is None and found.against is None:
         yield "nobody had advised it: no forecast to hold it against"
-    rows = [_row(effect) for effect in to_document(found)["effects"]]
+    # spelled before they are aligned
+    rows = [tuple(map(encodable, _row(effect))) for effect in to_document(found)["effects"]]
     if rows:
         one, other = found.matched_minutes
         sides = ("before", "after") if found.against is None else (found.against, target_of(found))

@@ -46,9 +46,18 @@ def spell(text: str, ascii: bool) -> str:
     """
     if not ascii:
         return text
+    return signs_spelled(text).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def signs_spelled(text: str) -> str:
+    """The text with the signs of pages by their usual spelling; other letters stay.
+
+    >>> signs_spelled("-52…-0.10 s, 8 → 40 é")
+    '-52...-0.10 s, 8 -> 40 é'
+    """
     for sign, spelt in _ASCII.items():
         text = text.replace(sign, spelt)
-    return text.encode("ascii", "backslashreplace").decode("ascii")
+    return text
 
 
 def paint(text: str, colour: bool) -> str:

@@ -21,6 +21,7 @@ from driftwatch.verify.words import WORDS
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
 _LIMIT = 2
+_MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 
 
 def verification_line(document: Mapping[str, Any], today: date | None) -> str:
@@ -101,9 +102,10 @@ def value_text(value: float, effect: Mapping[str, Any]) -> str:
 
 
 def difference_text(effect: Mapping[str, Any]) -> str:
-    """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``."""
+    """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``; small ones in ms."""
     low, high = effect["difference_low"], effect["difference_high"]
-    if effect["name"] == "itl_seconds_mean":
+    small = effect["unit"] == "seconds" and max(abs(low), abs(high)) < _MILLISECONDS_BELOW
+    if effect["name"] == "itl_seconds_mean" or small:
         return f"{_signed(low * 1000)}…{_signed(high * 1000)} ms"
     if effect["unit"] == "1":
         return f"{_signed(low * 100)}…{_signed(high * 100)} points"
@@ -117,4 +119,6 @@ def _signed(value: float) -> str:
 
 
 def _signed_seconds(value: float) -> str:
-    return "0" if value == 0 else f"{'+' if value > 0 else '-'}{bare_seconds(abs(value))}"
+    if abs(value) < _FINE:  # hundredths would say that there is none
+        return _signed(value)
+    return f"{'+' if value > 0 else '-'}{bare_seconds(abs(value))}"

@@ -34,6 +34,8 @@ from driftwatch.recommend.verdict import (
 )
 from driftwatch.recommend.what_ifs import (
     FP8_KV,
+    PREFIX_HIT_RATIO,
+    REPLICAS,
     asked_for,
     fp8_kv,
     more_replicas,
@@ -201,14 +203,16 @@ def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool)
         replicas=case.replicas,
     )
     hit = case.ground.worlds[0].configuration.enable_prefix_caching
-    if not case.margin and hit:
+    asked = question.what_if
+    if not case.margin and hit and asked.get(PREFIX_HIT_RATIO) != _HALF_CACHED:
         found.append(prefix_hits(ground, judged, _HALF_CACHED, today))
     if needed:
         have = case.replicas or 1
         n = replicas_needed(today, case.offered, have)
-        if n is not None and have < n <= have + _MOST_MORE_REPLICAS * have:
+        told = n is not None and round(asked.get(REPLICAS, 0)) == n
+        if n is not None and not told and have < n <= have + _MOST_MORE_REPLICAS * have:
             found.append(more_replicas(ground, today, case.offered, have, n))
-        wider = None if question.what_if.get(FP8_KV) else fp8_kv(ground, judged, today)
+        wider = None if asked.get(FP8_KV) else fp8_kv(ground, judged, today)
         shed = shedding(ground, today, case.offered)
         found += [one for one in (wider, shed) if one is not None]
     return found

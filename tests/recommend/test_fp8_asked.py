@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from advice_cases import answer_of, requests_of
 
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.what_ifs import FP8_KV
+from driftwatch.recommend.what_ifs import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 TODAY = SchedulerConfiguration(64, 2048, 27_000)
@@ -31,3 +32,16 @@ def test_unknown_blocks_are_named_and_no_number_is_made_up() -> None:
     (row,) = asked(replace(TODAY, num_gpu_blocks=None))
     assert row.refused == "the KV block count is unknown"
     assert row.in_target_ratio is None and row.capacity_requests_per_second is None
+
+
+@pytest.mark.parametrize("asked", [{PREFIX_HIT_RATIO: 0.5}, {REPLICAS: 5.0}])
+def test_what_was_asked_for_is_not_told_twice(asked: dict[str, float]) -> None:
+    """Of an overloaded server half of the prompt tokens and five replicas are told unasked."""
+    today = replace(TODAY, enable_prefix_caching=True)
+    for what_if in ({}, asked):
+        answer = answer_of(
+            requests_of(9, 4000, 150), today, Slo(1.0, 0.03), what_if=what_if, replicas=2
+        )
+        assert answer.recommendation.action == "none"
+        (name,) = asked
+        assert [row.knobs[name] for row in answer.what_ifs if name in row.knobs] == [asked[name]]

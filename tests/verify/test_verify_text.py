@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+
+import pytest
 
 from driftwatch.cli.verify_text import one_in_full
 from driftwatch.verify.verification import Change, Effect, Verification
@@ -39,3 +43,24 @@ def test_limits_beyond_the_mean_before_are_explained() -> None:
     assert "know that mean" not in "\n".join(one_in_full(FOUND, AT))
     wide = replace(FOUND, effects=(replace(FASTER, low=-9.8),))
     assert "know that mean no better" in "\n".join(one_in_full(wide, AT))
+
+
+def test_an_output_without_utf_8_gets_signs_by_their_spelling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change = Change("knobs", AT, {"max_num_seqs": (8.0, 64.0)})
+    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", written)
+    text = "\n".join(one_in_full(replace(FOUND, against=None, change=change), AT))
+    assert "max_num_seqs 8.0 -> 64.0" in text and "-1.2...-0.80 s" in text
+    assert "?" not in text
+
+
+def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
+    small = Effect("ttft_seconds_mean", 0.018, 0.022, 0.0021, 0.0083, None, "seconds")
+    wait = Effect("batch_assembly_wait_seconds", 0.02, 0.3, 0.0021, 0.4, None, "seconds")
+    found = replace(FOUND, against=None, effects=(small, wait), matched_minutes=(10, 11))
+    first, *_ = text = [*one_in_full(found, AT)]
+    assert first == "b:8000: no known change at 05:00 UTC"
+    rows = [line.split("\t") for line in text if "…" in line]
+    assert [row[3] for row in rows] == ["+2.1…+8.3 ms", "+0.0021…+0.40 s"]
