@@ -88,7 +88,7 @@ def _carried() -> pl.Expr:
 
 
 def _mean_length(name: str) -> pl.Expr:
-    """Tokens of a request, over the finished ones of the minutes around."""
+    """Tokens of a request, over the finished ones of the minutes around; NULL where it says 0."""
     total, finished = (
         pl.col(f"{name}_{part}")
         .fill_null(0.0)
@@ -96,7 +96,7 @@ def _mean_length(name: str) -> pl.Expr:
         .over("run")
         for part in ("sum", "count")
     )
-    return pl.when(finished > 0).then(total / finished).alias(f"{name}_mean")
+    return pl.when((finished > 0) & (total > 0)).then(total / finished).alias(f"{name}_mean")
 
 
 def before_change(minutes: pl.DataFrame, at: datetime, since: datetime) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from verify_cases import DATA, between, minutes_of, opened, restart_of
 from driftwatch.model import Slo
 from driftwatch.verify.compare import compare
 from driftwatch.verify.strata import matched
-from driftwatch.verify.traffic import settled_at, with_traffic
+from driftwatch.verify.traffic import comparable, settled_at, with_traffic
 from driftwatch.verify.verified import look, minutes_of_change, verified
 
 
@@ -45,6 +45,15 @@ def test_arrivals_are_what_was_sent_not_what_was_served() -> None:
     drained = minutes[peak + 1]
     served = drained["ttft_seconds_count"][0] / drained["duration_seconds"][0]
     assert drained["requests_per_second"][0] < 0.9 * served
+
+
+def test_finished_requests_of_no_tokens_have_no_length_to_match_on() -> None:
+    minutes = minutes_of("run_cap")
+    whole = comparable(with_traffic(minutes))
+    none = with_traffic(minutes.with_columns(generation_tokens_sum=pl.lit(0.0)))
+    assert whole.height > 10
+    assert none["generation_tokens_mean"].null_count() == none.height
+    assert comparable(none).is_empty()
 
 
 def test_effects_of_the_raised_cap_hold_the_truth_of_the_heavy_phase() -> None:
