@@ -201,3 +201,21 @@ def test_a_release_whose_tokens_come_slower_says_so() -> None:
         "today": {"ttft_seconds": 1.8, "itl_seconds": 0.008},
     }
     assert judge(_found(TTFT, itl), "knobs", promise).reason == "TTFT mean improved"
+
+
+def test_a_release_says_how_much_more_traffic_would_tell_and_never_more_than_a_week() -> None:
+    wide = _effect("e2e_seconds_mean", 3.0, 3.0, -0.2, 0.2)
+    matched = replace(_found().matched, after=pl.DataFrame({"end": range(60)}))
+    found = replace(_found(wide), matched=matched, after_shares={"e2e_seconds_mean": 0.9})
+    # 0.15 from its margin, with 0.2 to either side: 0.5625 of the variance, of which 0.1 stays
+    told = judge(found, "release", None).reason
+    assert told.endswith(": about 60 minutes more of such traffic would tell")
+    barely = replace(found, after_shares={"e2e_seconds_mean": 0.4380})
+    assert judge(barely, "release", None).reason.endswith(": less than 7 % does not show")
+
+
+def test_under_more_load_a_longer_time_is_not_told_of_the_change() -> None:
+    more = _effect("in_target_ratio", 0.5, 0.9, 0.3, 0.5)
+    slower = _effect("e2e_seconds_mean", 3.0, 4.0, 0.8, 1.2)
+    found = _found(more, slower, load="more")
+    assert judge(found, "knobs", None).reason == "requests in target improved"
