@@ -1,4 +1,4 @@
-"""Advice by hand: the story of experience.md 3(d), its refusal, and a server no knob helps."""
+"""Advice by hand: a change that helps, its refusal, and a server no knob helps."""
 
 from __future__ import annotations
 

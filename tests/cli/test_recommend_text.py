@@ -1,4 +1,4 @@
-"""What people read of an advice: the story of experience.md 3(d), by hand, against golden files.
+"""What people read of an advice: a story by hand, against golden files.
 
 ``PYTHONPATH=. python test_recommend_text.py`` in this folder writes the golden files anew.
 """
@@ -36,15 +36,6 @@ def test_it_reads_as_designed(name: str) -> None:
             assert max(map(len, text.splitlines())) <= 80
         if "ascii" in file:
             assert text.isascii()
-
-
-def test_the_table_is_the_one_of_the_design(shared_data: Path) -> None:
-    design = (shared_data.parent / "design" / "experience.md").read_text(encoding="utf-8")
-    start = design.index("replay: rag-8b-3")
-    wanted = design[start : design.index("max_num_seqs 128–512", start)].splitlines()
-    said = rendered(story(), ASKED).splitlines()
-    assert said[: len(wanted)] == wanted
-    assert "max_num_seqs 128–512: no gain. " in said[len(wanted)]
 
 
 def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:
