@@ -150,8 +150,25 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class KnobMove:
+    """One knob from a value to another.
+
+    Attributes:
+        knob: vLLM argument in snake case, or ``replicas``.
+        from_value: what it is now; None = unknown, or off.
+        to_value: what to set.
+        from_provenance: where the value of now was read; None = unknown.
+    """
+
+    knob: str
+    from_value: float | None
+    to_value: float
+    from_provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
-    """One change of one knob, or one of three reasons to change none.
+    """One change, of one knob or of two at once, or one of three reasons to change none.
 
     Attributes:
         action: ``change``; ``none`` (no knob helps: ``instead`` says what does); ``no_action``
@@ -161,6 +178,7 @@ class Recommendation:
         from_value: what it is now.
         from_provenance: where that was read ("inferred" is printed).
         to_value: what to set.
+        also: what the same change sets besides; effect and forecast are of all of it together.
         reason: why this, or why nothing.
         price: named costs, in words with units.
         undo: how to go back.
@@ -179,6 +197,7 @@ class Recommendation:
     from_value: float | None = None
     from_provenance: Provenance | None = None
     to_value: float | None = None
+    also: tuple[KnobMove, ...] = ()
     price: tuple[str, ...] = ()
     undo: str | None = None
     wrong_if: str | None = None
@@ -187,6 +206,14 @@ class Recommendation:
     instead: tuple[str, ...] = ()
     forecast: Mapping[str, Any] | None = None
     basis: Literal["replay", "closed form"] | None = None
+
+    @property
+    def moves(self) -> tuple[KnobMove, ...]:
+        """All that the change sets, its first knob first; empty where it changes nothing."""
+        if self.action != "change" or self.knob is None or self.to_value is None:
+            return ()
+        first = KnobMove(self.knob, self.from_value, self.to_value, self.from_provenance)
+        return (first, *self.also)
 
 
 @dataclass(frozen=True, slots=True)

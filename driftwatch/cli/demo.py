@@ -201,13 +201,12 @@ def _show_basis(answer: Replayed, ascii: bool) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
     from driftwatch.cli.recommend_text import Asked, basis, change_lines
     from driftwatch.notify.layout import spell
-    from driftwatch.recommend.change_text import moves_of
 
     asked = Asked(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")
     for line in basis(answer.advice, asked, ascii=ascii):
         click.echo(line)
-    if moves := moves_of(answer.advice):
+    if moves := answer.advice.recommendation.moves:
         click.echo("")
         for line in change_lines(moves, asked.model):
             click.echo(spell(line, ascii))

@@ -152,13 +152,12 @@ def _print_json(advice: Advice, looked: Looked) -> None:
 
     from driftwatch.recommend.change_text import (
         helm_values_diff,
-        moves_of,
         pod_args_diff,
         vllm_arguments,
     )
     from driftwatch.recommend.documents import advice_document
 
-    moves, target = moves_of(advice), looked.target
+    moves, target = advice.recommendation.moves, looked.target
     document = {
         "target": {
             "instance": target.key.instance,

@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from driftwatch.cli.recommend_table import others, reasons, tabbed, table
-from driftwatch.model import Slo
+from driftwatch.model import KnobMove, Slo
 from driftwatch.notify.layout import fit, spell, wrap
 from driftwatch.notify.numbers import (
     change,
     clean,
     figure,
-    knob,
     milliseconds,
     percent,
     seconds,
     span,
 )
+from driftwatch.notify.todo import change_text
 from driftwatch.recommend.advice import Advice, Gate
 from driftwatch.recommend.change_text import (
-    Move,
     helm_values_diff,
-    moves_of,
     pod_args_diff,
     vllm_arguments,
 )
@@ -85,7 +83,7 @@ def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool =
     """
     out = [*basis(advice, asked, ascii=ascii, piped=piped), ""]
     out += _lines((*_verdict(advice), *_gates(advice)), " " * 9, ascii, piped)
-    moves = moves_of(advice)
+    moves = advice.recommendation.moves
     if moves:
         out += ["", *(spell(line, ascii) for line in change_lines(moves, asked.model))]
     if asked.next_command is not None:
@@ -118,7 +116,7 @@ def _lines(texts: Iterable[str], indent: str, ascii: bool, piped: bool) -> Itera
         yield from [said] if piped else wrap(said, _WIDTH, indent)
 
 
-def change_lines(moves: Sequence[Move], model: str | None) -> Iterator[str]:
+def change_lines(moves: Sequence[KnobMove], model: str | None) -> Iterator[str]:
     """The change as vLLM arguments, as Helm values and as a pod's args."""
     arguments = vllm_arguments(moves)
     if arguments:
@@ -243,7 +241,7 @@ def _waves(advice: Advice) -> Iterator[str]:
 def _verdict(advice: Advice) -> Iterator[str]:
     said = advice.recommendation
     if said.action == "change":
-        yield f"do:      {' and '.join(_move(move) for move in moves_of(advice))}"
+        yield f"do:      {change_text(said)}"
         if not said.effect:  # which says why
             yield f"why      {said.reason}"
     elif said.action == "insufficient":
@@ -272,12 +270,6 @@ def _none(word: str, reason: str) -> str:
     if reason.lower().startswith(f"{word.lower()} "):
         return f"{word}{reason[len(word) :]}"
     return f"{word}: {reason}"
-
-
-def _move(move: Move) -> str:
-    was = "(now unknown)" if move.before is None else knob(move.before)
-    inferred = " (inferred)" if move.provenance == "inferred" else ""
-    return f"{move.knob} {was}{inferred} → {knob(move.after)}"
 
 
 def _gates(advice: Advice) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.notify.numbers import clean, knob
+from driftwatch.notify.numbers import clean, setting
 from driftwatch.notify.page_values import Page, value
 
 NO_KNOB_HELPS = "No knob helps"
@@ -82,12 +82,11 @@ def full_advice(page: Page) -> str | None:
 
 
 def setting_change(advised: Mapping[str, Any]) -> str:
-    """``max_num_seqs 8 (inferred) → 40``; an unknown value of today is said."""
-    today = advised["from"]
-    was = "(now unknown)" if today is None else knob(today)
-    if today is not None and advised["from_provenance"] == "inferred":
-        was += " (inferred)"
-    return f"{advised['knob']} {was} → {knob(advised['to'])}"
+    """``max_num_seqs 8 (inferred) → 40``, and every other setting of the same change."""
+    return ", ".join(
+        setting(one["knob"], one["from"], one["to"], one.get("from_provenance"))
+        for one in (advised, *advised.get("also", ()))
+    )
 
 
 # what to do where neither a leaf nor a recommendation says it

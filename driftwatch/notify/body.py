@@ -61,9 +61,6 @@ _NOT_FORECAST = "how much TTFT gains is not forecast"
 # before the reason of an advice that changes nothing
 _LABEL = {"none": "No knob", "no_action": "No action", "insufficient": "Replay"}
 
-# a second knob stands in the reason of a replay; else it says what the effect says
-_WITH_IT = "; with it "
-
 _MILLISECOND_STEMS = ("itl_", "tpot_")
 
 
@@ -124,7 +121,7 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Next", told, datetime.fromisoformat(again), weight=4)
     yield from withdrawn_lines(page)
     if advised["action"] == "change":
-        if advised.get("basis") != "replay" or _WITH_IT in advised["reason"]:
+        if advised.get("basis") != "replay":
             yield Line("Why", clean(advised["reason"]), weight=1)
         yield Line("Effect", _effect(advised), weight=7)
     price = "; ".join(clean(cost) for cost in advised["price"])

@@ -49,6 +49,17 @@ def knob(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
+def setting(name: str, before: float | None, after: float, provenance: str | None) -> str:
+    """A setting's move; a value of today that is unknown, or inferred, says so.
+
+    >>> setting("max_num_seqs", 8.0, 40.0, "inferred"), setting("max_num_seqs", None, 40.0, None)
+    ('max_num_seqs 8 (inferred) → 40', 'max_num_seqs (now unknown) → 40')
+    """
+    was = "(now unknown)" if before is None else knob(before)
+    inferred = " (inferred)" if before is not None and provenance == "inferred" else ""
+    return f"{name} {was}{inferred} → {knob(after)}"
+
+
 def percent(ratio: float) -> str:
     """A share in percent; a share short of all or nothing is never printed as either.
 

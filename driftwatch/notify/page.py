@@ -238,12 +238,22 @@ def limit_json(limit: Limit) -> dict[str, Any]:
 
 def recommendation_json(advised: Recommendation) -> dict[str, Any]:
     """The change, or why there is none, as JSON."""
+    also = [
+        {
+            "knob": move.knob,
+            "from": plain(move.from_value),
+            "from_provenance": move.from_provenance,
+            "to": plain(move.to_value),
+        }
+        for move in advised.also
+    ]
     return {
         "action": advised.action,
         "knob": advised.knob,
         "from": plain(advised.from_value),
         "from_provenance": advised.from_provenance,
         "to": plain(advised.to_value),
+        **({"also": also} if also else {}),
         "reason": advised.reason,
         "price": list(advised.price),
         "undo": advised.undo,

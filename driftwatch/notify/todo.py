@@ -8,7 +8,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.columns import SHORT
-from driftwatch.notify.numbers import clean, knob
+from driftwatch.notify.numbers import clean, setting
 from driftwatch.notify.path import short_reason
 
 _NOTHING = "nothing to set: no verdict"
@@ -32,11 +32,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     if any(text.startswith(_NO_KNOB) for text in advised.values()):
         advice = None
     if advice is not None and advice.action == "change":
-        inferred = " (inferred)" if advice.from_provenance == "inferred" else ""
-        said.append(
-            f"do:      {advice.knob} {knob(advice.from_value or 0)}{inferred} → "
-            f"{knob(advice.to_value or 0)}: {advice.reason}"
-        )
+        said.append(f"do:      {change_text(advice)}: {advice.reason}")
         if advice.effect:
             said.append(f"effect:  {'; '.join(advice.effect)}")
         said.append(f"price:   {'; '.join(advice.price)}")
@@ -65,6 +61,13 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
         about = "speed" if any(finding.evidence.get(name) for name in slower) else "queue"
         said.append(f"next:    driftwatch evidence {about}")
     return said
+
+
+def change_text(advice: Recommendation) -> str:
+    """Every setting of a change: ``max_num_seqs 128 → 64, max_num_batched_tokens 8192 → 512``."""
+    return ", ".join(
+        setting(one.knob, one.from_value, one.to_value, one.from_provenance) for one in advice.moves
+    )
 
 
 def _answered(advice: Recommendation) -> list[str]:

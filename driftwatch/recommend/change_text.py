@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from driftwatch.model import Provenance
-from driftwatch.recommend.advice import Advice
+from driftwatch.model import KnobMove
 
 # vLLM argument → the chart's own key under vllmConfig
 _CHART_KEYS: Mapping[str, str] = {"max_num_seqs": "maxNumSeqs"}
@@ -26,57 +24,25 @@ _UNSURE: Mapping[str, str] = {
 _UNKNOWN = "unknown today: replace this line if it is there"
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One knob from a value to another.
-
-    Attributes:
-        knob: vLLM argument in snake case, or ``replicas``.
-        before: what it is now; None = unknown.
-        after: what to set.
-        provenance: where the value of now was read; None = unknown.
-    """
-
-    knob: str
-    before: float | None
-    after: float
-    provenance: Provenance | None = None
-
-
-def moves_of(advice: Advice) -> tuple[Move, ...]:
-    """What the advice changes, its one knob first; empty where it changes nothing.
-
-    A second knob is there only where the first cannot move without it (vLLM refuses B < S).
-    """
-    said = advice.recommendation
-    if said.action != "change" or said.knob is None or said.to_value is None:
-        return ()
-    first = Move(said.knob, said.from_value, said.to_value, said.from_provenance)
-    others = {} if advice.advised is None else dict(advice.advised.knobs)
-    others.pop(said.knob, None)
-    today = advice.settings
-    return (first, *(Move(name, today.get(name), value) for name, value in sorted(others.items())))
-
-
-def vllm_arguments(moves: Sequence[Move], *, undo: bool = False) -> tuple[str, ...]:
+def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[str, ...]:
     """vLLM's command-line arguments, one each; replicas are none.
 
     Args:
         moves: what changes.
         undo: those of today instead, as far as they are known.
 
-    >>> vllm_arguments([Move("max_num_seqs", 8.0, 56.0)])
+    >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
     ('--max-num-seqs=56',)
     """
     found = []
     for move in moves:
-        value = move.before if undo else move.after
+        value = move.from_value if undo else move.to_value
         if move.knob != _REPLICAS and value is not None:
             found.append(_argument(move.knob, value))
     return tuple(found)
 
 
-def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...]:
+def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str, ...]:
     """Lines of a unified diff of the production stack's values; context begins with a blank.
 
     Args:
@@ -90,14 +56,14 @@ def helm_values_diff(moves: Sequence[Move], model: str | None) -> tuple[str, ...
     out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}"]
     for move in moves:
         if move.knob == _REPLICAS:
-            out += _lines(move, "    ", f"replicaCount: {_number(move.after)}", "replicaCount: ")
+            out += _lines(move, "    ", f"replicaCount: {_number(move.to_value)}", "replicaCount: ")
     own = [move for move in moves if move.knob in _CHART_KEYS]
     extra = [move for move in moves if move.knob not in _CHART_KEYS and move.knob != _REPLICAS]
     if own or extra:
         out.append("     vllmConfig:")
     for move in own:
         key = f"{_CHART_KEYS[move.knob]}: "
-        out += _lines(move, "      ", f"{key}{_number(move.after)}", key)
+        out += _lines(move, "      ", f"{key}{_number(move.to_value)}", key)
     if extra:
         out.append("       extraArgs:")
         out += _arguments(extra, "      ")
@@ -110,33 +76,33 @@ def _quoted(text: str) -> str:
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in shown)
 
 
-def pod_args_diff(moves: Sequence[Move]) -> tuple[str, ...]:
+def pod_args_diff(moves: Sequence[KnobMove]) -> tuple[str, ...]:
     """Lines of a unified diff of a pod's ``args`` (Kubernetes' own field); replicas as such."""
     of_pod = [move for move in moves if move.knob != _REPLICAS]
     out: list[str] = []
     for move in moves:
         if move.knob == _REPLICAS:
-            out += _lines(move, "", f"replicas: {_number(move.after)}", "replicas: ")
+            out += _lines(move, "", f"replicas: {_number(move.to_value)}", "replicas: ")
     if of_pod:
         out += [" containers:", " - name: vllm", "   args:", *_arguments(of_pod, "  ")]
     return tuple(out)
 
 
-def _arguments(moves: Sequence[Move], indent: str) -> list[str]:
+def _arguments(moves: Sequence[KnobMove], indent: str) -> list[str]:
     out: list[str] = []
     for move in moves:
         name = f'- "--{move.knob.replace("_", "-")}='
-        out += _lines(move, indent, f'{name}{_number(move.after)}"', name, '"')
+        out += _lines(move, indent, f'{name}{_number(move.to_value)}"', name, '"')
     return out
 
 
-def _lines(move: Move, indent: str, after: str, head: str, tail: str = "") -> list[str]:
+def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -> list[str]:
     """``-`` where the value of today is known, ``+``; what is not sure is said behind ``#``."""
-    if move.before is None:
+    if move.from_value is None:
         return [f"+{indent}{after}  # {_UNKNOWN}"]
-    unsure = _UNSURE.get(move.provenance or "")
+    unsure = _UNSURE.get(move.from_provenance or "")
     said = f"  # {unsure}" if unsure else ""
-    return [f"-{indent}{head}{_number(move.before)}{tail}{said}", f"+{indent}{after}"]
+    return [f"-{indent}{head}{_number(move.from_value)}{tail}{said}", f"+{indent}{after}"]
 
 
 def _argument(knob: str, value: float) -> str:

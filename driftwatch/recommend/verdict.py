@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.model import Provenance, Recommendation, Serving
+from driftwatch.model import KnobMove, Provenance, Recommendation, Serving
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.price import (
@@ -91,15 +91,18 @@ def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recom
     knob = next(iter(then.knobs))
     world = case.ground.worlds[0].configuration
     now = getattr(world, knob)
-    second = {name: value for name, value in then.knobs.items() if name != knob}
-    more = change(second, {n: getattr(world, n) for n in second}) if second else ""
     return Recommendation(
         "change",
-        reason=_reason(case, then) + (f"; with it {more}" if more else ""),
+        reason=_reason(case, then),
         knob=knob,
         from_value=None if now is None else float(now),
         from_provenance=_provenance(case.serving, knob),
         to_value=then.knobs[knob],
+        also=tuple(
+            KnobMove(name, setting_of(world, name), value, _provenance(case.serving, name))
+            for name, value in then.knobs.items()
+            if name != knob
+        ),
         price=price_of(case, then),
         undo=undo_of(then, {name: getattr(world, name) for name in then.knobs}),
         wrong_if=wrong_if(case, then),

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 
 from driftwatch.errors import NoVerdict
 from driftwatch.notify.numbers import figure, knob, milliseconds, percent, seconds
+from driftwatch.notify.todo import change_text
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.report.advice_axis import Axis, Point, axis_of
 
@@ -88,10 +89,9 @@ def title_of(advice: Advice, name: str = "") -> str:
     """The finding."""
     said = advice.recommendation
     where = f"{name}: " if name else ""
-    if said.action == "change" and said.knob is not None and said.to_value is not None:
-        was = "now unknown" if said.from_value is None else knob(said.from_value)
+    if said.moves:
         brings = f": {said.effect[0]}" if said.effect else ""
-        return f"{where}{said.knob} {was} → {knob(said.to_value)}{brings}"
+        return f"{where}{change_text(said)}{brings}"
     word = {"none": "no knob helps", "no_action": "change nothing"}.get(said.action, "no verdict")
     return f"{where}{word}: {said.reason}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -82,14 +82,17 @@ def _advice(material: Material) -> Iterator[dict[str, Any]]:
         if (pool, what) in told or _changed(material, pool, what, one.at):
             continue
         said = one.recommendation
-        # the recommendation's own names, or a page's
-        before = said.get("from_value", said.get("from"))
-        after = said.get("to_value", said.get("to"))
-        step = (
-            f"{'?' if before is None else knob(before)} → {'?' if after is None else knob(after)}"
-        )
-        text = f"{clean(what)} {step} was advised, not seen changed, {_age(one.at, material)}"
+        step = ", ".join(map(_step, (said, *said.get("also", ()))))
+        text = f"{clean(step)} was advised, not seen changed, {_age(one.at, material)}"
         yield _decision("advice", names[one.target], text, one.at)
+
+
+def _step(said: Mapping[str, Any]) -> str:
+    """One setting, by the recommendation's own names or a page's."""
+    before = said.get("from_value", said.get("from"))
+    after = said.get("to_value", said.get("to"))
+    words = ["?" if value is None else knob(value) for value in (before, after)]
+    return f"{said.get('knob')} {words[0]} → {words[1]}"
 
 
 def _changed(material: Material, pool: str, what: str, at: datetime) -> bool:

@@ -110,17 +110,24 @@ def moved(change: Change, knob: str) -> float | None:
 
 
 def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool:
-    """Whether a recommendation asked for this change: the same knob in the same direction.
+    """Whether a recommendation asked for this change: the same knobs in the same directions.
+
+    A change of one knob of a pair is not what was advised: its forecast is for both.
 
     Args:
         change: of knobs.
-        recommendation: as pages have it (``action``, ``knob``, ``from``, ``to``).
+        recommendation: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
     """
     if recommendation is None or recommendation.get("action") != "change":
         return False
-    one = recommendation.get("from", recommendation.get("from_value"))
-    other = recommendation.get("to", recommendation.get("to_value"))
-    step = moved(change, str(recommendation.get("knob")))
+    asked = (recommendation, *(recommendation.get("also") or ()))
+    return all(_moved_as(change, one) for one in asked)
+
+
+def _moved_as(change: Change, asked: Mapping[str, Any]) -> bool:
+    one = asked.get("from", asked.get("from_value"))
+    other = asked.get("to", asked.get("to_value"))
+    step = moved(change, str(asked.get("knob")))
     if step is None or one is None or other is None:
         return False
     return step * (float(other) - float(one)) > 0

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from advice_stories import no_knob, refused, story
 
+from driftwatch.cli.recommend_text import Asked, rendered
 from driftwatch.collect.serving import from_arguments
-from driftwatch.model import Provenance
+from driftwatch.model import KnobMove, Provenance
+from driftwatch.notify.advice import setting_change
+from driftwatch.notify.page import recommendation_json
 from driftwatch.recommend.change_text import (
-    Move,
     helm_values_diff,
-    moves_of,
     pod_args_diff,
     vllm_arguments,
 )
+from driftwatch.recommend.documents import advice_document
 
-SEQS = Move("max_num_seqs", 64.0, 128.0, "config")
-BUDGET = Move("max_num_batched_tokens", 512.0, 2048.0, "config")
+SEQS = KnobMove("max_num_seqs", 64.0, 128.0, "config")
+BUDGET = KnobMove("max_num_batched_tokens", 512.0, 2048.0, "config")
 
 
 def _side(diff: tuple[str, ...], sign: str) -> Any:
@@ -55,7 +58,7 @@ def test_helm_values_before_and_after() -> None:
     }
     only_budget = _side(helm_values_diff([BUDGET], None), "+")
     assert list(only_budget["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]) == ["extraArgs"]
-    replicas = _side(helm_values_diff([Move("replicas", 2.0, 4.0)], "m"), "+")
+    replicas = _side(helm_values_diff([KnobMove("replicas", 2.0, 4.0)], "m"), "+")
     assert replicas["servingEngineSpec"]["modelSpec"] == [{"modelURL": "m", "replicaCount": 4}]
 
 
@@ -75,8 +78,8 @@ def test_what_is_not_sure_is_said_where_it_stands(
     before: float | None, provenance: Provenance | None, said: str | None
 ) -> None:
     for diff in (
-        helm_values_diff([Move("max_num_seqs", before, 40.0, provenance)], "m"),
-        pod_args_diff([Move("max_num_seqs", before, 40.0, provenance)]),
+        helm_values_diff([KnobMove("max_num_seqs", before, 40.0, provenance)], "m"),
+        pod_args_diff([KnobMove("max_num_seqs", before, 40.0, provenance)]),
     ):
         marked = [line for line in diff if line[0] in "+-" and "#" in line]
         assert bool(marked) == (said is not None)
@@ -85,8 +88,8 @@ def test_what_is_not_sure_is_said_where_it_stands(
 
 
 def test_only_a_change_changes_something() -> None:
-    assert moves_of(story()) == (BUDGET,)
-    assert moves_of(no_knob()) == moves_of(refused()) == ()
+    assert story().recommendation.moves == (BUDGET,)
+    assert no_knob().recommendation.moves == refused().recommendation.moves == ()
     assert helm_values_diff((), "m") == pod_args_diff(()) == vllm_arguments(()) == ()
 
 
@@ -96,3 +99,23 @@ def test_a_name_with_what_no_terminal_may_be_sent_reads_back_as_it_is() -> None:
     assert "\n".join(diff).replace("\n", "").isprintable()
     assert _side(diff, "+")["servingEngineSpec"]["modelSpec"][0]["modelURL"] == name
     "\n".join(helm_values_diff([SEQS], "\ud800")).encode()
+
+
+def test_both_knobs_of_a_pair_stand_in_line_1_in_json_and_in_the_printed_change() -> None:
+    """A forecast is never for more than what line 1 says."""
+    one = story()
+    pair = replace(one, recommendation=replace(one.recommendation, also=(SEQS,)))
+    text = rendered(pair, Asked("rag-8b", "m"))
+    assert "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128" in text
+    for line in ('+- "--max-num-seqs=128"', '+- "--max-num-batched-tokens=2048"'):
+        assert line.replace("+- ", "- ") in text
+    said = recommendation_json(pair.recommendation)
+    assert said["also"] == [
+        {"knob": "max_num_seqs", "from": 64.0, "from_provenance": "config", "to": 128.0}
+    ]
+    assert setting_change(said) == "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128"
+    assert advice_document(pair)["recommendation"]["also"][0]["to_value"] == 128.0
+    assert vllm_arguments(pair.recommendation.moves, undo=True) == (
+        "--max-num-batched-tokens=512",
+        "--max-num-seqs=64",
+    )
