@@ -115,6 +115,8 @@ def _of_api(
     """
     from driftwatch.clock import SystemClock
     from driftwatch.collect.discover import discover, vllm_servers
+    from driftwatch.collect.foreign import STATS_DISABLED
+    from driftwatch.collect.prometheus_foreign import what_they_are
     from driftwatch.service.asking import asker_of, gpus_of, source_said
     from driftwatch.service.discovery import found_pools
     from driftwatch.service.discovery_text import Api, quoted, written
@@ -125,16 +127,24 @@ def _of_api(
     try:
         found = discover(asker, match, at)
         if not found.servers:
-            scraped = len(asker.instant("up", at))
+            up = asker.instant("up", at)
             others = vllm_servers(asker, at) if match else 0
+            foreign = [
+                f"{instance}: {reason}"
+                for instance, reason in what_they_are(
+                    asker, {labels["instance"] for labels, is_up in up if is_up}
+                )
+                if reason != STATS_DISABLED
+            ]
             raise NoVerdict(
                 f"{asker.host} has no vLLM server"
                 + (f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else "")
                 + (
                     f": none with these labels; {others} without them"
                     if others
-                    else f": {scraped} targets are scraped, no series of vLLM among them"
-                ),
+                    else f": {len(up)} targets are scraped, no series of vLLM among them"
+                )
+                + "".join(f"; {one}" for one in foreign[:3]),
                 help_text="is vLLM scraped there? Started with --disable-log-stats it shows no "
                 "series; a tenant may be needed (--tenant), or another --match",
             )

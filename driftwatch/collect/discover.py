@@ -13,8 +13,10 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.collect.dcgm import pod_of
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus_foreign import what_they_are
 from driftwatch.collect.prometheus_query import matchers, select
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
@@ -154,11 +156,15 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
                 several=_several(series),
             )
         )
-    for instance, seen in sorted(ups.items()):
-        if instance not in by_instance:
-            best = max(seen, key=lambda one: one.up)
-            reason = "no vllm: series" if best.up else "up == 0"
-            silent.append(Silent(instance, best.labels, reason))
+    others = {
+        instance: max(seen, key=lambda one: one.up)
+        for instance, seen in sorted(ups.items())
+        if instance not in by_instance
+    }
+    what = dict(what_they_are(asker, [name for name, one in others.items() if one.up]))
+    for instance, best in others.items():
+        reason = what.get(instance, STATS_DISABLED) if best.up else "up == 0"
+        silent.append(Silent(instance, best.labels, reason))
     namespaces = sorted({space for s in servers if (space := pod_of(s.labels)[0])})
     return Found(
         tuple(servers),

@@ -22,10 +22,6 @@ from driftwatch.collect.schema import SourceProblem, empty_scrapes, scrape_frame
 from driftwatch.collect.series import Series, SeriesCache, same
 from driftwatch.collect.tabling import Row, table
 
-STATS_DISABLED = (
-    "stats disabled (--disable-log-stats): the server answers but exports no vllm: metric"
-)
-
 _ROWS_PER_FLUSH = 512  # vectors held before they become columns: about 2.5 MB of numbers
 _LAYOUT_BYTES = 4 * 2**20  # a page above this is not remembered
 _INSTANCES = 4096  # instances whose last page is remembered
@@ -121,7 +117,7 @@ class PageParser:
         why = no_samples(body, lines, bool(page.layout.series), page.doubts)
         if why is not None:
             return why
-        return page if page.layout.engines else STATS_DISABLED
+        return page if page.layout.engines else page.layout.why_no_engine
 
     def _known(self, instance: str, lines: list[bytes]) -> _Page | None:
         """The page, if its series are those of the instance's page before."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from driftwatch.collect.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.series import Reading, Series
 
@@ -79,20 +80,24 @@ class Layout:
 
     Attributes:
         series: every sample's series, in page order.
-        engines: one per engine; empty on a page without a ``vllm:`` series.
+        engines: one per engine; empty where the page is not that of an engine of vLLM.
         several_api_servers: neither the process' start nor a ``_created`` is on the page.
+        why_no_engine: what the page is of where it has no engine, else "".
     """
 
     series: tuple[Series, ...]
     engines: tuple[EngineLayout, ...]
     several_api_servers: bool
+    why_no_engine: str = ""
 
 
 def lay_out(series: Sequence[Series]) -> Layout:
     """Samples of a page, in its order → where each column stands."""
     vllm = [s for s in series if s.name.startswith("vllm:")]
     if not vllm:
-        return Layout(tuple(series), (), False)
+        return Layout(tuple(series), (), False, without_vllm(s.name for s in series))
+    if not ROUTER_NAMES.isdisjoint(s.name for s in vllm):
+        return Layout(tuple(series), (), False, NOT_AN_ENGINE)
     labelled = {s.labels["engine"] for s in vllm if s.labels.get("engine")}
     # by length first: engine 10 comes after engine 2
     engines = tuple(sorted(labelled, key=lambda e: (len(e), e))) or ("0",)

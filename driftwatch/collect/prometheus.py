@@ -7,9 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from driftwatch.collect.exposition import folded
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus_foreign import what_they_are
 from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
@@ -84,6 +87,7 @@ class PrometheusSource:
         self._up = select(("up",), matchers(selector))
         self._targets: dict[TargetKey, Target] = {}
         self._placements = Placements()
+        self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Scrapes with since <= time < until.
@@ -135,7 +139,8 @@ class PrometheusSource:
         # an answer about `up` of which some is missing does not say who left
         self._targets = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
         self._placements.prune()
-        return Collected(made.scrapes, dict(self._targets), folded(problems), silent=doubt)
+        scrapes = self._with_what_they_are(made.scrapes)
+        return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
 
     def _asked(
         self,
@@ -151,6 +156,21 @@ class PrometheusSource:
         failure = failed(query.text, errors)
         doubt = next((_told(error) for error in errors if isinstance(error, Partial)), None)
         return Asked(query, placement, numbers, None if failure is None else _told(failure), doubt)
+
+    def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:
+        """Rows without a ``vllm:`` series say what their target is instead."""
+        silent = set(scrapes.filter(pl.col("reason") == STATS_DISABLED)["instance"])
+        if not silent:
+            return scrapes
+        self._foreign |= what_they_are(self._asker, silent - self._foreign.keys())
+        what = pl.col("instance").replace_strict(
+            self._foreign, default=None, return_dtype=pl.String
+        )
+        return scrapes.with_columns(
+            reason=pl.when(pl.col("reason") == STATS_DISABLED)
+            .then(pl.coalesce(what, "reason"))
+            .otherwise("reason")
+        )
 
     def close(self) -> None:
         """Give back the connection."""

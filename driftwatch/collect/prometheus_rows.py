@@ -9,7 +9,7 @@ from datetime import datetime
 import orjson
 import polars as pl
 
-from driftwatch.collect.exposition import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus_gathered import KEYS, Gathered, says_engine
 from driftwatch.collect.prometheus_numbers import Answers, Numbered
 from driftwatch.collect.prometheus_query import Query

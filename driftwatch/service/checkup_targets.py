@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from driftwatch.collect.foreign import fix_of
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import TargetKey
@@ -16,10 +17,6 @@ from driftwatch.service.checkup_needs import Costs
 Row = Mapping[str, object]
 
 _NO_ANSWER = "is vLLM running there, and is the address right?"
-_NO_VLLM = (
-    "start vLLM without --disable-log-stats; if it runs with its statistics, this is not vLLM's "
-    "page: look at the address"
-)
 # vLLM's largest edge is 7,680 s and its longest pauses between two tokens are seconds; what is
 # beyond these is counted in milliseconds
 _EDGE_SECONDS = 50_000.0
@@ -34,7 +31,7 @@ def page(key: TargetKey, row: Row | None, problem: str | None = None) -> Seen:
         return Seen(key, "MISSING", what, what, ("every rule",), _NO_ANSWER)
     if not row["ok"]:
         reason = str(row["reason"])
-        fix = _NO_VLLM if "stats disabled" in reason else _NO_ANSWER
+        fix = fix_of(reason) or _NO_ANSWER
         return Seen(key, "MISSING", reason, reason, ("every rule",), fix)
     return Seen(key, "ok", "page", "page read")
 

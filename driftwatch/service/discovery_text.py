@@ -297,8 +297,7 @@ def _seen(found: Found, discovery: Discovery) -> list[str]:
     for silent in found.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
-        hint = ": vLLM with --disable-log-stats, or not vLLM" if reason == "no vllm: series" else ""
-        said.append(f"not in any pool: {_first(instances)}: {reason}{hint}")
+        said.append(f"not in any pool: {_first(instances)}: {reason}")
     if discovery.unjoined:
         one = discovery.unjoined[0]
         said.append(

@@ -151,7 +151,7 @@ def test_a_fleet_becomes_pools_that_load(
         "KV cache of an engine 900,000 tokens",
         "other-8b: max_num_batched_tokens: no metric shows them",
         "tiny-llama-h100: max_num_seqs and max_num_batched_tokens: no metric shows them",
-        "not in any pool: e:8000: no vllm: series: vLLM with --disable-log-stats",
+        "not in any pool: e:8000: stats disabled (--disable-log-stats)",
         "not in any pool: f:8000: up == 0",
         "1 command line of vLLM fit no server",
         "DCGM",

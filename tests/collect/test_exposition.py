@@ -11,7 +11,8 @@ import orjson
 import polars as pl
 import pytest
 
-from driftwatch.collect.exposition import STATS_DISABLED, PageParser, ParsedPage
+from driftwatch.collect.exposition import PageParser, ParsedPage
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -449,7 +450,7 @@ def test_a_value_with_an_underscore_is_refused_on_a_known_page_too() -> None:
             "not a metrics page: no line of it is a sample, "
             "it starts with '\\x1f�\\x08\\x00�\\n�\\n'",
         ),
-        (b"up 1\n", STATS_DISABLED),
+        (b"process_open_fds 1\n", STATS_DISABLED),
         (b"# HELP x", "page cut off at byte 8, line 1"),
         (b"# TYPE x gauge\nvllm:num_re", "page cut off at byte 26, line 2"),
     ],

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.exposition import STATS_DISABLED
 from driftwatch.collect.fetch import Bounds, Endpoint
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.errors import UsageError
@@ -220,7 +220,7 @@ def test_the_environment_sends_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch
             "answers with Content-Encoding gzip, which was not asked for",
         ),
         (answer(b""), "empty page (0 bytes)"),
-        (answer(b"up 1\n"), STATS_DISABLED),
+        (answer(b"process_open_fds 1\n"), STATS_DISABLED),
         (answer(PAGE * 10, cut=30), f"answer cut off after {len(PAGE) * 10 - 30} bytes"),
         (answer(PAGE[:-1]), f"page cut off at byte {len(PAGE) - 1}, line 1"),
         (lambda c, _: None, "connection closed without an answer"),

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.collect.exposition import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.errors import UsageError

@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.exposition import STATS_DISABLED, PageParser
+from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import Edges, Engine

@@ -193,7 +193,7 @@ def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
     assert "stats disabled" in missing.what
     assert missing.fix is not None
     assert missing.fix.startswith("start vLLM without --disable-log-stats")
-    assert "this is not vLLM's page" in missing.fix
+    assert "if another program answers there" in missing.fix
 
 
 def test_several_api_servers_are_warned_of(shared_data: Path) -> None:

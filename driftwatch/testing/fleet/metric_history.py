@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.exposition import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
 from driftwatch.simulate.outcome import Outcome
 from driftwatch.testing.fleet.exposition import (
