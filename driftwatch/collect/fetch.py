@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from driftwatch.clock import Clock
 from driftwatch.collect.endable import EndableAdapter
+from driftwatch.collect.page_text import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
 
 _CHUNK_BYTES = 64 * 1024
@@ -42,7 +43,7 @@ class Bounds:
     connect_seconds: float = 2.0
     read_seconds: float = 5.0
     total_seconds: float = 10.0
-    body_bytes: int = 32 * 2**20
+    body_bytes: int = MAX_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

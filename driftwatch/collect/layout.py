@@ -8,7 +8,7 @@ and tabled together, whatever server they come from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ from driftwatch.collect.series import Reading, Series
 Floats = npt.NDArray[np.float64]
 Found = tuple[int, Series, Reading]
 First = tuple[int, Reading]
+
+# One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
+MAX_ENGINES = 256
+# Names of targets: they stand in every row, page and file name.
+MAX_NAME_CHARACTERS = 256
 
 _SHOWN_CHARACTERS = 160
 
@@ -82,7 +87,7 @@ class Layout:
         series: every sample's series, in page order.
         engines: one per engine; empty where the page is not that of an engine of vLLM.
         several_api_servers: neither the process' start nor a ``_created`` is on the page.
-        why_no_engine: what the page is of where it has no engine, else "".
+        why_no_engine: why no row is made of it, or what the page is of; "" where it has engines.
     """
 
     series: tuple[Series, ...]
@@ -99,16 +104,19 @@ def lay_out(series: Sequence[Series]) -> Layout:
     if not ROUTER_NAMES.isdisjoint(s.name for s in vllm):
         return Layout(tuple(series), (), False, NOT_AN_ENGINE)
     labelled = {s.labels["engine"] for s in vllm if s.labels.get("engine")}
+    refused = _refused(labelled, {s.labels.get("model_name", "") for s in vllm})
+    if refused:
+        return Layout(tuple(series), (), False, refused)
     # by length first: engine 10 comes after engine 2
     engines = tuple(sorted(labelled, key=lambda e: (len(e), e))) or ("0",)
     found: dict[str, dict[str, list[Found]]] = {engine: {} for engine in engines}
-    models: dict[str, list[str]] = {engine: [] for engine in engines}
+    models: dict[str, dict[str, None]] = {engine: {} for engine in engines}  # in page order
     homeless: list[str] = []
     for s in vllm:
         model = s.labels.get("model_name")
         for engine in _homes(s, engines):
-            if model and model not in models[engine]:
-                models[engine].append(model)
+            if model:
+                models[engine][model] = None
     for index, s in enumerate(series):
         for reading in s.readings:
             homes = _metric_homes(s, reading.metric, engines)
@@ -124,10 +132,26 @@ def lay_out(series: Sequence[Series]) -> Layout:
         for s in series
     )
     rows = tuple(
-        _engine(engine, found[engine], models[engine], homeless if engine == engines[0] else [])
+        _engine(
+            engine, found[engine], list(models[engine]), homeless if engine == engines[0] else []
+        )
         for engine in engines
     )
     return Layout(tuple(series), rows, not started)
+
+
+def _refused(engines: Collection[str], models: Collection[str]) -> str:
+    """Why a page with these engines and models is none of a vLLM server; "" where it may be."""
+    if len(engines) > MAX_ENGINES:
+        return f"page refused: {len(engines)} engines, more than {MAX_ENGINES}"
+    for label, values in (("engine", engines), ("model_name", models)):
+        longest = max(map(len, values), default=0)
+        if longest > MAX_NAME_CHARACTERS:
+            return (
+                f"page refused: a label {label} of {longest} characters, "
+                f"more than {MAX_NAME_CHARACTERS}"
+            )
+    return ""
 
 
 def shown(series: Series) -> str:

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 
 from driftwatch.collect.series import Series, SeriesCache, number, read_line
 
+# Recorded pages have up to 450 lines and 38 KB an engine: room for 250 engines on one page. Reading
+# a page for the first time costs 30 µs a line, so that one of these bounds costs a tick 3 s.
+MAX_PAGE_BYTES = 10 * 2**20
+MAX_PAGE_LINES = 100_000
+
 _NAMED_LINES = 10  # broken lines named per page; the others are counted
 
 
@@ -48,9 +53,14 @@ def page_lines(body: bytes) -> list[bytes] | str:
     """The lines of a page, or why it is none."""
     if not body:
         return "empty page (0 bytes)"
+    if len(body) > MAX_PAGE_BYTES:
+        return f"page refused: {len(body)} bytes, more than {MAX_PAGE_BYTES}"
     start = body[:256].lstrip()
     if start.startswith(b"<"):
         return f"HTML, not a metrics page: it starts with {_quoted(start)}"
+    count = body.count(b"\n")
+    if count > MAX_PAGE_LINES:
+        return f"page refused: {count} lines, more than {MAX_PAGE_LINES}"
     return (body.replace(b"\r\n", b"\n") if b"\r" in body else body).split(b"\n")
 
 

@@ -130,15 +130,21 @@ def _ranked(variants: Sequence[Labels]) -> list[int]:
     return rank
 
 
-_BAD = ~pl.col("value").is_finite() | (pl.col("value") < 0)
+def _bad(metric: Metric, column: str = "value") -> pl.Expr:
+    """A number that is none of the metric's: NaN, infinite, negative or too large."""
+    return ~pl.col(column).is_between(0, metric.largest) | pl.col(column).is_nan()
+
+
+def _why_bad(metric: Metric) -> str:
+    return f"NaN, infinite, negative or above {metric.largest:g}"
 
 
 def _scalar(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) -> pl.DataFrame:
     # one series is the sum of one; a bad summand makes the sum unknown
     summed = long.group_by(KEYS, maintain_order=True).agg(
-        pl.col("value").sum(), _BAD.any().alias("bad")
+        pl.col("value").sum(), _bad(metric).any().alias("bad")
     )
-    _tell(metric.column, summed, query, into, "NaN, infinite or negative")
+    _tell(metric.column, summed, query, into, _why_bad(metric))
     return summed.select(*KEYS, pl.when(~pl.col("bad")).then("value").alias(metric.column))
 
 
@@ -153,7 +159,7 @@ def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered)
         .agg(
             pl.col("value").alias(f"{name}_buckets"),
             pl.col("edge").alias(f"{name}_edges"),
-            _BAD.any().alias("bad"),
+            _bad(metric).any().alias("bad"),
             pl.col("edge").is_nan().any().alias("nan_edge"),
             (pl.col("value").diff() < 0).any().alias("falls"),
             pl.col("edge").last().is_infinite().alias("whole"),
@@ -173,9 +179,9 @@ def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered)
     all_known = total.is_not_null() & count.is_not_null()
     # relabelling may drop the buckets and keep what means and rates are made of
     bare = pl.col("all").is_null() & all_known
-    odd = ~total.is_finite() | (total < 0) | ~count.is_finite() | (count < 0)
+    odd = _bad(metric, f"{name}_sum") | _bad(metric, f"{name}_count")
     checks = (
-        (pl.col("bad") | odd, "NaN, infinite or negative"),
+        (pl.col("bad") | odd, _why_bad(metric)),
         (pl.col("nan_edge"), "an le is not a number"),
         (~(all_known & (bare | pl.col("whole"))), 'incomplete: no le="+Inf", _sum or _count'),
         (pl.col("falls"), "a bucket is below the one before"),

@@ -92,7 +92,7 @@ def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: 
 def _sound(block: Block, metric: Metric, answered: Numbered) -> npt.NDArray[np.bool_]:
     """Engines whose series have a number at every time that needs no second look."""
     value = answered.value
-    good = np.isfinite(value) & (value >= 0)
+    good = (value >= 0) & (value <= metric.largest)  # NaN is neither
     if metric.type == "info":
         good = np.ones_like(good)
     if answered.there is not None:

@@ -8,6 +8,7 @@ Wire names are as on the wire: the client library appends ``_total`` to counters
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +59,16 @@ class Metric:
     sum_over: tuple[str, ...] = ()
     per_engine: bool = True
 
+    @property
+    def largest(self) -> float:
+        """Above it a number is none of this metric's: see :data:`LARGEST`."""
+        return LARGEST.get(self.unit, LARGEST_EXACT)
+
+
+# Above 2**53 a float64 skips whole numbers: two scrapes of a counter have no difference.
+LARGEST_EXACT = 2.0**53
+# Largest value that a unit leaves room for: unix seconds end with the year 9999, as datetimes do.
+LARGEST: Mapping[str, float] = {"unix seconds": 253_402_300_799.0}
 
 _KV_OLD = (OldName("vllm:gpu_cache_usage_perc", "0.11"),)
 

@@ -41,8 +41,9 @@ class Row:
 def table(rows: Sequence[Row]) -> tuple[pl.DataFrame, list[tuple[Row, str]]]:
     """Checked rows, any shapes → scrape table (unsorted) and what was wrong, per row.
 
-    A negative, infinite or NaN number, a falling bucket or a count that is not its +Inf bucket
-    makes the column NULL (all of the histogram's columns) and is named.
+    A negative, infinite or NaN number, one above what its metric can be, a falling bucket or a
+    count that is not its +Inf bucket makes the column NULL (all of the histogram's columns) and
+    is named.
     """
     groups: dict[Shape, list[Row]] = {}
     for row in rows:
@@ -70,7 +71,8 @@ def table(rows: Sequence[Row]) -> tuple[pl.DataFrame, list[tuple[Row, str]]]:
 
 def _doubtful(shape: Shape, matrix: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """(rows,) True where a number of the row needs a closer look."""
-    doubtful = (~np.isfinite(matrix) | (matrix < 0)).any(axis=1)
+    with np.errstate(invalid="ignore"):
+        doubtful = ~((matrix >= 0) & (matrix <= _largest(shape))).all(axis=1)
     scalars = len(shape.scalars)
     for _, first, after in list(shape.slots())[scalars:]:
         buckets = matrix[:, first : after - 2]
@@ -78,6 +80,17 @@ def _doubtful(shape: Shape, matrix: Floats) -> np.ndarray[Any, np.dtype[np.bool_
             doubtful |= (np.diff(buckets, axis=1) < 0).any(axis=1)
         doubtful |= buckets[:, -1] != matrix[:, after - 1]
     return np.asarray(doubtful, dtype=np.bool_)
+
+
+def _largest(shape: Shape) -> Floats:
+    """(slots,) the largest number that each slot can hold."""
+    return np.array(
+        [
+            BY_COLUMN[column].largest
+            for column, first, after in shape.slots()
+            for _ in range(first, after)
+        ]
+    )
 
 
 def _columns(shape: Shape, rows: Sequence[Row], matrix: Floats) -> pl.DataFrame:
@@ -124,7 +137,7 @@ def _checked(row: Row) -> tuple[dict[str, object], list[str]]:
             found = [
                 f"{shown(row.layout.series[engine.take[first + i]])} is {why}"
                 for i, number in enumerate(numbers)
-                if (why := _why_not(number))
+                if (why := _why_not(number, BY_COLUMN[column].largest))
             ]
         edges = edges_of.get(column)
         if edges is None:
@@ -162,11 +175,13 @@ def _doubt_text(doubts: Sequence[str]) -> str | None:
     return "; ".join(doubts[:3]) + (f"; and {rest} more" if rest > 0 else "")
 
 
-def _why_not(number: float) -> str | None:
+def _why_not(number: float, largest: float) -> str | None:
     if number != number:
         return "NaN"
     if number in (float("inf"), float("-inf")):
         return "infinite"
+    if number > largest:
+        return f"{number:g}, above {largest:g}"
     return f"negative ({number:g})" if number < 0 else None
 
 

@@ -381,6 +381,8 @@ class Service:
                 self._log.info("answers again", target=change.instance)
             else:
                 self._log.warning("no data", target=change.instance, reason=change.reason)
+        for instance, why in outcome.not_evaluated.items():
+            self._log.error("not evaluated", target=instance, why=why)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
 

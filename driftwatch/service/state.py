@@ -108,6 +108,7 @@ class Outcome:
         forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
         replayed: what was replayed for its pages.
         targets: those known after it, with their pools.
+        not_evaluated: instance whose scrapes no minute could be made of → the traceback.
     """
 
     rows: pl.DataFrame
@@ -122,6 +123,7 @@ class Outcome:
     forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
     replayed: tuple[Replayed, ...] = ()
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+    not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:

@@ -17,6 +17,7 @@ from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Collected, Source, empty_scrapes
 from driftwatch.model import Target, TargetKey, Transition
+from driftwatch.service.isolating import isolated
 from driftwatch.service.judging import let_go
 from driftwatch.service.past_minutes import PastMinutes, nothing_recent
 from driftwatch.service.piece import Piece, piece_from
@@ -89,6 +90,8 @@ def evaluate(
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
+    What a server served costs no other one its minutes; see :mod:`driftwatch.service.isolating`.
+
     Args:
         state: from the tick before.
         collected: what the sources brought since then.
@@ -99,7 +102,20 @@ def evaluate(
     """
     if past is not None:
         state = replace(state, recent=nothing_recent())
-    sources = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
+    told = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
+    return isolated(
+        lambda held, brought: _evaluated(held, brought, until, plan, told, past), state, collected
+    )
+
+
+def _evaluated(
+    state: State,
+    collected: Sequence[Collected],
+    until: datetime,
+    plan: Plan,
+    sources: Sources,
+    past: PastMinutes | None,
+) -> tuple[State, Outcome]:
     state, came = _arrived(state, collected, until, plan, sources)
     state, pieces = _pieces(state, came, _floor(until), plan, sources, past)
     told = with_pages(came.closed, {}, state, plan)

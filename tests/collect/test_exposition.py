@@ -556,3 +556,42 @@ def test_repeated_problems_are_folded() -> None:
     (problem,) = PageParser().parse_many(pages).problems
     assert problem.reason.endswith("is NaN (3 times)")
     assert problem.time == T0
+
+
+def _engines(count: int) -> bytes:
+    return b"".join(
+        b'vllm:num_requests_running{engine="%d",model_name="m"} 1\n' % i for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"a 1\n" + b"\n" * (11 * 2**20), "page refused: 11534340 bytes, more than 10485760"),
+        (b"a 1\n" + b"# x\n" * 100_000, "page refused: 100001 lines, more than 100000"),
+        (_engines(257), "page refused: 257 engines, more than 256"),
+        (
+            b'vllm:num_requests_running{engine="%s"} 1\n' % (b"e" * 257),
+            "page refused: a label engine of 257 characters, more than 256",
+        ),
+        (
+            b'vllm:num_requests_running{engine="0",model_name="%s"} 1\n' % (b"m" * 300),
+            "page refused: a label model_name of 300 characters, more than 256",
+        ),
+    ],
+)
+def test_a_page_that_no_server_of_vllm_has_is_refused_by_name(body: bytes, reason: str) -> None:
+    (row,) = PageParser().parse("h:1", T0, body).rows
+    assert (row["ok"], row["reason"]) == (False, reason)
+
+
+def test_a_page_of_as_many_engines_as_are_read_is_read() -> None:
+    assert PageParser().parse("h:1", T0, _engines(256)).frame["ok"].sum() == 256
+
+
+def test_a_line_of_quotes_is_no_sample() -> None:
+    # the parser of prometheus_client is quadratic in them
+    body = b'vllm:num_requests_running{engine="0"} 1\na{x="' + b'\\"' * 513 + b'"} 1\n'
+    parsed = PageParser().parse("h:1", T0, body)
+    assert [p.reason for p in parsed.problems] == ["line 2: 515 quotes, more than 512"]
+    assert parsed.rows[0]["ok"]

@@ -20,7 +20,7 @@ T0 = datetime(2026, 1, 2, tzinfo=UTC)
 label_text = st.text(
     st.characters(codec="utf-8", exclude_characters="\r"), max_size=12
 )  # "\r\n" would be read as a line end
-numbers = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+numbers = st.floats(min_value=0, max_value=2**53, allow_nan=False)
 counts = st.integers(min_value=0, max_value=2**53)
 edges = st.lists(
     st.floats(min_value=0.001, max_value=1e6, allow_nan=False), max_size=6, unique=True
@@ -54,7 +54,8 @@ def pages(draw: st.DrawFn) -> str:
             if draw(st.booleans()):
                 labels = dict(reversed(labels.items()))
             if metric.type != "histogram":
-                lines.append(sample(metric.wire_name, labels, repr(draw(numbers))))
+                value = draw(st.floats(min_value=0, max_value=metric.largest, allow_nan=False))
+                lines.append(sample(metric.wire_name, labels, repr(value)))
             else:
                 les = [*sorted(draw(edges)), math.inf]
                 cumulative = sorted(draw(st.lists(counts, min_size=len(les), max_size=len(les))))

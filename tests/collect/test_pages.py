@@ -364,7 +364,7 @@ def test_a_page_of_100_mb_is_refused_with_its_size() -> None:
         connection.sendall(HEAD + f"Content-Length: {MEGABYTES}\r\n\r\n".encode())
         connection.sendall(PAGE * 1000)
 
-    assert reason_of(behave) == f"page refused: {MEGABYTES} bytes, more than {32 * 2**20}"
+    assert reason_of(behave) == f"page refused: {MEGABYTES} bytes, more than {10 * 2**20}"
 
 
 def test_a_page_of_100_mb_without_a_length_takes_bounded_memory() -> None:
