@@ -46,11 +46,16 @@ GPUS: tuple[Column, ...] = (
     _gpu("gpu_tensor_active_ratio", "1", "tensor pipe active", "tensor cores"),
     _gpu("gpu_dram_active_ratio", "1", "memory interface active", "memory bandwidth"),
     _gpu("gpu_power_watts", "watts", "board power, mean of the target's GPUs", "power draw"),
-    _gpu("gpu_sm_clock_hertz", "hertz", "SM clock, mean of the target's GPUs", "throttling"),
+    _gpu(
+        "gpu_sm_clock_hertz",
+        "hertz",
+        "SM clock, mean of the target's GPUs over readings while they were busy",
+        "throttling",
+    ),
     column(
         "gpu_sm_clock_ratio",
         "1",
-        "SM clock over the reference",
+        "SM clock over the reference, both while the GPUs were busy",
         "DCGM",
         "NVML",
         off=NO_REFERENCE,

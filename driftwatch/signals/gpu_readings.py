@@ -8,7 +8,13 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.signals.gpu_joins import LOOK_BACK, node
-from driftwatch.signals.gpu_words import clock_events, told_by_origin
+from driftwatch.signals.gpu_words import (
+    CLOCK_WHILE_IDLE,
+    CLOCK_WITHOUT_UTILIZATION,
+    clock_events,
+    is_idle,
+    told_by_origin,
+)
 
 # readings of one pass over a host's GPUs lie closer together than this
 ONE_PASS = timedelta(seconds=5)
@@ -25,6 +31,9 @@ _OTHER: Mapping[str, str] = {
     "gpu_clock_event_reasons": "clock_event_reasons",
     "gpus_lost": "lost",
 }
+# An idle GPU lowers its clock by itself, and the clock is read at one instant: below this share of
+# time with a kernel the instant was more likely an idle one than not.
+BUSY_RATIO = 0.5
 # what a person finds a GPU by
 _IDENTITY = ("gpu", "hostname", "uuid", "mig_instance")
 READ = {**_MEANS, **_OTHER}
@@ -42,6 +51,7 @@ def window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.Dat
     whole = pl.col("mig_instance").is_null() & pl.col("mig_profile").is_null()
     busy = pl.when(whole).then(pl.col("utilization_ratio")).otherwise("engine_active_ratio")
     inside = _with_whys(inside.with_columns(utilization_ratio=busy, whole=whole))
+    inside = _with_busy_clock(inside)
     found = _per_window(_per_device(inside)).join(_counted(inside), on="window")
     found = pl.concat([found, mixed], how="diagonal")
     return index.join(found, on="window", how="left", maintain_order="left").select(
@@ -139,6 +149,24 @@ def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
     inside = inside.join(told, on="reasons", how="left", maintain_order="left")
     busy = pl.when("whole").then("origin_utilization_ratio").otherwise("origin_engine_active_ratio")
     return inside.with_columns(origin_utilization_ratio=busy)
+
+
+def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
+    """The SM clock of busy readings alone; elsewhere NULL, with its reason."""
+    clock, origin = pl.col("sm_clock_hertz"), pl.col("origin_sm_clock_hertz")
+    busy = pl.coalesce("utilization_ratio", "engine_active_ratio")
+    idle = (busy < BUSY_RATIO) | is_idle(pl.col("clock_event_reasons"))
+    why = (
+        pl.when(clock.is_null())
+        .then(origin)
+        .when(idle.fill_null(False))
+        .then(pl.lit(CLOCK_WHILE_IDLE))
+        .when(busy.is_null())
+        .then(pl.lit(CLOCK_WITHOUT_UTILIZATION))
+    )
+    return inside.with_columns(
+        sm_clock_hertz=pl.when(why.is_null()).then(clock), origin_sm_clock_hertz=why
+    )
 
 
 def _per_device(inside: pl.DataFrame) -> pl.DataFrame:

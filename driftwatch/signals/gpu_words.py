@@ -22,6 +22,8 @@ CLOCK_EVENTS: Mapping[int, str] = {
     0x100: "display_clock_setting",
 }
 
+CLOCK_WHILE_IDLE = "the GPU was idle at every reading; an idle GPU lowers its clock by itself"
+CLOCK_WITHOUT_UTILIZATION = "no GPU utilization beside the clock, so an idle GPU is not ruled out"
 NO_READING = "no DCGM or NVML reading of the target's GPUs"
 _NOT_DECLARED = "gpus_per_replica not declared"
 
@@ -39,6 +41,12 @@ def clock_events(mask: int) -> str:
     if rest:
         words.append(f"unknown bits {rest:#x}")
     return ", ".join(words) or "none"
+
+
+def is_idle(mask: pl.Expr) -> pl.Expr:
+    """NVML says that the GPU was idle when a bit mask of clock events was read; NULL unread."""
+    whole = pl.when(mask >= 0).then(mask)
+    return (whole.cast(pl.Int64, strict=False) & _GPU_IDLE) > 0
 
 
 def agrees() -> pl.Expr:

@@ -103,6 +103,7 @@ def test_a_clock_is_compared_with_the_baselines() -> None:
     clocks = [
         {"exporter": "x:9400", "uuid": "GPU-a", "namespace": "prod", "pod": "a", "time": at(t)}
         | {"origin": "DCGM", "sm_clock_hertz": 1.98e9 if t < 600 else 1.155e9}
+        | {"utilization_ratio": 0.97}
         for t in range(5, 1200, 30)
     ]
     reference = baseline(table(frame, 0, 600, gpus=clocks).rows)

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS, TIME, empty_gpus, gpu_frame
-from driftwatch.signals.gpu_words import NO_READING, reasons_of
+from driftwatch.signals.gpu_words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA, gpu_columns, gpu_counts
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -454,7 +454,10 @@ def test_under_mig_the_engines_reason_is_said() -> None:
     why = json.dumps({"utilization_ratio": "0 under MIG", "engine_active_ratio": "not exported"})
     row = one([reading(mig_instance="1", mig_profile="1g.10gb", reasons=why)])
     assert row["gpu_utilization_ratio"] is None
-    assert reasons_of(row["gpu_reasons"]) == {"gpu_utilization_ratio": "not exported"}
+    assert reasons_of(row["gpu_reasons"]) == {
+        "gpu_utilization_ratio": "not exported",
+        "gpu_sm_clock_hertz": CLOCK_WITHOUT_UTILIZATION,
+    }
 
 
 def test_clock_events_of_all_readings_and_gpus() -> None:
@@ -552,3 +555,32 @@ def test_every_reading_that_is_shown_is_a_field_of_the_table() -> None:
     from driftwatch.signals.gpu_readings import READ as SHOWN
 
     assert set(SHOWN.values()) <= {field.column for field in GPU_FIELDS} | {"lost"}
+
+
+IDLE = {"utilization_ratio": 0.1, "sm_clock_hertz": 3.45e8}
+
+
+def test_the_clock_of_an_idle_gpu_is_no_throttling() -> None:
+    """It clocks down by itself: idle readings, whoever says so, are no evidence."""
+    busy = one([reading(5), reading(20, **IDLE), reading(35, sm_clock_hertz=1.78e9)])
+    assert busy["gpu_sm_clock_hertz"] == pytest.approx((1.98e9 + 1.78e9) / 2)
+    assert busy["gpu_utilization_ratio"] is not None
+    for values in (IDLE, {"clock_event_reasons": 1.0, "sm_clock_hertz": 3.45e8}):
+        idle = one([reading(5, **values), reading(20, **values)])
+        assert idle["gpu_sm_clock_hertz"] is None
+        assert "the GPU was idle" in reasons_of(idle["gpu_reasons"])["gpu_sm_clock_hertz"]
+
+
+def test_a_clock_without_utilization_may_be_an_idle_one() -> None:
+    row = one([reading(utilization_ratio=None, engine_active_ratio=None)])
+    assert row["gpu_sm_clock_hertz"] is None
+    assert "no GPU utilization" in reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
+    engine = one([reading(utilization_ratio=None, engine_active_ratio=0.9)])
+    assert engine["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+
+
+def test_two_gpus_one_of_them_idle_gives_the_busy_ones_clock() -> None:
+    row = one([reading(), reading(uuid="GPU-b", **IDLE)])
+    assert row["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+    why = reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
+    assert why.startswith("of 1 of 2 GPUs")
