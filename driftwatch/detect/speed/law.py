@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.speed.composition import EVERYTHING, Ranges, novelty, ranges_of
 from driftwatch.detect.speed.fit import nonnegative_fit
 from driftwatch.detect.speed.load import (
     AGAIN,
@@ -23,8 +24,10 @@ from driftwatch.detect.speed.load import (
     QUEUED,
     REQUESTS,
     RESTARTED,
+    SATURATED,
     STANDING,
     WARM_MINUTES,
+    Codes,
     Floats,
     features,
     load_of,
@@ -64,6 +67,8 @@ class Law:
             engine works more than all the time, so what is above 1 is the law's own error.
         queued_passes: 95 % quantile of the mean wait in the queue, in units of ITL.
         misfit_ratio: robust standard deviation of ln r in the fit.
+        composition: what kind of work the fit saw at most
+            (:func:`driftwatch.detect.speed.composition.ranges_of`).
     """
 
     coefficients: Quadruple
@@ -74,12 +79,17 @@ class Law:
     work_ratio: float = 1.0
     queued_passes: float = 0.0
     misfit_ratio: float = 0.0
+    composition: Ranges = EVERYTHING
 
     def document(self) -> dict[str, Any]:
-        """As JSON; an infinite edge is null."""
+        """As JSON; an infinite edge or range is null."""
         said = asdict(self)
-        said["edges"] = [edge if math.isfinite(edge) else None for edge in self.edges]
+        for name in _OPEN:
+            said[name] = [edge if math.isfinite(edge) else None for edge in said[name]]
         return {name: list(v) if isinstance(v, tuple) else v for name, v in said.items()}
+
+
+_OPEN = ("edges", "composition")
 
 
 def law_from(document: Mapping[str, Any]) -> Law:
@@ -90,7 +100,7 @@ def law_from(document: Mapping[str, Any]) -> Law:
     """
     wrong: list[str] = []
     names = {f.name for f in fields(Law)}
-    optional = {"edges", "work_ratio", "queued_passes", "misfit_ratio"}
+    optional = {"edges", "work_ratio", "queued_passes", "misfit_ratio", "composition"}
     if missing := sorted(names - optional - document.keys()):
         wrong.append(f"missing: {', '.join(missing)}")
     if unknown := sorted(document.keys() - names):
@@ -108,8 +118,8 @@ def law_from(document: Mapping[str, Any]) -> Law:
         return tuple(float(x) for x in found if x is not None)
 
     known = [n for n in names if n in document]
-    sizes = {"coefficients": 4, "requests_range": 2, "edges": 3}
-    said = {n: numbers(n, sizes.get(n, 1), math.inf if n == "edges" else None) for n in known}
+    sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3}
+    said = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in known}
     if not wrong and sum(said["coefficients"]) <= 0:
         wrong.append("coefficients: all are 0")
     if wrong:
@@ -182,7 +192,7 @@ def law_of(
     """The law of known minutes.
 
     Args:
-        values: (minute, 11), none NaN (:class:`driftwatch.detect.speed.load.Load`).
+        values: (minute, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`).
         scrapes: how many they hold.
         blocks: which of them are of the same target and ten minutes.
     """
@@ -213,6 +223,7 @@ def law_of(
         ratio,
         float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
         spreaded,
+        ranges_of(values),
     )
 
 
@@ -247,6 +258,7 @@ class Laws:
         least: (target,), lower end of the range of requests per forward pass.
         work: (target,).
         queued: (target,), waits in the queue up to which the load can be told.
+        composition: (target, 3).
     """
 
     coefficients: Floats
@@ -254,6 +266,7 @@ class Laws:
     least: Floats
     work: Floats
     queued: Floats
+    composition: Floats
 
     @classmethod
     def of(cls, laws: list[Law | None]) -> Laws:
@@ -265,11 +278,10 @@ class Laws:
             np.array([0.0 if x is None else x.requests_range[0] for x in laws], dtype=np.float64),
             np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
             BURST_TIMES * np.array([1.0 if x is None else max(1.0, x.queued_passes) for x in laws]),
+            np.array([EVERYTHING if x is None else x.composition for x in laws]).reshape(-1, 3),
         )
 
-    def ln_speed(
-        self, values: npt.NDArray[np.floating]
-    ) -> tuple[Floats, Floats, Floats, npt.NDArray[np.bool_]]:
+    def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats, Codes]:
         """ln r of minutes, and by how much the law may be too low there (0 inside its range).
 
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
@@ -277,11 +289,11 @@ class Laws:
         an engine that did so much work in a minute is at least so fast.
 
         Args:
-            values: (target, minute, 11).
+            values: (target, minute, 12).
 
         Returns:
-            (target, minute) four times: ln r, unknown in bursts that make it low; the slack above
-            the range and for preemptions; that below it; whether it is unknown for that.
+            (target, minute) four times: ln r, unknown where the law cannot answer; the slack above
+            the range, for preemptions and for the composition; that below it; why it is unknown.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -301,14 +313,16 @@ class Laws:
                 of_work = by_work + again * values[..., PASSES] / self.work[:, None]
                 most = np.maximum(by_token + again / values[..., ITL], of_work)
                 split = split + np.where(again > 0, np.log(most) - ln, 0.0)
-        over, under = _slack(above), _slack(below)
+        mixed, why = novelty(values, self.composition)
+        over, under = _slack(above) + mixed, _slack(below)
         with np.errstate(invalid="ignore"):
             bursts = (
                 (values[..., QUEUED] > self.queued[:, None])
                 & (values[..., STANDING] == 0.0)
                 & (ln + over + under < _TOO_LOW_IN_BURSTS)
             )
-        return np.where(bursts, np.nan, ln), over + split, under, bursts
+        why = np.where((why == KNOWN) & bursts, np.int8(SATURATED), why)
+        return np.where(why == KNOWN, ln, np.nan), over + split, under, why
 
 
 def _split(b: Floats, load: Floats, edges: Floats) -> Floats:

@@ -57,7 +57,7 @@ class Learner:
     """What one pool has learnt.
 
     Attributes:
-        values: (kept minute of a target, 11), as in :class:`driftwatch.detect.speed.load.Load`.
+        values: (kept minute of a target, 12), as in :class:`driftwatch.detect.speed.load.Load`.
         taken: beside them, the number of the clean minute.
         blocks: beside them, which target and ten minutes.
         minutes: clean minutes seen.

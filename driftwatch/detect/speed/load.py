@@ -33,10 +33,12 @@ SETTLING_MINUTES = 10  # a minute is clean only so long after a restart or a kno
 
 # The columns of Load.values. Singles, so that what memory holds is what was computed with.
 ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, QUEUED, STANDING, CHANGED, AGAIN = range(11)
-WIDTH = 11
+FIRST, WIDTH = 11, 12
 # Waiting of so many passes with somebody waiting at a scrape, or a full batch, is a queue that
-# stands: the engine never rests and its passes are alike, so that the load can be told again.
+# stands: the engine never rests and its passes are alike, so that the load can be told again. Unless
+# the passes on the page do not fill the minute: the others only prefilled, and nothing counts them.
 _STANDING_PASSES, _STANDING_REQUESTS, _FULL_RATIO = 10.0, 1.0, 0.9
+_ALL_PASSES_RATIO = 0.9
 
 
 def _absent(column: str) -> str:
@@ -57,9 +59,14 @@ WHY_NOT = (
     _absent("itl_seconds"),
     _absent("kv_cache_usage_ratio"),
     _absent("prompt_tokens_total"),
+    "the baseline never saw this much prefill per generated token",
+    "the baseline never saw generations this short",
+    "the baseline never saw the engine this idle",
 )
 KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
-NO_ITL, NO_USAGE, NO_PROMPTS = range(9, 12)
+NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER = range(9, 15)
+# Known as load, and nothing that a given law can answer for.
+BEYOND_LAW = (SATURATED, PREFILLED, SHORTER, IDLER)
 # Reasons that no waiting helps against.
 FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS)
 CONFIGURATION, RESTARTED = 1.0, 2.0
@@ -70,12 +77,12 @@ class Load:
     """Minutes as numbers.
 
     Attributes:
-        values: (row, 11): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
+        values: (row, 12): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
             (1 where the page does not say: usage alone is the covariate); computed prompt tokens
             per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
             units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart); prompt and
-            answer tokens per forward pass that preempted requests made it compute again, at most.
-            NaN where ``why`` is neither 0 nor, with all of these known, ``PREEMPTING``.
+            answer tokens per forward pass that preempted requests made it compute again, at most;
+            share of first tokens among the generated ones. NaN where ``why`` is neither 0 nor, with all of these known, ``PREEMPTING``.
         why: index into :data:`WHY_NOT`.
         scrapes: of the minute.
         usable: nothing but its speed may make the minute unfit for a law: no batch limit binds
@@ -106,6 +113,7 @@ def load_of(minutes: pl.DataFrame) -> Load:
         standing=_stands().cast(pl.Float64),
         changed=_changed(),
         again=_computed_again(),
+        first=_FIRST_TOKENS / (_TOKENS + _FIRST_TOKENS),
         why=_why(),
         scrapes=pl.col("scrapes").fill_null(0.0),
         usable=_usable(),
@@ -116,6 +124,7 @@ def load_of(minutes: pl.DataFrame) -> Load:
     reasons[odd & (reasons == KNOWN)] = INCOMPLETE
     values[odd | ~np.isin(reasons, (KNOWN, PREEMPTING)), :CHANGED] = np.nan
     values[odd, AGAIN] = 0.0
+    values[odd, FIRST] = 0.0
     return Load(values, reasons, made["scrapes"].to_numpy(), made["usable"].to_numpy())
 
 
@@ -123,7 +132,8 @@ _TOKENS, _TOKEN_SECONDS = pl.col("itl_seconds_count"), pl.col("itl_seconds_sum")
 _SECONDS, _FORWARD_PASSES = pl.col("duration_seconds"), pl.col("forward_passes")
 _USAGE, _PREEMPTIONS = pl.col("kv_cache_usage_ratio"), pl.col("preemptions_total")
 _ITL = _TOKEN_SECONDS / _TOKENS
-_REQUESTS = (_TOKENS + pl.col("ttft_seconds_count").fill_null(0.0)) / _FORWARD_PASSES
+_FIRST_TOKENS = pl.col("ttft_seconds_count").fill_null(0.0)
+_REQUESTS = (_TOKENS + _FIRST_TOKENS) / _FORWARD_PASSES
 
 
 def _holds(condition: pl.Expr) -> pl.Expr:
@@ -198,7 +208,8 @@ def _stands() -> pl.Expr:
     """A queue stands, or the batch is full."""
     waits = pl.col("waiting_requests") >= _STANDING_REQUESTS
     full = pl.col("running_requests") >= _FULL_RATIO * pl.col("max_num_seqs")
-    return _holds((_queued() >= _STANDING_PASSES) & waits) | _holds(full)
+    filled = _ITL * _FORWARD_PASSES / _SECONDS >= _ALL_PASSES_RATIO
+    return _holds((_queued() >= _STANDING_PASSES) & waits & filled) | _holds(full)
 
 
 def _usable() -> pl.Expr:
@@ -212,7 +223,7 @@ def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Fl
     """The covariates of the law: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
     Args:
-        values: (..., 11), as in :class:`Load`.
+        values: (..., 12), as in :class:`Load`.
         of_passes: means over passes instead of over tokens.
     """
     wide = np.asarray(values, dtype=np.float64)

@@ -56,7 +56,7 @@ class Memory:
     Attributes:
         until: end of the last minute; None before the first.
         targets: :data:`TARGET_SCHEMA`, by instance and engine.
-        load: (target, minute, 11), the last :data:`LOOKBACK` minutes up to ``until``.
+        load: (target, minute, 12), the last :data:`LOOKBACK` minutes up to ``until``.
         past: what is usual for each statistic.
         learners: of each pool.
         known: thresholds by what they follow from; not kept, made anew.
@@ -106,7 +106,7 @@ class Memory:
             minutes: how many new ones.
 
         Returns:
-            The memory with a row for everybody, and load of (target, LOOKBACK + minutes, 11), of
+            The memory with a row for everybody, and load of (target, LOOKBACK + minutes, 12), of
             which the new minutes are unknown.
         """
         merged = (

@@ -38,6 +38,7 @@ from driftwatch.detect.speed.limits import (
     limits_of,
 )
 from driftwatch.detect.speed.load import (
+    BEYOND_LAW,
     CHANGED,
     KNOWN,
     RESTARTED,
@@ -203,10 +204,10 @@ class Stretch:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
-        twins, above, below, bursts = self._laws.ln_speed(values)
+        twins, above, below, beyond = self._laws.ln_speed(values)
         here = self.why[:, first:]
-        here[here == SATURATED] = KNOWN
-        here[bursts[:, LOOKBACK:] & (here == KNOWN)] = SATURATED
+        here[np.isin(here, BEYOND_LAW)] = KNOWN
+        here[here == KNOWN] = beyond[:, LOOKBACK:][here == KNOWN]
         off = ~self._armed
         others = np.full_like(twins, np.nan)
         for rows in self._groups:
@@ -238,11 +239,10 @@ class Stretch:
         """Minutes in which laws and thresholds stay."""
         shape = (len(self.targets), stop - start)
         slower, fresh, than_twins, fresh_twins = (np.zeros(shape, dtype=bool) for _ in range(4))
-        clean = (
-            (self.why[:, start:stop] == KNOWN)
-            & self._usable[:, start:stop]
-            & self._settled[:, start:stop]
-        )
+        why = self.why[:, start:stop]
+        clean = self._usable[:, start:stop] & self._settled[:, start:stop]
+        # a law that is being learnt takes the work that it never saw: the next one has seen it
+        sound = np.isin(why, BEYOND_LAW) & (why != SATURATED) | (why == KNOWN)
         missing = np.full(shape, None, dtype=object)
         study = self._untaught or any(not one.done for one in self._learners.values())
         learning = self._learning
@@ -255,11 +255,11 @@ class Stretch:
             than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh
             clean[:, k] &= ~self._own.slower & ~self._peer.slower
             if study and learning.any():
-                self._study(minute, clean[:, k] & learning)
+                self._study(minute, clean[:, k] & sound[:, k] & learning)
             if not self._armed.all():
                 missing[:, k] = self._missing(references)
         here = slice(start - self._first, stop - self._first)
-        self._count(here, clean)
+        self._count(here, clean & (why == KNOWN))
         self.told.write(
             slice(start, stop),
             here,
