@@ -99,6 +99,7 @@ def limits_of(
     return Limits(
         level + nothing,
         np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
+        np.where(source == "own", np.maximum(usual, 0.0), 0.0) + nothing,
         fall + nothing,
         smallest + nothing,
         label,

@@ -249,7 +249,7 @@ class Stretch:
         for k in range(stop - start):
             minute = start + k
             now = minute - self._first
-            self._own.step(self._own_past, now, own)
+            self._own.step(self._own_past, now, own, others=self._peers.now[:, now])
             self._peer.step(self._peers, now, peer, self._fell[:, now])
             slower[:, k], fresh[:, k] = self._own.slower, self._own.fresh
             than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh

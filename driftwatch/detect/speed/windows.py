@@ -75,7 +75,8 @@ def faded_mean(
         weight[:, back:] += share * known[:, : count - back]
         seen[:, back:] += known[:, : count - back]
     enough = seen >= least
-    return np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
+    found: Floats = np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
+    return found[:, start:]
 
 
 def of_others(values: Floats) -> Floats:
