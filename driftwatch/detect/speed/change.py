@@ -130,6 +130,7 @@ class Limits:
         usual: the usual level, at most 0.
         normal: the own median over days, at least 0; 0 where it is not known.
         change: at or below it a change is a sudden loss.
+        long_change: at or below it the same of 20 min.
         smallest: the smallest change that is found in 95 of 100 cases, as a share of the speed.
         source: own, pool or shipped; None without a law.
     """
@@ -138,6 +139,7 @@ class Limits:
     usual: Floats
     normal: Floats
     change: Floats
+    long_change: Floats
     smallest: Floats
     source: npt.NDArray[np.object_]
 
@@ -185,7 +187,7 @@ class Holding:
         with np.errstate(invalid="ignore"):
             now = past.now[:, minute]
             short = past.change[:, minute] <= limits.change
-            sudden = short | (past.long_change[:, minute] <= limits.change)
+            sudden = short | (past.long_change[:, minute] <= limits.long_change)
             lowest = now - limits.normal
             sudden &= (lowest if others is None else np.fmin(lowest, others)) <= LOW
             if may_change is not None:

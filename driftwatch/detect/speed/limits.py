@@ -16,6 +16,7 @@ import polars as pl
 
 from driftwatch.detect.null import Null, null
 from driftwatch.detect.speed.change import Limits
+from driftwatch.detect.speed.fit import WANDER_SD
 from driftwatch.detect.speed.law import Law
 from driftwatch.detect.speed.load import Floats
 
@@ -35,6 +36,10 @@ CHANGE_SDS = 5.0
 # The lower half as normal: median less 2 % quantile is so many standard deviations.
 _LOW_QUANTILE, _LOW_SDS = 0.02, 2.054
 _FOUND_SDS = 1.645  # 95 of 100
+# The mean of 20 min less the fading mean before them, of an AR(1) of 90 min: 0.43 of its sd, of
+# which five. Its sd is that of the level where days of it are known.
+_LONG_SDS = 5.0 * 0.43
+MOST_LONG_CHANGE = math.log(0.89)
 
 # Shipped, before five days of one's own: a young law has the wander of its window in it as well
 # (two independent deviations: √2), and a law of a day or more only its own.
@@ -89,6 +94,7 @@ def limits_of(
     typical = np.where(np.isnan(change), 0.8 * noise, change)
     spread = np.where(np.isnan(change_sd), 0.58 * noise, change_sd)
     smallest = -np.expm1(np.minimum(fall - typical - _FOUND_SDS * spread, 0.0))
+    wander = np.where(np.isnan(usual), far * WANDER_SD, sd)
     label = np.where(
         (source == "own") & (changes == "own"),
         "own",
@@ -101,6 +107,7 @@ def limits_of(
         np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
         np.where(source == "own", np.maximum(usual, 0.0), 0.0) + nothing,
         fall + nothing,
+        np.minimum(MOST_LONG_CHANGE, -_LONG_SDS * wander) + nothing,
         smallest + nothing,
         label,
     )

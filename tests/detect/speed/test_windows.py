@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -69,17 +71,25 @@ def ln_speeds(loss: float, count: int = 240, start: int = 120, stop: int = 180) 
     return found
 
 
-def told_of(speeds: np.ndarray) -> np.ndarray:
+def told_of(
+    speeds: np.ndarray, normal: float = 0.0, others: np.ndarray | None = None
+) -> np.ndarray:
     """Who is slower, minute by minute; nothing is ever low enough by its level."""
     past = past_of(speeds, None, 0)
     one = np.ones(10)
     limits = Limits(
-        -0.9 * one, 0 * one, np.log(0.915) * one, 0.1 * one, np.full(10, "own", dtype=object)
+        level=-0.9 * one,
+        usual=0 * one,
+        normal=normal * one,
+        change=np.log(0.915) * one,
+        long_change=np.log(0.89) * one,
+        smallest=0.1 * one,
+        source=np.full(10, "own", dtype=object),
     )
     held = Holding.of(10)
     slower = np.zeros(speeds.shape, dtype=bool)
     for minute in range(speeds.shape[1]):
-        held.step(past, minute, limits)
+        held.step(past, minute, limits, others=None if others is None else others[:, minute])
         slower[:, minute] = held.slower
     return slower
 
@@ -102,6 +112,48 @@ def test_the_end_of_a_second_loss_leaves_the_first() -> None:
     slower = told_of(speeds)
     assert slower[:, 130:180].all()
     assert not slower[:, 196:].any()
+
+
+def test_the_end_of_a_burst_is_no_loss() -> None:
+    """It read 1.2 while many requests ran, and reads as ever after it: nothing is low."""
+    speeds = 0.5 * ln_speeds(0.0)
+    speeds[:, 60:120] += 0.2
+    assert not told_of(speeds).any()
+    speeds[:, 120:180] += np.log1p(-0.2)
+    slower = told_of(speeds)
+    assert slower[:, 130:180].all(), "a loss that begins as the burst ends is one"
+
+
+def test_low_is_against_the_baseline_the_peers_or_the_own_median() -> None:
+    """This server reads 1.15 all week; 15 % less is 0.98, and a loss all the same."""
+    speeds = 0.5 * ln_speeds(0.0) + 0.14
+    speeds[:, 120:180] += np.log(0.85)
+    assert not told_of(speeds).any(), "nobody knows that it is low"
+    assert told_of(speeds, normal=0.14)[:, 130:180].all()
+    peers = np.zeros_like(speeds)
+    peers[:, 120:180] = np.log(0.85)
+    assert told_of(speeds, others=peers)[:, 130:180].all()
+
+
+def test_where_minutes_scatter_a_longer_window_finds_the_loss() -> None:
+    """Nearly every one of eight minutes hides a third of the loss; the median of twenty does not."""
+    rng = np.random.default_rng(8)
+    speeds = ln_speeds(0.15) + rng.normal(0, 0.06, (10, 240))
+    slower = told_of(speeds)
+    assert not slower[:, :120].any()
+    assert slower[:, 140].mean() >= 0.9
+    quick = past_of(speeds, None, 0).change[:, 120:150] <= np.log(0.915)
+    assert quick.any(axis=1).mean() <= 0.5, "the short window alone misses it"
+
+
+def test_statistics_from_a_minute_on_are_those_of_all_minutes() -> None:
+    speeds = ln_speeds(0.1)
+    outside = np.where(speeds > 0.02, speeds, 0.0)
+    whole, part = past_of(speeds, outside, 0), past_of(speeds, outside, 100)
+    for field in fields(whole):
+        np.testing.assert_allclose(
+            getattr(part, field.name), getattr(whole, field.name)[:, 100:], atol=1e-12
+        )
 
 
 def test_a_change_of_load_beyond_the_range_is_no_loss() -> None:

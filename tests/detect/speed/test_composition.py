@@ -1,0 +1,102 @@
+"""Work of a kind that the baseline never saw has no speed at equal load."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from made_minutes import made
+from recorded_minutes import SERVING, WATCHING, pinned, told_of
+
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.speed.law import Law, Laws, fit
+from driftwatch.detect.speed.load import IDLER, KNOWN, PREFILLED, SHORTER, load_of
+
+RNG = np.random.default_rng(6)
+BASELINE = RNG.uniform(3, 40, 300)
+
+
+def with_first_tokens(minutes: pl.DataFrame, share: float) -> pl.DataFrame:
+    """Of the generated tokens so many are first ones; passes hold as many as before."""
+    generated = pl.col("itl_seconds_count")
+    return minutes.with_columns(
+        ttft_seconds_count=generated * share,
+        itl_seconds_count=generated * (1 - share),
+        itl_seconds_sum=pl.col("itl_seconds_sum") * (1 - share),
+    )
+
+
+def law_of_baseline() -> Law:
+    law = fit(with_first_tokens(made(np.ones(300), BASELINE), 1 / 80))
+    assert isinstance(law, Law)
+    return law
+
+
+def answered(minutes: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ln r, slack, why not, of each minute."""
+    ln, over, _, why = Laws.of([law_of_baseline()]).ln_speed(load_of(minutes).values[None])
+    return ln[0], over[0], why[0]
+
+
+def test_generations_of_five_tokens_where_eighty_were_pinned_are_unknown() -> None:
+    slow = made(np.full(60, 0.75), np.full(60, 10.0))
+    ln, _, why = answered(with_first_tokens(slow, 1 / 5))
+    assert (why == SHORTER).all()
+    assert np.isnan(ln).all()
+    ln, over, why = answered(with_first_tokens(slow, 1 / 80))
+    assert (why == KNOWN).all()
+    assert np.exp(ln) == pytest.approx(0.75, abs=0.02)
+    assert not over.any()
+
+
+def test_a_little_beyond_the_baseline_the_law_gives_some_away() -> None:
+    ln, over, why = answered(with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 50))
+    assert (why == KNOWN).all()
+    assert not np.isnan(ln).any()
+    assert (over > 0.05).all()
+
+
+def test_prefill_that_no_token_of_the_baseline_came_with_is_unknown() -> None:
+    minutes = with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 80)
+    heavy = minutes.with_columns(pl.col("prompt_tokens_computed_total") * 8)
+    assert (answered(heavy)[2] == PREFILLED).all()
+
+
+def test_an_engine_that_rests_as_the_baseline_never_did_is_unknown() -> None:
+    minutes = with_first_tokens(made(np.ones(60), np.full(60, 3.0)), 1 / 80)
+    counted = ["forward_passes", "itl_seconds_sum", "itl_seconds_count", "ttft_seconds_count"]
+    rests = minutes.with_columns(pl.col(*counted, "prompt_tokens_computed_total") * 0.2)
+    assert (answered(rests)[2] == IDLER).all()
+
+
+def test_a_slow_engine_that_fills_its_batch_is_still_called_slow() -> None:
+    """30 % slower at 65 % load: seven times the batch, of the same requests (detection.md, R1)."""
+    full = with_first_tokens(made(np.full(60, 0.7), np.full(60, 7 * 40.0)), 1 / 80)
+    ln, over, why = answered(full)
+    assert (why == KNOWN).all()
+    assert (ln + over < np.log(0.85)).all()
+
+
+def test_the_reason_names_the_composition() -> None:
+    short = with_first_tokens(made(np.full(60, 0.7), np.full(60, 10.0)), 1 / 5)
+    told, _ = told_of(short, pinned(law_of_baseline(), short), SERVING)
+    assert told["slower_at_equal_load"].null_count() == 60
+    assert set(told["speed_unknown_reason"]) == {"the baseline never saw generations this short"}
+
+
+def test_a_law_that_is_being_learnt_takes_work_that_it_never_saw() -> None:
+    """Otherwise a change of traffic in the first hour would leave a server unknown for good."""
+    usual = with_first_tokens(made(np.ones(60), BASELINE[:60]), 1 / 80)
+    after = with_first_tokens(made(np.ones(240), BASELINE[60:]), 1 / 20)
+    shift = pl.col("end") + pl.duration(minutes=60)
+    both = pl.concat([usual, after.with_columns(shift)])
+    told, _ = told_of(both, Pins(), WATCHING)
+    assert told["slower_at_equal_load"][70:110].null_count() == 40
+    assert told["slower_at_equal_load"][-60:].null_count() == 0
+    assert not told["slower_at_equal_load"].any()
+
+
+def test_a_law_of_before_has_no_composition_to_leave() -> None:
+    old = Law((7e-3, 6e-5, 2e-9, 3e-5), (3.0, 40.0), 600, 300)
+    short = with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 5)
+    assert not Laws.of([old]).ln_speed(load_of(short).values[None])[3].any()
