@@ -32,6 +32,7 @@ REASONS = (
 _BEGINS: Mapping[str, str] = {
     "idle": "idle",
     "outside the tuned range": "out of tuned range",
+    "the baseline never saw": "out of tuned range",
     "saturated": "saturated",
     "arming": "arming",
     "no pin": "arming",

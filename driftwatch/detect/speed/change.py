@@ -5,8 +5,9 @@ this repository does; real engines do something like it). Over ten minutes it mo
 sudden loss of 15 % is ten standard deviations of the *change* while it is three of the *level*.
 The change therefore decides within minutes; the level is for what came slowly or during a restart.
 
-A change alone is no loss: at the end of a burst that read 1.2 a healthy engine falls by a fifth. What
-is left after it must be low itself: against the baseline, the peers, or the server's own long median.
+A change alone is no loss: at the end of a burst that read 1.2 a healthy engine falls by a fifth.
+What is left after it must be low itself: against the baseline, the peers, or the server's own long
+median.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ BEFORE_LEAST = 6
 RISE_QUANTILE = 0.25
 BACK_MINUTES = 15
 LOOKBACK = NOW_MINUTES + BEFORE_MINUTES + 1
-# Where minutes scatter, nearly every one of eight hides a third of a loss; the median of twenty does
-# not, and twice as many minutes are as sure.
+# Where minutes scatter, nearly every one of eight hides a third of a loss; the median of twenty
+# does not, and twice as many minutes are as sure.
 LONG_MINUTES = 20
 LONG_QUANTILE = 0.5
 
@@ -94,7 +95,9 @@ def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
         start: which minute is the first.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
-    low, now, high = last_quantiles(ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), start)
+    low, now, high = last_quantiles(
+        ln_speed, NOW_MINUTES, (RISE_QUANTILE, 0.5, NOW_QUANTILE), start
+    )
     (back,) = last_quantiles(ln_speed, BACK_MINUTES, (0.5,), start)
     (lasting,) = last_quantiles(ln_speed, LONG_MINUTES, (LONG_QUANTILE,), start)
     before, long_before = _before(ln_speed, start), _before(ln_speed, start, LONG_MINUTES)

@@ -1,12 +1,12 @@
 """What kind of work a minute held, and whether the baseline held any such work.
 
-The step-time model counts requests, KV tokens and prefill tokens of a forward pass. How much of each
-there is may leave the baseline's range by far: a slow engine fills its batch, and the model must
-still answer. What must not change is the *kind* of work. Where a token comes with ten times the
-prefill that any token of the baseline came with, or every other token is a first one, passes that
-only prefill are missing from the page, the mean over tokens is one over few passes, and r is wrong
-by tens of percent in either direction. No arrival rate and no slow engine does that: prefill per
-generated token and the share of first tokens are the requests' own, whatever the engine does.
+The step-time model counts requests, KV tokens and prefill tokens of a forward pass. How much of
+each there is may leave the baseline's range by far: a slow engine fills its batch, and the model
+must still answer. What must not change is the *kind* of work. Where a token comes with ten times
+the prefill that any token of the baseline came with, or every other token is a first one, passes
+that only prefill are missing from the page, the mean over tokens is one over few passes, and r is
+wrong by tens of percent in either direction. No arrival rate and no slow engine does that: prefill
+per generated token and the share of first tokens are the requests' own, whatever the engine does.
 """
 
 from __future__ import annotations

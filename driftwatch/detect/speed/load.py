@@ -35,8 +35,9 @@ SETTLING_MINUTES = 10  # a minute is clean only so long after a restart or a kno
 ITL, REQUESTS, USAGE, CACHE, PREFILL, OVERLAP, PASSES, QUEUED, STANDING, CHANGED, AGAIN = range(11)
 FIRST, WIDTH = 11, 12
 # Waiting of so many passes with somebody waiting at a scrape, or a full batch, is a queue that
-# stands: the engine never rests and its passes are alike, so that the load can be told again. Unless
-# the passes on the page do not fill the minute: the others only prefilled, and nothing counts them.
+# stands: the engine never rests and its passes are alike, so that the load can be told again.
+# Unless the passes on the page do not fill the minute: the others only prefilled, and nothing
+# counts them.
 _STANDING_PASSES, _STANDING_REQUESTS, _FULL_RATIO = 10.0, 1.0, 0.9
 _ALL_PASSES_RATIO = 0.9
 
@@ -82,7 +83,8 @@ class Load:
             per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
             units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart); prompt and
             answer tokens per forward pass that preempted requests made it compute again, at most;
-            share of first tokens among the generated ones. NaN where ``why`` is neither 0 nor, with all of these known, ``PREEMPTING``.
+            share of first tokens among the generated ones. NaN where ``why`` is neither 0 nor,
+            with all of these known, ``PREEMPTING``.
         why: index into :data:`WHY_NOT`.
         scrapes: of the minute.
         usable: nothing but its speed may make the minute unfit for a law: no batch limit binds

@@ -136,7 +136,7 @@ def test_low_is_against_the_baseline_the_peers_or_the_own_median() -> None:
 
 
 def test_where_minutes_scatter_a_longer_window_finds_the_loss() -> None:
-    """Nearly every one of eight minutes hides a third of the loss; the median of twenty does not."""
+    """Nearly all of eight minutes hide a third of the loss; the median of twenty does not."""
     rng = np.random.default_rng(8)
     speeds = ln_speeds(0.15) + rng.normal(0, 0.06, (10, 240))
     slower = told_of(speeds)
