@@ -15,11 +15,12 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.distributions.compared import STATISTICS, compared
+from driftwatch.detect.swings import LENGTHS as _LENGTHS
+from driftwatch.detect.swings import MIN_REQUESTS as MIN_REQUESTS
+from driftwatch.detect.swings import usual_ratio
 from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)
-# A mean of fewer lengths is not compared (detection.md: LengthDrift, n >= 100).
-MIN_REQUESTS = 100
 
 # Evidence columns that a baseline window remembers, printed as "before" beside "now".
 REMEMBERED = (
@@ -58,7 +59,8 @@ _WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
 _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
 LOW_RATE = "requests_per_second_low"
-_LENGTHS = ("prompt_tokens", "generation_tokens")
+# How far a ten-minute mean goes by itself (driftwatch/detect/swings.py).
+USUAL = tuple(f"{name}_usual_ratio" for name in _LENGTHS)
 # Whose 95th percentile is remembered: targets are derived from it where nobody sets any.
 LATENCIES = ("ttft_seconds", "tpot_seconds")
 P95 = tuple(f"{name}_p95" for name in LATENCIES)
@@ -71,7 +73,10 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *P95)},
+    **{
+        f"reference_{c}": pl.Float64
+        for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *USUAL, *P95)
+    },
     **{f"reference_{c}": pl.List(pl.Float64) for c in HISTOGRAMS},
 }
 # What of it stands beside evidence rows.
@@ -121,7 +126,8 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
             for name, (share, of) in _WORK.items()
         },
         **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
-        **{f"reference_{LOW_RATE}": pl.lit(None, pl.Float64)},  # one window has no tenth
+        # one window has no tenth of its rates, and no swings
+        **{f"reference_{c}": pl.lit(None, pl.Float64) for c in (LOW_RATE, *USUAL)},
         **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in (*P95, *HISTOGRAMS)},
     ).cast(pl.Schema(REFERENCE_SCHEMA))
 
@@ -149,8 +155,23 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
     return found
 
 
+def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
+    """Reference rows with how far lengths swung in their windows.
+
+    Args:
+        reference: :data:`REFERENCE_SCHEMA`.
+        swings: from :func:`driftwatch.detect.swings.swings`, of the same windows.
+    """
+    fewer = reference.drop(f"reference_{c}" for c in USUAL)
+    joined = fewer.join(swings, on=_KEY, how="left", maintain_order="left")
+    return joined.select([*REFERENCE_SCHEMA])
+
+
 def with_reference(
-    rows: pl.DataFrame, two_minutes: pl.DataFrame | None, reference: pl.DataFrame
+    rows: pl.DataFrame,
+    two_minutes: pl.DataFrame | None,
+    ten_minutes: pl.DataFrame,
+    reference: pl.DataFrame,
 ) -> pl.DataFrame:
     """Add the ratio and distance columns and the ``reference_*`` columns they were made from.
 
@@ -160,6 +181,7 @@ def with_reference(
         rows: evidence rows.
         two_minutes: totals of the 2-min windows ending with each row, in the same order; None
             where the row's own window stands for them.
+        ten_minutes: totals of the 10-min windows ending with each row, in the same order.
         reference: :data:`REFERENCE_SCHEMA`.
     """
     joined = rows.join(
@@ -184,6 +206,14 @@ def with_reference(
             ).to_series()
             for name in _LENGTHS
         ],
+        *[
+            ten_minutes.select(
+                pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & (rows["scrapes"] > 0))
+                .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
+                .alias(f"{name}_mean_10m")
+            ).to_series()
+            for name in _LENGTHS
+        ],
     )
     enough = pl.col("finished_requests") >= MIN_REQUESTS
     return joined.with_columns(
@@ -194,9 +224,12 @@ def with_reference(
             for name in _LENGTHS
         },
         **{
-            f"{name}_mean_2m_ratio": pl.col(f"{name}_mean_2m") / pl.col(f"reference_{name}_mean")
+            f"{name}_mean_{span}_ratio": pl.col(f"{name}_mean_{span}")
+            / pl.col(f"reference_{name}_mean")
             for name in _LENGTHS
+            for span in ("2m", "10m")
         },
+        **{f"{name}_usual_ratio": usual_ratio(name) for name in _LENGTHS},
         **{
             ratio: pl.when(pl.col(f"reference_{column}") > 0).then(
                 pl.col(column) / pl.col(f"reference_{column}")
@@ -213,7 +246,7 @@ def with_reference(
             for name, found in _distances(joined).items()
             for statistic in STATISTICS
         },
-    ).drop(f"{name}_mean_2m" for name in _LENGTHS)
+    ).drop(f"{name}_mean_{span}" for name in _LENGTHS for span in ("2m", "10m"))
 
 
 def _distances(joined: pl.DataFrame) -> dict[str, pl.DataFrame]:

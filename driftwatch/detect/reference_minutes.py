@@ -19,27 +19,34 @@ from driftwatch.detect.reference import (
     P95,
     REFERENCE_SCHEMA,
 )
+from driftwatch.detect.swings import swings
 from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
 
 
-def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
+def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.DataFrame:
     """Minutes of a baseline → one reference row per target.
 
     Lengths of fewer than MIN_REQUESTS requests are not remembered. Where bucket edges changed on
-    the way, the layout that holds most requests is remembered. Minutes of several targets under
-    one key (a pool's) give rates per target.
+    the way, the layout that holds most requests is remembered. Targets taken together, as one
+    pool, give rates per target, and the swings of the one that swings most.
 
     Args:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline (incidents,
             restarts) has been left out. Minutes without a scrape say nothing.
+        pool: name of the pool that all targets are one row of; None = each has its own.
 
     Returns:
         :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
     """
     seen = minutes.filter(pl.col("scrapes") > 0)
+    swung = swings(seen)
+    if pool is not None:
+        together = {"instance": pl.lit(pool), "engine": pl.lit("")}
+        seen = seen.with_columns(**together)
+        swung = swung.with_columns(**together).group_by(_KEY).agg(pl.all().max())
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
     computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
     passes, seconds = pl.col("forward_passes"), pl.col("duration_seconds")
@@ -74,7 +81,8 @@ def baseline_of_minutes(minutes: pl.DataFrame) -> pl.DataFrame:
         until=pl.col("end").max(),
         **{f"reference_{name}": value for name, value in measured.items()},
     )
-    rows = rows.join(_low_rate(seen), on=_KEY, how="left", maintain_order="left")
+    for beside in (_low_rate(seen), swung):
+        rows = rows.join(beside, on=_KEY, how="left", maintain_order="left")
     for name in ("prompt_tokens", "generation_tokens"):
         rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
     for name in LATENCIES:

@@ -156,7 +156,8 @@ def evidence_table(
         *ten_minute_columns(last_10m),
     )
     rows = _only_when_fresh(_with_limits(rows, limits))
-    rows = with_reference(rows, last_2m, no_reference() if reference is None else reference)
+    known_before = no_reference() if reference is None else reference
+    rows = with_reference(rows, last_2m, last_10m, known_before)
     rows = _with_idle_twins(with_allowances(rows))
     return EvidenceTable(
         in_schema_order(rows),
@@ -225,15 +226,16 @@ _LIMITING = (
     "api_server_count",
 )
 # What is read of the windows that reach back; windows.py makes nothing else of them.
+_SUMS_2M = tuple(
+    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
+)
 _SUMS_10M = (
     "queue_seconds_sum",
     "queue_seconds_count",
     "ttft_seconds_sum",
     "ttft_seconds_count",
     "tpot_seconds_count",
-)
-_SUMS_2M = tuple(
-    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
+    *_SUMS_2M,
 )
 # Columns that reach further back than the window itself.
 _REACHING_BACK = (

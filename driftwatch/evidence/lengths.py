@@ -137,6 +137,24 @@ def _length(stem: str, what: str, reference: tuple[Need, ...], *alias: str) -> t
             alias=("length drift", *alias),
             needs=reference,
         ),
+        column(
+            f"{stem}_mean_10m_ratio",
+            "1",
+            "the same over the last 10 min",
+            stem,
+            off=f"{NO_REFERENCE}; fewer than 100 finished requests in the 10 min",
+            alias=("length drift", *alias),
+            needs=reference,
+        ),
+        column(
+            f"{stem}_usual_ratio",
+            "1",
+            f"how far the mean {what} of 10 min goes from the baseline's by itself, up or down, "
+            "about once a month",
+            stem,
+            off="no baseline of an hour or more; of less than a day it answers for as long again",
+            needs=("speed_pin",),
+        ),
         *(
             column(
                 f"{stem}_{name}",

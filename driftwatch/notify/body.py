@@ -44,7 +44,6 @@ from driftwatch.notify.wording import (
     complaints,
     length_words,
     moved,
-    moved_column,
     seen_of,
 )
 
@@ -223,37 +222,24 @@ def since_text(page: Page) -> str:
         return f"lengths not compared: {why.split(' (')[0]}"
     rate = value(page, "requests_per_second_ratio")
     if rate is not None and not is_as_before(rate):
-        # beside lengths of the last 2 min the rate's own window has to be said
-        recent = any(moved_column(page, stem).endswith("_2m_ratio") for stem in stems)
-        window = f" ({page_window(page)})" if recent else ""
-        parts.append(f"requests {change(rate)}{window}")
+        parts.append(f"requests {change(rate)}")
     return "; ".join(parts)
 
 
 def _length(page: Page, stem: str) -> str:
-    """``prompts ×2.34 (mean 512 → 1,200, n 87,000)``: from → to only where the mean is carried.
-
-    Numbers of the last 2 min say so: the page's other means are of a longer window.
-    """
+    """``prompts ×2.34 (mean 512 → 1,200, n 87,000)``: from → to only where the mean is carried."""
     ratio = moved(page, stem)
     if ratio is None:
         return f"{stem}s not compared"
     if is_as_before(ratio):
         return f"{stem}s as before ({times(ratio, 3)})"
     before = _reference(page, f"{stem}_tokens_mean")
-    recent = moved_column(page, stem).endswith("_2m_ratio")
-    if not recent:
-        now, n = value(page, f"{stem}_tokens_mean"), value(page, "finished_requests")
-    else:
-        now = None if before is None else ratio * before
-        n = value(page, "finished_requests_2m")
+    now, n = value(page, f"{stem}_tokens_mean"), value(page, "finished_requests")
     detail = []
     if now is not None and before is not None:
         detail.append(f"mean {_tokens(before)} → {_tokens(now)}")
     elif now is not None:
         detail.append(f"mean now {_tokens(now)}")
-    if recent:
-        detail.append("last 2 min")
     if n:
         detail.append(f"n {count(n)}")
     inside = f" ({', '.join(detail)})" if detail else ""
@@ -379,7 +365,14 @@ def evidence_value(column: str, found: Any) -> str:
         return knob(found)
     unit = BY_NAME[column].unit if column in BY_NAME else ""
     if unit == "1":
-        if column.endswith(("tokens_mean_ratio", "tokens_mean_2m_ratio")):
+        if column.endswith(
+            (
+                "tokens_mean_ratio",
+                "tokens_mean_2m_ratio",
+                "tokens_mean_10m_ratio",
+                "tokens_usual_ratio",
+            )
+        ):
             return times(found, 3)
         if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
             return change(found)

@@ -34,6 +34,7 @@ _LENGTHS = (
     "finished_requests_2m",
     "requests_per_second_ratio",
 )
+_USUAL = ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio")
 _COST = (
     "batch_assembly_wait_10m_seconds",
     "ttft_10m_seconds",
@@ -152,7 +153,7 @@ _BY_ALERT: Mapping[str, tuple[str, ...]] = {
     "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED, *_GPU),
     "GpuLost": (*_STUCK, *_GPU),
     "CoverageLost": _COVERAGE,
-    "LengthDrift": (*_LENGTHS, "binding_limit", "slo_missed", "prompt_tokens_per_second"),
+    "LengthDrift": (*_LENGTHS, *_USUAL, "binding_limit", "slo_missed", "prompt_tokens_per_second"),
 }
 
 
@@ -195,7 +196,11 @@ SHORT: Mapping[str, str] = {
     "generation_tokens_mean": "generation tokens",
     "prompt_tokens_mean_ratio": "prompts",
     "prompt_tokens_mean_2m_ratio": "prompts, last 2 min",
+    "prompt_tokens_mean_10m_ratio": "prompts, last 10 min",
+    "prompt_tokens_usual_ratio": "prompts swing by up to",
     "generation_tokens_mean_ratio": "generations",
+    "generation_tokens_mean_10m_ratio": "generations, last 10 min",
+    "generation_tokens_usual_ratio": "generations swing by up to",
     "generation_tokens_mean_2m_ratio": "generations, last 2 min",
     "requests_per_second": "{}",
     "requests_per_second_ratio": "requests",

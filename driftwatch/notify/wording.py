@@ -299,12 +299,10 @@ def moved(page: Page, stem: str) -> float | None:
 
 
 def moved_column(page: Page, stem: str) -> str:
-    """The ratio that is printed: LengthDrift judges the last 2 min, the others their window."""
+    """The ratio that is printed: of the page's ten minutes."""
     if page["alert"] == "TrafficShift":  # against the nearest of its contexts
         return f"{stem}_tokens_drift_ratio"
-    recent, window = f"{stem}_tokens_mean_2m_ratio", f"{stem}_tokens_mean_ratio"
-    first, second = (recent, window) if page["alert"] == "LengthDrift" else (window, recent)
-    return second if value(page, first) is None else first
+    return f"{stem}_tokens_mean_ratio"
 
 
 def seen_of(seconds_seen: float | None, minutes: int = 10) -> str:

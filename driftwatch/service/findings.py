@@ -255,8 +255,10 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
         "prompt_tokens_mean_ratio": "prompt_tokens_mean",
         "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_10m_ratio": "prompt_tokens_mean",
         "generation_tokens_mean_ratio": "generation_tokens_mean",
         "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
     }
     found = {}
     for ratio, column in ratios.items():
@@ -273,13 +275,27 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         elif row.get(column) is None:
             found[ratio] = f"{column} unknown"
         else:
-            span = "the 2 min" if "_2m_" in ratio else "the window"
+            spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
+            span = next((text for part, text in spans.items() if part in ratio), "the window")
             found[ratio] = f"fewer than 100 finished requests in {span}"
     for name in ("prompt_tokens", "generation_tokens"):
+        found[f"{name}_usual_ratio"] = _no_swings(row, name)
         found |= dict.fromkeys(
             (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
         )
     return found
+
+
+def _no_swings(row: Mapping[str, Any], name: str) -> str:
+    """Why nobody knows how far the mean length goes by itself."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no baseline (a pin or --baseline)"
+    if kind == "tuned_for":
+        return "tuned_for declares a mean; how far it swings takes a baseline"
+    if row.get(f"reference_{name}_usual_ratio") is None:
+        return "the baseline has less than an hour of ten-minute means of 100 requests and more"
+    return "the baseline is shorter than a day, and answers for no longer than it lasted"
 
 
 def _no_distance(row: Mapping[str, Any], name: str) -> str:

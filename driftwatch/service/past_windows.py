@@ -209,7 +209,7 @@ def past_row(
         binding_since=pl.lit(None, dtype=TIME),
         deferred_since=pl.lit(None, dtype=TIME),
     )
-    compared = with_reference(evidence, last_2m, reference)
+    compared = with_reference(evidence, last_2m, last_10m, reference)
     return in_schema_order(with_allowances(compared))
 
 

@@ -174,8 +174,8 @@ def _pin(
     if rows.is_empty():
         return None
     law, arming = _fitted(rows)
-    names = rows.with_columns(instance=pl.lit(pool), engine=pl.lit("")) if key is None else rows
-    reference = baseline_of_minutes(names).with_columns(kind=pl.lit("pin"))
+    reference = baseline_of_minutes(rows, pool if key is None else None)
+    reference = reference.with_columns(kind=pl.lit("pin"))
     return Pin(
         id=pin_id("pool" if key is None else "target", *(key or (pool, "")), window),
         scope="pool" if key is None else "target",

@@ -16,15 +16,19 @@ from driftwatch.service.findings import reasons, reference_of
 _KEY = list(KEY_COLUMNS)
 
 
-# column of a rule → the column by which its worst target is known, and whether less is worse
-_WORST: Mapping[str, tuple[str, bool]] = {
-    "slower_at_equal_load": ("speed_at_equal_load_ratio", True),
-    "slower_than_pool": ("speed_against_pool_ratio", True),
-    "seconds_since_last_token": ("seconds_since_last_token", False),
-    "limit_binding_share_10m_ratio": ("batch_assembly_wait_10m_seconds", False),
-    "prompt_tokens_mean_2m_ratio": ("prompt_tokens_mean_2m_ratio", False),
-    "generation_tokens_mean_2m_ratio": ("generation_tokens_mean_2m_ratio", False),
-    "latency_creeps": ("speed_slope_14d_ratio", True),
+# column of a rule → what is highest of its worst target
+_WORST: Mapping[str, pl.Expr] = {
+    "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
+    "slower_than_pool": -pl.col("speed_against_pool_ratio"),
+    "seconds_since_last_token": pl.col("seconds_since_last_token"),
+    "limit_binding_share_10m_ratio": pl.col("batch_assembly_wait_10m_seconds"),
+    **{
+        # longer and shorter are as far
+        f"{stem}_mean_{span}_ratio": pl.col(f"{stem}_mean_{span}_ratio").log().abs()
+        for span in ("2m", "10m")
+        for stem in ("prompt_tokens", "generation_tokens")
+    },
+    "latency_creeps": -pl.col("speed_slope_14d_ratio"),
 }
 
 
@@ -37,14 +41,10 @@ def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) 
         rules: every rule.
     """
     rule = next(rule for rule in rules if rule.id == transition.incident.rule)
-    column, less = next(
-        (by for name, by in _WORST.items() if name in rule.columns), (_KEY[0], True)
-    )
+    height = next((by for name, by in _WORST.items() if name in rule.columns), pl.lit(0.0))
     keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
     here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
-    then = [name for name in _KEY if name != column]
-    down = [not less] + [False] * len(then)
-    ordered = here.sort(column, *then, descending=down, nulls_last=True)
+    ordered = here.sort(height, *_KEY, descending=[True, False, False], nulls_last=True)
     return TargetKey(*ordered.select(_KEY).row(0))
 
 

@@ -11,7 +11,8 @@ import polars as pl
 from driftwatch.collect.recordings import Recording
 from driftwatch.collect.schema import Source, in_order
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.reference import no_reference
+from driftwatch.detect.reference import no_reference, with_swings
+from driftwatch.detect.swings import swings
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.explain import Window, measured_reference
 from driftwatch.service.pin_making import Acceptance, measured, pins_of, with_more
@@ -119,5 +120,6 @@ def of_baseline(
     """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
     rows = measured_reference(scrapes, window, targets, plan, gpus)
     found = measured(scrapes, window, targets, plan, gpus)
+    rows = with_swings(rows, swings(found.minutes))
     accepted = Acceptance("--baseline", window.end, "named on the command line")
     return rows, pins_of(found, window, targets.values(), accepted)

@@ -72,10 +72,10 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         lines = out.splitlines()
         assert code == 0, out
         ready = re.fullmatch(
-            r"READY: (\d+) of (\d+) rules can fire on every pool; 6 ARMING", lines[-1]
+            r"READY: (\d+) of (\d+) rules can fire on every pool; 10 ARMING", lines[-1]
         )
         assert ready is not None
-        assert int(ready[2]) - int(ready[1]) == 6  # which wait for a pin, a past or twins
+        assert int(ready[2]) - int(ready[1]) == 10  # which wait for a pin, a past or twins
         heads = {line[:8].strip() for line in lines[:-1]} - {""}
         assert heads == {
             "WARNING",
@@ -112,7 +112,7 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
     )
     assert max(map(len, out.splitlines())) <= 80
     out, waits = _without(out, r"(?m)^ARMING (.|\n)*?(?=^ok )")
-    assert "disables SlowerAtEqualLoad fix driftwatch baseline propose" in waits
+    assert "SlowerAtEqualLoad fix driftwatch baseline propose" in waits
     assert "speaks after 7 days of minutes disables LatencyCreep" in waits
     assert out == (
         "MISSING gpus    no DCGM or NVML reading\n"
@@ -122,8 +122,11 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
         "                  [http://host:9400/metrics]}], or sources: [{nvml: true}] on\n"
         "                  the GPUs' own host\n"
         "MISSING rag-8b  no reference for the lengths\n"
-        '        disables  BatchDrift, LengthDrift{signal="prompt_tokens"},\n'
-        '                  LengthDrift{signal="generation_tokens"}\n'
+        '        disables  BatchDrift, LengthDrift{direction="longer",\n'
+        '                  signal="prompt_tokens"}, LengthDrift{direction="shorter",\n'
+        '                  signal="prompt_tokens"}, LengthDrift{direction="longer",\n'
+        '                  signal="generation_tokens"}, LengthDrift{direction="shorter",\n'
+        '                  signal="generation_tokens"}\n'
         "        fix       driftwatch.yaml:5 tuned_for: {prompt_tokens: N,\n"
         "                  generation_tokens: N}\n"
         "WARNING rag-8b  max_num_batched_tokens: not configured, not in /metrics, cannot\n"
@@ -141,7 +144,7 @@ def test_trouble_comes_first_with_the_line_that_mends_it(run: Run, shared_data: 
     verdict = r"NOT READY: (\d+) of (\d+) rules can fire on every pool; 2 MISSING, 6 ARMING"
     match = re.fullmatch(verdict, out.splitlines()[-1])
     assert match is not None
-    assert int(match[2]) - int(match[1]) == 4 + 6
+    assert int(match[2]) - int(match[1]) == 6 + 6
 
 
 def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
@@ -162,7 +165,7 @@ def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
     assert code == 0, out + err
     assert "GpuLost" in out
     assert "no GPU is read here" in out
-    assert "READY: 8 of 14 rules can fire on every pool; 6 ARMING" in out
+    assert "READY: 6 of 16 rules can fire on every pool; 10 ARMING" in out
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:

@@ -83,17 +83,17 @@ def test_healthy_says_when_nobody_judged_the_speed(
     assert re.search(r"arming +no verdict on its speed before \d\d:\d\d UTC at this pace", text)
 
 
-def test_two_notices_and_no_page(run: Any, recording: Path, baseline: str) -> None:
-    told = pages(run("replay", recording, "--json", "--baseline", baseline))
-    fired = [p for p in told if p["event"] == "firing"]
-    assert [(p["alert"], p["severity"]) for p in fired] == [("LengthDrift", "notice")] * 2
-    assert [p["rule"] for p in fired] == [
-        'LengthDrift{signal="prompt_tokens"}',
-        'LengthDrift{signal="generation_tokens"}',
-    ]
-    assert "prompts ×" in fired[0]["summary"]
-    assert "generations as before" in fired[0]["summary"]
-    assert "generations ×" in fired[1]["summary"]
+def test_a_baseline_of_minutes_knows_no_swings_and_nobody_is_told(
+    run: Any, recording: Path, baseline: str
+) -> None:
+    """Two and a half minutes say nothing of how far lengths go by themselves (decision 40)."""
+    assert pages(run("replay", recording, "--json", "--baseline", baseline)) == []
+    at = phases(recording)["prompt_drift_4x"]["end"]
+    found = _explained(run, recording, baseline, at)
+    assert found["diagnosis"]["leaf"] == "drifted_within_limits"  # who asks is answered
+    unknown = found["evidence"]["prompt_tokens_usual_ratio"]
+    assert unknown["value"] is None
+    assert "less than an hour" in unknown["reason"]
 
 
 def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> None:
@@ -107,17 +107,17 @@ def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> No
     assert found["recommendation"]["action"] == "none"
 
 
-def test_tuned_for_is_a_reference(run: Any, recording: Path, tmp_path: Path) -> None:
+def test_tuned_for_is_a_reference_without_swings(run: Any, recording: Path, tmp_path: Path) -> None:
     config = tmp_path / "driftwatch.yaml"
     config.write_text(
         "pools:\n  - name: chat\n    tuned_for: {prompt_tokens: 128, generation_tokens: 64}\n"
     )
-    told = pages(run("replay", recording, "--json", "-c", config))
-    assert [p["rule"] for p in told if p["event"] == "firing"] == [
-        'LengthDrift{signal="prompt_tokens"}',
-        'LengthDrift{signal="generation_tokens"}',
-    ]
-    assert all(p["target"]["pool"] == "chat" for p in told)
+    assert pages(run("replay", recording, "--json", "-c", config)) == []
+    at = phases(recording)["prompt_drift_4x"]["end"]
+    asked = ("--recording", recording, "-c", config, "--at", at, "--window", "1m", "--json")
+    found = json.loads(run("explain", "host:8000", *asked).stdout)
+    assert found["diagnosis"]["leaf"] == "drifted_within_limits"
+    assert "tuned_for" in found["evidence"]["prompt_tokens_usual_ratio"]["reason"]
 
 
 def test_a_broken_line_is_named_and_the_rest_kept(
@@ -132,6 +132,7 @@ def test_a_broken_line_is_named_and_the_rest_kept(
     result = run("replay", copy, "--json", "--baseline", baseline)
     assert result.exit_code == 1  # read, but not all of it
     assert "r.jsonl.gz:41" in result.stderr
-    assert (
-        len([p for p in map(json.loads, result.stdout.splitlines()) if p["event"] == "firing"]) == 2
-    )
+    at = phases(recording)["gen_drift_4x"]["end"]
+    asked = ("--recording", copy, "--baseline", baseline, "--at", at, "--window", "1m", "--json")
+    found = json.loads(run("explain", "host:8000", *asked).stdout)
+    assert found["diagnosis"]["leaf"] == "drifted_within_limits"  # the rest is kept

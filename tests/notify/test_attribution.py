@@ -64,24 +64,24 @@ def _page(alert: str, **values: float | str) -> dict[str, Any]:
 
 
 def test_mass_that_moved_is_that_of_line_1() -> None:
-    """Two minutes after a change most of the ten are from before it."""
-    told = {"prompt_tokens_moved": "-7 points in 200-500", "prompt_tokens_mean_2m_ratio": 1.7}
-    assert not [*moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=0.97, **told))]
-    assert not [*moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=1.1, **told))]
-    (line,) = moved_mass(_page("LengthDrift", prompt_tokens_mean_ratio=1.6, **told))
+    """Against the nearest of its hours half as long again: the mass against the pin is another."""
+    told = {"prompt_tokens_moved": "-7 points in 200-500", "prompt_tokens_drift_ratio": 1.7}
+    assert not [*moved_mass(_page("TrafficShift", prompt_tokens_mean_ratio=0.97, **told))]
+    assert not [*moved_mass(_page("TrafficShift", prompt_tokens_mean_ratio=1.1, **told))]
+    (line,) = moved_mass(_page("TrafficShift", prompt_tokens_mean_ratio=1.6, **told))
     assert line.text == "prompts: -7 points in 200-500"
 
 
 def test_as_before_says_what_would_not_be_seen() -> None:
     page = _page(
         "LengthDrift",
-        prompt_tokens_mean_2m_ratio=1.7,
-        generation_tokens_mean_2m_ratio=1.0,
+        prompt_tokens_mean_ratio=1.7,
+        generation_tokens_mean_ratio=1.0,
         generation_tokens_smallest_detectable_ratio=1.3,
     )
     (line,) = as_before(page)
     assert (line.label, line.text) == ("Not seen", "a change of generations below ×1.3")
-    assert not [*as_before(_page("LengthDrift", prompt_tokens_mean_2m_ratio=1.7))]
+    assert not [*as_before(_page("LengthDrift", prompt_tokens_mean_ratio=1.7))]
 
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:

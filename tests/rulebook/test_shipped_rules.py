@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ REFERENCE = {
     "generation_tokens_mean_ratio": 1.0,
     "prompt_tokens_mean_2m_ratio": 1.0,
     "generation_tokens_mean_2m_ratio": 1.0,
+    "prompt_tokens_mean_10m_ratio": 1.0,
+    "generation_tokens_mean_10m_ratio": 1.0,
+    "prompt_tokens_usual_ratio": 1.2,
+    "generation_tokens_usual_ratio": 1.2,
     "requests_per_second_ratio": 1.0,
 }
 BOUND = {
@@ -83,8 +88,10 @@ def test_the_shipped_rules(book: Rulebook) -> None:
         ('DeferredAdmission{severity="page"}', "page", True, tree),
         ("EngineStuck", "page", True, tree),
         ("GpuLost", "page", True, None),
-        ('LengthDrift{signal="prompt_tokens"}', "notice", True, tree),
-        ('LengthDrift{signal="generation_tokens"}', "notice", True, tree),
+        ('LengthDrift{direction="longer", signal="prompt_tokens"}', "notice", True, tree),
+        ('LengthDrift{direction="shorter", signal="prompt_tokens"}', "notice", True, tree),
+        ('LengthDrift{direction="longer", signal="generation_tokens"}', "notice", True, tree),
+        ('LengthDrift{direction="shorter", signal="generation_tokens"}', "notice", True, tree),
         ("SlowerAtEqualLoad", "page", True, tree),
         ("ReplicaSlow", "page", True, tree),
         ("LatencyCreep", "ticket", True, None),
@@ -310,15 +317,26 @@ def test_coverage_lost(
 
 @pytest.mark.parametrize("signal", ["prompt_tokens", "generation_tokens"])
 def test_length_drift(book: Rulebook, signal: str) -> None:
-    rule, column = f'LengthDrift{{signal="{signal}"}}', f"{signal}_mean_2m_ratio"
-    answers = [says(book, rule, **{column: r}) for r in (0.67, 0.68, 1.49, 1.5, None)]
-    assert answers == [True, False, False, True, None]
-    told = {f"{signal}_drift_score": 1.0, f"{signal}_peer_score": 1.2, column: 2.0}
-    assert says(book, rule, **told) is True
-    usual = told | {f"{signal}_drift_score": 0.9}
-    assert says(book, rule, **usual) is False  # its hours do so by themselves
-    alone = told | {f"{signal}_peer_score": 1.3}
-    assert says(book, rule, **alone) is False  # one of its pool: UnevenTraffic says so
+    longer = f'LengthDrift{{direction="longer", signal="{signal}"}}'
+    shorter = f'LengthDrift{{direction="shorter", signal="{signal}"}}'
+    column, swings = f"{signal}_mean_10m_ratio", f"{signal}_usual_ratio"
+    scores = f"{signal}_drift_score", f"{signal}_peer_score"
+
+    def answers(rule: str, ratios: Sequence[float | None], **more: Any) -> list[bool | None]:
+        told = {"observed_10m_seconds": 600.0, swings: 1.2, **more}
+        return [says(book, rule, **told, **{column: r}) for r in ratios]
+
+    assert answers(longer, (0.67, 1.49, 1.5, None)) == [False, False, True, None]
+    assert answers(shorter, (1.5, 0.68, 0.67, None)) == [False, False, True, None]
+    # not beyond what the baseline's own means lead to expect, and unknown where nobody knows that
+    assert answers(longer, (2.9, 3.0), **{swings: 3.0}) == [False, True]
+    assert answers(shorter, (0.34, 0.33), **{swings: 3.0}) == [False, True]
+    assert answers(longer, (4.0,), **{swings: None}) == [None]
+    assert answers(longer, (4.0,), observed_10m_seconds=300.0) == [None]  # just restarted
+    assert answers(longer, (2.0,), **dict(zip(scores, (2.0, 1.2), strict=True))) == [True]
+    # its hours do so by themselves; one of its pool, of which UnevenTraffic speaks
+    assert answers(longer, (2.0,), **dict(zip(scores, (1.9, 1.2), strict=True))) == [False]
+    assert answers(longer, (2.0,), **dict(zip(scores, (2.0, 1.3), strict=True))) == [False]
 
 
 KEPT = {"slower_at_equal_load": False}

@@ -28,6 +28,13 @@ COMPLETE = Pool(
 )
 
 
+LENGTH_DRIFT = tuple(
+    f'LengthDrift{{direction="{direction}", signal="{signal}"}}'
+    for signal in ("prompt_tokens", "generation_tokens")
+    for direction in ("longer", "shorter")
+)
+
+
 def _page(shared_data: Path, change: str = "", by: str = "") -> pl.DataFrame:
     text = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
     if change:
@@ -51,7 +58,7 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     assert _trouble(found) == []
     assert found.ready
     later = {"SlowerAtEqualLoad", "ReplicaSlow", "LatencyCreep", "TrafficShift", "UnevenTraffic",
-             "RetuneAdvised"}  # fmt: skip
+             "RetuneAdvised", *LENGTH_DRIFT}  # fmt: skip
     assert {rule for rule, able in found.rules.items() if not able} == found.arming == later
 
 
@@ -61,7 +68,7 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     told = "arming: 37 of 240 scrapes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
     found = checkup(frame, targets, plan, False, waits={KEY: told})
     arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
-    assert arming[told] == ("SlowerAtEqualLoad",)
+    assert arming[told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
     assert arming["a pool of 1: twins are compared from 3 on"] == ("ReplicaSlow", "UnevenTraffic")
     assert arming["speaks after 7 days of minutes"] == ("LatencyCreep",)
     armed = checkup(frame, targets, plan, False, waits={KEY: ""})
@@ -75,7 +82,10 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
         ("num_requests_waiting(_by_reason)?", "BatchLimitBinding"),
         ("generation_tokens_total", "EngineStuck"),
         ("num_requests_running", "EngineStuck"),
-        ("request_generation_tokens", 'LengthDrift{signal="generation_tokens"}'),
+        (
+            "request_generation_tokens",
+            'LengthDrift{direction="longer", signal="generation_tokens"}',
+        ),
     ],
 )
 def test_a_family_that_is_gone_disables_its_rules(
@@ -118,8 +128,7 @@ def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_dat
     without = _checked(_page(shared_data), pool)
     assert [r for r, can in without.rules.items() if not can and r not in without.arming] == [
         "BatchDrift",
-        'LengthDrift{signal="prompt_tokens"}',
-        'LengthDrift{signal="generation_tokens"}',
+        *LENGTH_DRIFT,
     ]
     assert _checked(_page(shared_data), pool, baseline=True).ready
 
