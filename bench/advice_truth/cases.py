@@ -18,7 +18,7 @@ from driftwatch.testing.fleet.traffic import PoolTraffic
 
 DRIFT_AT = 1800.0
 PAGED_AFTER = (660.0, 1500.0)  # from the drift to the question: a page is ten minutes late at least
-LEAST_RATE = 1.0  # requests a second: ten minutes of fewer are refused for their number
+LEAST_RATE = 0.1  # requests a second: long requests come as seldom
 KNOWN_BUDGET = 0.85
 LASTING = 3000.0  # of the drift: half an hour at least after any change could have been made
 

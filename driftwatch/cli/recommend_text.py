@@ -42,7 +42,8 @@ _STEADIER = "a steadier window: --at T"
 # gate → what would settle it; a gate that no command line settles is not among them
 _SETTLES: Mapping[str, tuple[str, ...]] = {
     "busy_windows": _LONGER,
-    "finished_requests": _LONGER,
+    "requests": _LONGER,
+    "forecast": _LONGER,
     "fit_ttft": (_LOG, "a window with less waiting: --at T"),
     "fit_itl": (f"{_STEADIER}; or the GPU and model: --gpu NAME --model NAME",),
     "fit_running": (_LOG, _STEADIER),

@@ -65,6 +65,8 @@ class Candidate:
         in_target_ratio: share of the requests that meet every target, mean over the variants.
         in_target_low_ratio: of the worst variant.
         in_target_high_ratio: of the best variant.
+        ttft_in_target_ratio: share that meets the TTFT target; None without one.
+        tpot_in_target_ratio: the same of the TPOT target.
         capacity_requests_per_second: the highest rate at which the share is met, of one replica.
         capacity_low_requests_per_second: of the worst variant.
         capacity_high_requests_per_second: of the best variant.
@@ -86,6 +88,8 @@ class Candidate:
     in_target_ratio: float | None = None
     in_target_low_ratio: float | None = None
     in_target_high_ratio: float | None = None
+    ttft_in_target_ratio: float | None = None
+    tpot_in_target_ratio: float | None = None
     capacity_requests_per_second: float | None = None
     capacity_low_requests_per_second: float | None = None
     capacity_high_requests_per_second: float | None = None
@@ -108,7 +112,7 @@ class Gate:
     """One condition that an answer needs.
 
     Attributes:
-        name: ``busy_windows``, ``finished_requests``, ``fit_generation_tokens``, ``fit_itl``,
+        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``, ``fit_itl``,
             ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
             ``recent_minutes``, ``recent_requests``, ``settings`` …
         passed: or not.

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 from driftwatch.model import Recommendation
 from driftwatch.recommend.advice import Advice, Candidate, Question
-from driftwatch.recommend.candidates import candidate, capacity_of, surely_below
+from driftwatch.recommend.candidates import candidate, capacity_of
 from driftwatch.recommend.case import Case
+from driftwatch.recommend.choosing import chosen
 from driftwatch.recommend.engine_first import not_a_knob
-from driftwatch.recommend.gates import (
-    is_queued,
-    met_as_seen,
-)
+from driftwatch.recommend.gates import failed_first, is_queued, met_in_window
 from driftwatch.recommend.observed.reference import reference_requests
-from driftwatch.recommend.prepare import Prepared, prepare
+from driftwatch.recommend.prepare import Prepared, Refused, prepare
+from driftwatch.recommend.safe_change import safe_change
 from driftwatch.recommend.steady import steady
-from driftwatch.recommend.sweep import Gain, sweep
+from driftwatch.recommend.sweep import sweep
 from driftwatch.recommend.sweep_table import table_rows
-from driftwatch.recommend.verdict import (
-    CAPACITY_GAIN,
-    NEARLY,
-    changed,
-    far_and_no_nearer,
-    kept_at_more_demand,
-    more_capacity,
-    nearly_enough,
-    no_action,
-    no_knob,
-    worth_it,
-)
+from driftwatch.recommend.verdict import CAPACITY_GAIN, changed, no_action, no_knob
 from driftwatch.recommend.what_ifs import (
     FP8_KV,
     PREFIX_HIT_RATIO,
@@ -65,9 +51,22 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     if engine is not None:
         return Advice(question.at, engine, slo=question.slo, slo_source=question.slo_source)
     prepared = prepare(question, hardware)
-    if isinstance(prepared, Advice):
-        return kv_binds(question, prepared)
-    return answered(question, prepared, table=table)
+    if isinstance(prepared, Refused):
+        return without_replay(question, prepared, hardware)
+    answer = answered(question, prepared, table=table)
+    if answer.recommendation.action != "insufficient":
+        return answer
+    return without_replay(question, Refused(answer, prepared.observed), hardware)
+
+
+def without_replay(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
+    """Where no replay can be trusted: what the evidence alone says of the KV cache, or is safe."""
+    if refused.advice.recommendation.action != "insufficient":
+        return refused.advice
+    said = kv_binds(question, refused.advice)
+    if said is not refused.advice:
+        return said
+    return safe_change(question, refused.advice, refused.observed, hardware)
 
 
 def kv_binds(question: Question, refused: Advice) -> Advice:
@@ -95,8 +94,8 @@ def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
         WorkloadError: the request log contradicts the metrics.
     """
     prepared = prepare(question, hardware)
-    if isinstance(prepared, Advice):
-        return prepared
+    if isinstance(prepared, Refused):
+        return prepared.advice
     case = _case(question, prepared)
     return replace(
         prepared.advice,
@@ -129,7 +128,7 @@ def _case(question: Question, prepared: Prepared) -> Case:
         reference,
         tokens,
         saturated,
-        None if ground.judged.slo is None else met_as_seen(prepared.observed, ground.judged.slo),
+        {} if ground.judged.slo is None else met_in_window(prepared.observed, ground.judged.slo),
     )
 
 
@@ -138,18 +137,23 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
     case = _case(question, prepared)
     ground, judged = prepared.ground, prepared.judged
     gains = [] if case.margin and ground.objective == "throughput" else sweep(ground)
-    advised = _chosen(case, judged, gains)
+    choice = chosen(case, prepared.observed, judged, gains, question.seed)
+    advised, gates = choice.then, prepared.advice.gates
     what_ifs = _what_ifs(question, case, judged, needed=advised is None and not case.margin)
     if advised is not None:
         said = changed(case, advised, what_ifs)
+    elif choice.gate is not None:
+        gates = failed_first([choice.gate, *gates])
+        said = Recommendation("insufficient", reason=choice.gate.said)
     elif case.margin or (case.met and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
         said = no_action(case)
     else:
-        said = no_knob(case, what_ifs, gains)
+        said = no_knob(case, what_ifs, gains, choice.breaks)
     rows = table_rows(case, judged, gains, advised) if table else ()
     return replace(
         prepared.advice,
         recommendation=said,
+        gates=gates,
         today=case.today,
         candidates=rows,
         what_ifs=tuple(what_ifs),
@@ -157,38 +161,6 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
         capacity_reference_requests_per_second=case.reference_capacity,
         offered_requests_per_second=case.offered,
     )
-
-
-def _chosen(case: Case, judged: Requests, gains: Sequence[Gain]) -> Candidate | None:
-    """The first that is worth a restart: by the share in target, else by the capacity."""
-    near, ground = case.today.capacity_requests_per_second, case.ground
-
-    @cache
-    def made(number: int) -> Candidate:
-        return candidate(
-            ground,
-            gains[number].knobs,
-            offered=case.offered,
-            saturated=False,
-            judged_requests=judged,
-            near=near,
-        )
-
-    for number, gain in enumerate(gains):
-        if worth_it(ground, gain) and not far_and_no_nearer(case.today, made(number), gain):
-            return made(number)
-    if case.margin:
-        return None
-    for number, gain in enumerate(gains[:2]):
-        if case.met:
-            asks = case.overloaded or kept_at_more_demand(ground, gain)
-            if asks and more_capacity(case.today, made(number)):
-                return made(number)
-        elif surely_below(ground, gain.knobs, judged, near, NEARLY * case.offered):
-            continue  # nor would it be nearly enough in the worst world
-        elif nearly_enough(case, made(number)):
-            return made(number)
-    return None
 
 
 def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool) -> list[Candidate]:

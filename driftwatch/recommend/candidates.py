@@ -59,6 +59,8 @@ def candidate(
         in_target_ratio=mean(shares),
         in_target_low_ratio=min(shares),
         in_target_high_ratio=max(shares),
+        ttft_in_target_ratio=_mean_of(measured, "ttft_in_target_ratio"),
+        tpot_in_target_ratio=_mean_of(measured, "tpot_in_target_ratio"),
         ttft_p95_seconds=_mean_of(measured, "ttft_p95_seconds"),
         ttft_seconds=_mean_of(measured, "ttft_seconds"),
         itl_seconds=_mean_of(measured, "itl_seconds"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
@@ -25,7 +26,8 @@ class Case:
         reference_capacity: at the reference's lengths; None = unknown.
         reference_tokens_per_second: of one replica, in the reference; None = unknown.
         saturated: TTFT of today cannot be replayed.
-        seen_met: the window's own p95s met the targets; None = not observed.
+        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was
+            not observed is not in it.
     """
 
     ground: Ground
@@ -36,7 +38,7 @@ class Case:
     reference_capacity: float | None
     reference_tokens_per_second: float | None = None
     saturated: bool = False
-    seen_met: bool | None = None
+    met_in_window: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def utilization(self) -> float | None:
@@ -54,7 +56,7 @@ class Case:
     def met(self) -> bool:
         """The share is met in every world, and was in the window as far as it was observed."""
         low = self.today.in_target_low_ratio
-        return self.seen_met is not False and low is not None and low >= self.share
+        return all(self.met_in_window.values()) and low is not None and low >= self.share
 
     @property
     def overloaded(self) -> bool:

@@ -65,7 +65,20 @@ class Prepared:
     judged: Requests
 
 
-def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
+@dataclass(frozen=True, slots=True, eq=False)
+class Refused:
+    """A question that no replay answers.
+
+    Attributes:
+        advice: what is known so far, and which gates failed; or that nothing needs a replay.
+        observed: the traffic since it is as it is now; None = it could not be rebuilt.
+    """
+
+    advice: Advice
+    observed: Observed | None = None
+
+
+def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused:
     """Traffic, settings, laws and gates; an answer at once where a gate fails."""
     slo, source = targets_of(question)
     advice = Advice(question.at, _insufficient(()), slo=slo, slo_source=source)
@@ -74,7 +87,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
         since = alike_since(observed)
         now = recent(observed, question.minutes, since)
     except NoVerdict as error:
-        return _refused(advice, (Gate("traffic", False, error.message),))
+        return Refused(_refused(advice, (Gate("traffic", False, error.message),)))
     known = configurations_of(question.server, observed)
     advice = _so_far(advice, observed, now, known, slo, source)
     enough = traffic_gates(observed, now)
@@ -82,10 +95,10 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     idle = nobody_waited(now, slo) and all(gate.passed for gate in enough)
     refused = _idle if idle else _refused
     if not all(gate.passed for gate in gates):
-        return refused(advice, gates)
+        return Refused(refused(advice, gates), now)
     found, failures = calibrated(question, observed, known, hardware)
     if not found:
-        return refused(advice, [*gates, *failures])
+        return Refused(refused(advice, [*gates, *failures]), now)
     worlds = worlds_of(found)
     made = _of(found, worlds[0])
     advice = replace(advice, calibration=made)
@@ -94,7 +107,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     if advice.calibration is not None:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
-        return refused(advice, gates)
+        return Refused(refused(advice, gates), now)
     came = as_it_came(observed, made, kept[0], question.seed)
     advice = replace(advice, notes=said_of_arrivals(advice.notes, observed, came))
     now = recent(came, question.minutes, since)
@@ -112,7 +125,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Advice:
     ground, hits = with_unknown_hits(ground, now, question.seed)
     gates.append(hits)
     if not hits.passed:
-        return refused(advice, gates)
+        return Refused(refused(advice, gates), now)
     notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
     return Prepared(
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),

@@ -50,6 +50,8 @@ class Measured:
 
     Attributes:
         in_target_ratio: share that finished within every target.
+        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None = none.
+        tpot_in_target_ratio: the same of the TPOT target.
         ttft_seconds: mean.
         ttft_p95_seconds: over requests.
         tpot_p95_seconds: over requests of two tokens and more.
@@ -66,6 +68,8 @@ class Measured:
     """
 
     in_target_ratio: float
+    ttft_in_target_ratio: float | None = None
+    tpot_in_target_ratio: float | None = None
     ttft_seconds: float | None = None
     ttft_p95_seconds: float | None = None
     tpot_p95_seconds: float | None = None
@@ -191,20 +195,27 @@ def _of_requests(served: Served, judged: Judged) -> Measured:
     queue = served.first_scheduled_seconds[finished] - came
     more = served.generation_tokens[finished] - 1
     tpot = (e2e - ttft)[more > 0] / more[more > 0]
+    slo = judged.slo or Slo()
     return Measured(
         share,
-        float(ttft.mean()) + overhead,
-        float(np.quantile(ttft, 0.95)) + overhead,
-        float(np.quantile(tpot, 0.95)) if len(tpot) else None,
-        float(queue.mean()),
-        float(e2e.mean()) + overhead,
-        _peak(
+        ttft_in_target_ratio=_share_within(ttft + overhead, slo.ttft_seconds),
+        tpot_in_target_ratio=_share_within(tpot, slo.tpot_seconds),
+        ttft_seconds=float(ttft.mean()) + overhead,
+        ttft_p95_seconds=float(np.quantile(ttft, 0.95)) + overhead,
+        tpot_p95_seconds=float(np.quantile(tpot, 0.95)) if len(tpot) else None,
+        queue_seconds=float(queue.mean()),
+        e2e_seconds=float(e2e.mean()) + overhead,
+        peak_running_requests=_peak(
             served.first_scheduled_seconds[served.first_scheduled_seconds < np.inf],
             served.end_seconds[served.end_seconds < np.inf],
         ),
-        float(served.preemptions[finished].mean()),
+        preemptions=float(served.preemptions[finished].mean()),
         keeps_up=_keeps_up(queue),
     )
+
+
+def _share_within(values: Floats, aim: float | None) -> float | None:
+    return None if aim is None or not len(values) else float((values <= aim).mean())
 
 
 def _keeps_up(queue: Floats) -> bool:

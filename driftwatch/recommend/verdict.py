@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.model import KnobMove, Provenance, Recommendation, Serving
+from driftwatch.model import KnobMove, Provenance, Recommendation, Serving, Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.price import (
@@ -86,6 +86,29 @@ def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
     return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
 
 
+def broken_by(case: Case, then: Candidate) -> str | None:
+    """The target that is met today and that the change would break by its own forecast.
+
+    A target is met where its share is, by the window's p95 if it was observed, else by the replay.
+    The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
+    replay.
+    """
+    slo = case.ground.judged.slo
+    if slo is None:
+        return None
+    alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
+    for name, of_one in alone.items():
+        before = getattr(case.today, f"{name}_in_target_ratio")
+        after = getattr(then, f"{name}_in_target_ratio")
+        if before is None or after is None:
+            continue
+        met = case.met_in_window.get(name)
+        met = before >= slo.share if met is None else met
+        if met and after < slo.share and after < before - SHARE_KEPT:
+            return aims(of_one)
+    return None
+
+
 def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recommendation:
     """The change, with what it brings, what it costs and what would show it wrong."""
     knob = next(iter(then.knobs))
@@ -114,9 +137,19 @@ def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recom
 
 
 def no_knob(
-    case: Case, what_ifs: Sequence[Candidate], gains: Sequence[Gain] = ()
+    case: Case,
+    what_ifs: Sequence[Candidate],
+    gains: Sequence[Gain] = (),
+    breaks: str | None = None,
 ) -> Recommendation:
-    """No knob helps, or none is sure to: what does."""
+    """No knob helps, or none is sure to: what does.
+
+    Args:
+        case: today.
+        what_ifs: what helps instead.
+        gains: of the finalists.
+        breaks: why a change that brings more is not advised.
+    """
     today, limit = case.today, case.today.capacity_requests_per_second
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
@@ -126,6 +159,9 @@ def no_knob(
             f"no knob is worth a restart: {percent(today.in_target_ratio or 0.0)} within {aim}, "
             f"load {percent(case.utilization or 0.0)} of capacity"
         )
+    elif breaks is not None:
+        share = percent(today.in_target_ratio or 0.0)
+        reason = f"no knob is worth a restart: {share} within {aim}; {breaks}"
     else:
         reason = _none_helps(case, gains, aim)
     return Recommendation(

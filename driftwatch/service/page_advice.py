@@ -181,7 +181,7 @@ def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
 
 # gates that a window with more traffic passes
 _CURED_BY_TIME = frozenset(
-    {"traffic", "busy_windows", "finished_requests", "recent_minutes", "recent_requests"}
+    {"traffic", "busy_windows", "requests", "recent_minutes", "recent_requests", "forecast"}
 )
 
 

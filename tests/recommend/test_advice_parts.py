@@ -118,12 +118,15 @@ def test_a_kv_cache_that_is_half_full_is_gated() -> None:
 
 
 def test_too_little_traffic_and_what_is_not_replayed() -> None:
-    seen = observed(busy_windows=9, finished_requests=499)
+    seen = observed(busy_windows=2, requests=requests_of(0.07, 300, 200))
     few = traffic_gates(seen, seen)
     assert [gate.passed for gate in few] == [False, False]
-    assert "9 busy minutes (gate 10)" in few[0].said
-    now = observed(busy_windows=2, requests=requests_of(0.8, 300, 200))
-    late = traffic_gates(observed(finished_requests=500), now)
+    assert "2 busy minutes (gate 3)" in few[0].said and "17 requests (gate 20)" in few[1].said
+    # few requests are no reason by themselves: how closely they tell the forecast is asked of it
+    long = observed(busy_windows=10, finished_requests=60, requests=requests_of(0.3, 300, 4000))
+    assert all(gate.passed for gate in traffic_gates(long, long))
+    now = observed(busy_windows=2, requests=requests_of(0.05, 300, 200))
+    late = traffic_gates(observed(), now)
     assert [gate.name for gate in late if not gate.passed] == ["recent_minutes", "recent_requests"]
     assert "2 busy minutes since the traffic changed at 03:00 UTC (gate 3)" in late[2].said
     server = server_with(TODAY, unsupported=("speculative decoding",))

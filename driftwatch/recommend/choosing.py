@@ -1,0 +1,152 @@
+"""Which of the finalists is advised: the first that is worth a restart and that nothing forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from driftwatch.recommend.advice import Candidate, Gate
+from driftwatch.recommend.candidates import candidate, surely_below
+from driftwatch.recommend.case import Case
+from driftwatch.recommend.information import gain_interval
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.sweep import Gain, gain_of
+from driftwatch.recommend.sweep_candidates import Knobs, moved, single_knobs
+from driftwatch.recommend.verdict import (
+    EVERY_GAIN,
+    NEARLY,
+    broken_by,
+    far_and_no_nearer,
+    kept_at_more_demand,
+    more_capacity,
+    nearly_enough,
+    worth_it,
+)
+from driftwatch.recommend.wording import change
+from driftwatch.recommend.worlds import setting_of
+from driftwatch.simulate.requests import Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is advised, or what kept the best of it from being advised.
+
+    Attributes:
+        then: the change; None = none.
+        gate: the interval of the best one's forecast, where it is too wide; else None.
+        breaks: why a change that brings more is not advised: the target that it would break.
+    """
+
+    then: Candidate | None = None
+    gate: Gate | None = None
+    breaks: str | None = None
+
+
+def chosen(
+    case: Case, observed: Observed, judged: Requests, gains: Sequence[Gain], seed: int
+) -> Choice:
+    """The first that is worth a restart: by the share in target, else by the capacity.
+
+    Args:
+        case: today.
+        observed: the traffic that is judged.
+        judged: the same, going on.
+        gains: of the finalists, best first.
+        seed: of the draws that tell how closely the forecast is known.
+    """
+    near, ground = case.today.capacity_requests_per_second, case.ground
+    breaks: str | None = None
+    gate: Gate | None = None
+
+    @cache
+    def made(knobs: tuple[tuple[str, float], ...]) -> Candidate:
+        return candidate(
+            ground,
+            dict(knobs),
+            offered=case.offered,
+            saturated=False,
+            judged_requests=judged,
+            near=near,
+        )
+
+    for gain in _with_nearer(case, gains):
+        if not worth_it(ground, gain):
+            continue
+        then = made(tuple(gain.knobs.items()))
+        if far_and_no_nearer(case.today, then, gain):
+            continue
+        if (target := broken_by(case, then)) is not None:
+            breaks = breaks or _breaks(case, gain, target)
+            continue
+        wide = _too_wide(case, observed, gain, seed)
+        if wide is None:
+            return Choice(then)
+        gate = gate or wide
+    if case.margin:
+        return Choice(None, gate, breaks)
+    for gain in gains[:2]:
+        if case.met:
+            asks = case.overloaded or kept_at_more_demand(ground, gain)
+            wanted = asks and more_capacity(case.today, made(tuple(gain.knobs.items())))
+        elif surely_below(ground, gain.knobs, judged, near, NEARLY * case.offered):
+            continue  # nor would it be nearly enough in the worst world
+        else:
+            wanted = nearly_enough(case, made(tuple(gain.knobs.items())))
+        if not wanted:
+            continue
+        then = made(tuple(gain.knobs.items()))
+        if (target := broken_by(case, then)) is None:
+            return Choice(then, None, breaks)
+        breaks = breaks or _breaks(case, gain, target)
+    return Choice(None, gate, breaks)
+
+
+def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
+    """The finalists, each with smaller moves of its knob behind it, the largest of them first.
+
+    They are looked at only where the larger move was forbidden: what is taken ends the search.
+    """
+    tried: list[Knobs] = [gain.knobs for gain in gains]
+    yield from gains
+    today = case.ground.worlds[0].configuration
+    line = single_knobs(today, budget_known=case.ground.budget_known)
+    for gain in gains:
+        if len(gain.knobs) != 1 or not worth_it(case.ground, gain):
+            continue
+        ((name, value),) = gain.knobs.items()
+        now = setting_of(today, name) or 0.0
+        between = [
+            knobs
+            for knobs in line
+            if set(knobs) == {name} and min(now, value) < knobs[name] < max(now, value)
+        ]
+        for knobs in sorted(between, key=lambda one: -moved(today, one)):
+            if knobs in tried:
+                continue
+            tried.append(knobs)
+            if (found := gain_of(case.ground, knobs)) is not None:
+                yield found
+
+
+def _breaks(case: Case, gain: Gain, target: str) -> str:
+    world = case.ground.worlds[0].configuration
+    turned = change(gain.knobs, {name: setting_of(world, name) for name in gain.knobs})
+    return f"{turned} would bring {100 * gain.mean:+.0f} points in target and break {target}"
+
+
+def _too_wide(case: Case, observed: Observed, gain: Gain, seed: int) -> Gate | None:
+    """The gate on the forecast's interval, where the requests of the window leave it too wide."""
+    if case.ground.objective == "latency":
+        return None
+    interval = gain_interval(case.ground, observed, gain.knobs, seed)
+    if interval and interval[0] >= EVERY_GAIN:
+        return None
+    ends = " to ".join(f"{100 * end:+.0f}" for end in interval) or "an unknown number of"
+    came = len(observed.requests) - observed.carried_requests
+    return Gate(
+        "forecast",
+        False,
+        f"in target {ends} points (80 % interval) by the {came:,} requests of this traffic "
+        f"(gate {100 * EVERY_GAIN:+.0f})",
+    )
