@@ -205,7 +205,7 @@ class Recommendation:
     not_cured: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     forecast: Mapping[str, Any] | None = None
-    basis: Literal["replay", "closed form"] | None = None
+    basis: Literal["replay", "closed form", "measured"] | None = None
 
     @property
     def moves(self) -> tuple[KnobMove, ...]:

@@ -243,10 +243,12 @@ def _verdict(advice: Advice) -> Iterator[str]:
     said = advice.recommendation
     if said.action == "change":
         yield f"do:      {change_text(said)}"
-        if not said.effect:  # which says why
+        if said.basis != "replay" or not said.effect:  # which says why
             yield f"why      {said.reason}"
     elif said.action == "insufficient":
         yield f"NO VERDICT {said.reason}"
+    elif said.basis == "measured":
+        yield f"CAPACITY {said.reason}"
     else:
         yield _none(_SAY[said.action], said.reason)
     for label, parts in (

@@ -24,6 +24,8 @@ def imperatives(page: Page) -> list[str]:
         return [f"{none}: {lacking}", none]
     if advised is not None and advised.get("instead"):
         first = clean(advised["instead"][0]).split(":")[0]
+        if advised.get("basis") == "measured":  # no knob was judged
+            return [f"{first}; no setting could be judged", first]
         return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
     if advised is not None and advised["action"] == "no_action":
         return [f"No action: {clean(advised['reason'])}", "No action"]
@@ -42,7 +44,7 @@ def no_verdict(page: Page) -> str | None:
     if value(page, "gpus_lost"):
         # what is to be done does not wait for the answer
         return None
-    if advised is not None and advised.get("basis") == "replay":
+    if advised is not None and advised.get("basis") is not None:
         return None
     if diagnosis is not None and diagnosis["leaf"] == "undetermined":
         if diagnosis["missing"] == ["binding_limit"]:

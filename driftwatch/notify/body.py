@@ -187,7 +187,8 @@ def _meaning(page: Page) -> Iterator[Line]:
     if advised is not None and (instead := advised.get("instead")):
         yield Line("Instead", "; ".join(map(clean, instead)), weight=8)
         reason = clean(advised["reason"])
-        yield Line("No knob", reason.removeprefix("no knob helps: "), weight=6)
+        label = "Why" if advised.get("basis") == "measured" else "No knob"
+        yield Line(label, reason.removeprefix("no knob helps: "), weight=6)
         return
     advice = full_advice(page) or ""
     if no_verdict(page) is None and advice not in page["summary"]:

@@ -11,6 +11,7 @@ from driftwatch.recommend.case import Case
 from driftwatch.recommend.choosing import chosen
 from driftwatch.recommend.engine_first import not_a_knob
 from driftwatch.recommend.gates import failed_first, is_queued, met_in_window
+from driftwatch.recommend.measured_capacity import by_measured_capacity
 from driftwatch.recommend.observed.reference import reference_requests
 from driftwatch.recommend.prepare import Prepared, Refused, prepare
 from driftwatch.recommend.safe_change import safe_change
@@ -60,13 +61,18 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
 
 
 def without_replay(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
-    """Where no replay can be trusted: what the evidence alone says of the KV cache, or is safe."""
+    """Where no replay can be trusted: what the evidence alone says of the KV cache, what is safe,
+    or how many replicas the demand needs.
+    """
     if refused.advice.recommendation.action != "insufficient":
         return refused.advice
     said = kv_binds(question, refused.advice)
     if said is not refused.advice:
         return said
-    return safe_change(question, refused.advice, refused.observed, hardware)
+    safe = safe_change(question, refused.advice, refused.observed, hardware)
+    if safe is not refused.advice:
+        return safe
+    return by_measured_capacity(question, refused.advice, refused.observed)
 
 
 def kv_binds(question: Question, refused: Advice) -> Advice:

@@ -1,0 +1,56 @@
+"""Where a backlog lasts and no replay can be trusted: what the server completes is its capacity.
+
+While its queue is never empty a server completes all it can, whatever a model of it says. Beside
+the arrivals (finished + change of waiting + change of running) that tells how many replicas the
+demand needs. Whether a knob would help it does not tell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import polars as pl
+
+from driftwatch.model import Recommendation
+from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.wording import digits
+
+_QUEUED = 1.0  # mean of num_requests_waiting: no step lacked a request
+_FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviations)
+_FALLS_SHORT = 1.2  # times what it completes: as far as such a rate may be off
+
+
+def by_measured_capacity(question: Question, refused: Advice, observed: Observed | None) -> Advice:
+    """The refused answer with how many replicas serve the demand, where the window shows it."""
+    if observed is None or not observed.saturated:
+        return refused
+    queued = observed.chunks.filter(pl.col("waiting_requests") >= _QUEUED)
+    seconds = queued["end_seconds"] - queued["start_seconds"]
+    finished = queued["finished_per_second"]
+    if queued.is_empty() or finished.null_count():
+        return refused
+    completed = float((finished * seconds).sum())
+    lasted = float(seconds.sum())
+    arrived = observed.offered_requests_per_second
+    if completed < _FEWEST_FINISHED or lasted <= 0:
+        return refused
+    capacity = completed / lasted
+    if arrived < _FALLS_SHORT * capacity:
+        return refused
+    have = question.replicas or 1
+    more = math.ceil(have * arrived / capacity) - have
+    plural = "s" if more > 1 else ""
+    each = "" if question.replicas else " for each"
+    said = Recommendation(
+        "none",
+        reason=f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with "
+        f"its queue never empty; whether a knob helps is unknown: {refused.recommendation.reason}",
+        instead=(
+            f"+{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one completes "
+            f"{digits(capacity)}",
+        ),
+        basis="measured",
+    )
+    return replace(refused, recommendation=said)

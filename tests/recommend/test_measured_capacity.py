@@ -1,0 +1,75 @@
+"""A backlog that lasts shows what a server completes, whatever a model of it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+from advice_cases import AT, requests_of, server_with
+
+from driftwatch.model import Recommendation
+from driftwatch.notify.advice import imperatives
+from driftwatch.notify.page import recommendation_json
+from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.measured_capacity import by_measured_capacity
+from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
+from driftwatch.signals.minutes import no_minutes
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+REFUSED = Advice(AT, Recommendation("insufficient", reason="replayed tokens/s +70 %"))
+QUESTION = Question(
+    AT, no_minutes(), server_with(SchedulerConfiguration(64, 2048, 27_000)), replicas=2
+)
+
+
+def _observed(*, waiting: float = 40.0, completes: float | None = 3.0, **other: Any) -> Observed:
+    chunk: dict[str, Any] = {
+        **dict.fromkeys(CHUNK_SCHEMA, None),
+        "start_seconds": 0.0,
+        "end_seconds": 240.0,
+        "waiting_requests": waiting,
+        "finished_per_second": completes,
+    }
+    seen = Observed(
+        AT,
+        240.0,
+        requests_of(5.0, 400, 400),
+        "metrics",
+        pl.DataFrame([chunk], schema=CHUNK_SCHEMA),
+        busy_windows=4,
+        finished_requests=720,
+        saturated=True,
+    )
+    return replace(seen, **other)
+
+
+def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() -> None:
+    said = by_measured_capacity(QUESTION, REFUSED, _observed()).recommendation
+    # 2 replicas complete 3 req/s each where 5 arrive at each: 10 req/s need 4 of them
+    assert (said.action, said.basis, said.knob) == ("none", "measured", None)
+    assert said.instead[0].startswith("+2 replicas: ")
+    assert "replayed tokens/s +70 %" in said.reason and "whether a knob helps" in said.reason
+    page: Any = {
+        "severity": "page",
+        "recommendation": recommendation_json(said),
+        "diagnosis": None,
+        "evidence": {},
+    }
+    assert imperatives(page)[0] == "+2 replicas; no setting could be judged"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        None,
+        _observed(saturated=False),
+        _observed(waiting=0.4),
+        _observed(completes=None),
+        _observed(completes=4.6),  # the demand may be what it completes
+        _observed(completes=0.3),  # too few to know the rate
+    ],
+)
+def test_what_a_window_does_not_show_is_not_answered(seen: Observed | None) -> None:
+    assert by_measured_capacity(QUESTION, REFUSED, seen) is REFUSED
