@@ -142,7 +142,8 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
                 if page is not None and transition.event == "advised" and incident in said:
-                    said[incident] = replace(said[incident], knob=said_by(page).knob)
+                    now = said_by(page)
+                    said[incident] = replace(said[incident], knob=now.knob, instead=now.instead)
                     updates += 1
                 if page is None or transition.event != "firing":
                     continue

@@ -100,11 +100,13 @@ class Answer:
         finding: evidence, path, limits.
         window: what it is about: stored minutes are whole rows, the nearest to what was asked.
         minutes: of the target, up to the last hour.
+        beside: those of its twins.
     """
 
     finding: Finding
     window: Window
     minutes: pl.DataFrame
+    beside: pl.DataFrame
 
     def advised(self, asked: Asked) -> Finding:
         """The finding with what a replay of its traffic says, where its leaf asks for one."""
@@ -115,7 +117,8 @@ class Answer:
         twins = [one for one in asked.history.targets.values() if one.pool == pool]
         replicas = None if pool is None else len(twins)
         row = with_last_speed({**found.evidence, **found.histograms}, self.minutes)
-        return explained(found, row, self.minutes, asked.plan, self.window.end, replicas)
+        end = self.window.end
+        return explained(found, row, self.minutes, asked.plan, end, replicas, self.beside)
 
 
 def history_of_recording(recording: Path, plan: Plan, at: datetime | None) -> History:
@@ -216,7 +219,7 @@ def answer_of_recording(asked: Asked, recording: Path, pins_file: Path | None) -
         pinned_of=pinned_of,
     )
     finding = asked.explained(found.reference, found.detected)
-    return Answer(finding, asked.window, found.minutes)
+    return Answer(finding, asked.window, found.minutes, found.beside)
 
 
 def answer_of_store(asked: Asked, db: Path | None, config: Path | None) -> Answer:
@@ -233,6 +236,7 @@ def answer_of_store(asked: Asked, db: Path | None, config: Path | None) -> Answe
         is_past,
         reference_from_store,
     )
+    from driftwatch.service.pool_traffic import twins_of
 
     history, target, window, plan = asked.history, asked.target, asked.window, asked.plan
     scrapes, gpus, targets = history.scrapes, history.gpus, history.targets
@@ -245,5 +249,7 @@ def answer_of_store(asked: Asked, db: Path | None, config: Path | None) -> Answe
             )
         detected = detected_from_store(store, target.key, window.end)
         minutes = store.past(window.end - _REPLAYED, window.end, [target.key])
+        twins = twins_of(target, targets, plan)
+        beside = store.past(window.end - _REPLAYED, window.end, twins)
     finding, about = past or (asked.explained(reference, detected), window)
-    return Answer(finding, about, minutes)
+    return Answer(finding, about, minutes, beside)

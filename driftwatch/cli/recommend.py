@@ -118,6 +118,7 @@ def _question(
         what_if=what_if,
         log=None if log is None else read_requests(log, any_order=True),
         replicas=looked.replicas,
+        beside=looked.beside,
         **given,
     )
 

@@ -34,6 +34,7 @@ class Looked:
         found: what ``explain`` says of the last ten minutes; None = not even one usable scrape.
         gpus: GPU readings.
         replicas: targets of its pool.
+        beside: minutes of its twins.
     """
 
     target: Target
@@ -42,6 +43,7 @@ class Looked:
     found: Finding | None
     gpus: pl.DataFrame
     replicas: int | None
+    beside: pl.DataFrame
 
     @property
     def row(self) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def of_store(
         is_past,
         reference_from_store,
     )
+    from driftwatch.service.pool_traffic import twins_of
     from driftwatch.service.stored import stored_targets
 
     with named_store(db, config) as store:
@@ -99,7 +102,8 @@ def of_store(
         except NoVerdict:
             found = None  # what is said of the server now may be gone; its minutes may be not
         minutes = store.past(end - length, end, [chosen.key])
-    return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets))
+        beside = store.past(end - length, end, twins_of(chosen, targets, plan))
+    return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets), beside)
 
 
 def of_recording(
@@ -151,7 +155,7 @@ def of_recording(
         found = _explained(scrapes, gpus, chosen, targets, plan, window, seen.reference, detected)
     except NoVerdict:
         found = None
-    return Looked(chosen, end, seen.minutes, found, gpus, _of_pool(chosen, targets))
+    return Looked(chosen, end, seen.minutes, found, gpus, _of_pool(chosen, targets), seen.beside)
 
 
 def chosen_target(

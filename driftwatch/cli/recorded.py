@@ -63,11 +63,13 @@ class Found:
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`: of the baseline and pins.
         detected: its last minute with the detectors' columns; without a row where there is none.
         minutes: its minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with what ran.
+        beside: those of its twins.
     """
 
     reference: pl.DataFrame
     detected: pl.DataFrame
     minutes: pl.DataFrame
+    beside: pl.DataFrame
 
 
 def found_in(
@@ -97,6 +99,8 @@ def found_in(
         baseline: what else is the reference, and makes a pin.
         pinned_of: the targets as they were labelled in the baseline.
     """
+    import polars as pl
+
     from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins
@@ -104,6 +108,7 @@ def found_in(
     from driftwatch.service.folded import detected_until
     from driftwatch.service.pin_making import with_more
     from driftwatch.service.pinned import pinned
+    from driftwatch.service.pool_traffic import among, twins_of
     from driftwatch.service.replay import of_baseline
 
     held, measured = pins or Pins(), no_reference()
@@ -111,7 +116,8 @@ def found_in(
         measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
         held = with_more(more, held)
     progress, taken = Progress("replaying"), Taken()
-    recent = Recent(span.start, taken.note)
+    own = (pl.col("instance") == chosen.key.instance) & (pl.col("engine") == chosen.key.engine)
+    recent = Recent(span.start, lambda rows: taken.note(rows.filter(own)))
     try:
         detected = detected_until(
             scrapes,
@@ -129,4 +135,6 @@ def found_in(
         progress.close()
     taken.tell()
     reference = combined(measured, pinned(held, targets, plan, gpus).reference)
-    return Found(reference, detected, recent.minutes())
+    minutes = recent.minutes()
+    twins = among(minutes, twins_of(chosen, targets, plan))
+    return Found(reference, detected, minutes.filter(own), twins)

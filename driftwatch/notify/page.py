@@ -13,7 +13,16 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from driftwatch.evidence import BY_NAME, COLUMNS
-from driftwatch.model import Diagnosis, Finding, Incident, Limit, Recommendation, Slo, Step
+from driftwatch.model import (
+    Diagnosis,
+    Finding,
+    Incident,
+    KnobMove,
+    Limit,
+    Recommendation,
+    Slo,
+    Step,
+)
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.wording import headline
@@ -264,6 +273,30 @@ def recommendation_json(advised: Recommendation) -> dict[str, Any]:
         "forecast": None if advised.forecast is None else plain(advised.forecast),
         "basis": advised.basis,
     }
+
+
+def recommendation_of(said: Mapping[str, Any]) -> Recommendation:
+    """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
+    return Recommendation(
+        action=said["action"],
+        reason=said["reason"],
+        knob=said["knob"],
+        from_value=said["from"],
+        from_provenance=said["from_provenance"],
+        to_value=said["to"],
+        also=tuple(
+            KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
+            for one in said.get("also", ())
+        ),
+        price=tuple(said["price"]),
+        undo=said["undo"],
+        wrong_if=said["wrong_if"],
+        effect=tuple(said.get("effect") or ()),
+        not_cured=tuple(said.get("not_cured") or ()),
+        instead=tuple(said.get("instead") or ()),
+        forecast=said.get("forecast"),
+        basis=said.get("basis"),
+    )
 
 
 def plain(raw: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -26,6 +26,8 @@ class Question:
         at: end of the window.
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in order.
         server: what is known of it.
+        beside: minutes of its twins, a frame each: where there are some, ``minutes`` are those of
+            the busiest of them all, and an answer is judged by the traffic of all.
         slo: targets of the configuration or the command line; None = derive them.
         slo_source: where they come from.
         reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95 TTFT
@@ -54,6 +56,7 @@ class Question:
     log: Requests | None = None
     replicas: int | None = None
     seed: int = 0
+    beside: Sequence[pl.DataFrame] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     advice = replace(advice, notes=said_of_arrivals(advice.notes, observed, came))
     now = recent(came, question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
-    going_on, lasting = steady(now, question.seed)
+    twins = _beside(question)
+    going_on, lasting = steady(now, question.seed, twins)
     ground = Ground(
         kept,
         going_on,
@@ -127,6 +128,8 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     if not hits.passed:
         return Refused(refused(advice, gates), now)
     notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
+    if twins:
+        notes.append(f"judged by the traffic of {1 + len(twins)} servers of the pool")
     return Prepared(
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),
         now,
@@ -141,6 +144,18 @@ def _observed(question: Question) -> Observed:
             question.log, question.minutes, question.server, seed=question.seed
         )
     return observed_from_minutes(question.minutes, question.server, seed=question.seed)
+
+
+def _beside(question: Question) -> list[Observed]:
+    """What came to the twins since their traffic is as it is now, as far as it is known."""
+    found = []
+    for minutes in question.beside:
+        try:
+            seen = observed_from_minutes(minutes, question.server, seed=question.seed)
+            found.append(recent(seen, minutes, alike_since(seen)))
+        except NoVerdict:
+            continue
+    return found
 
 
 def as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:

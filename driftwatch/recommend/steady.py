@@ -8,7 +8,8 @@ begins to show builds up; a backlog that was there before does not hide what a c
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -22,13 +23,19 @@ MOST_REQUESTS = 15_000
 WARM_SHARE = 0.1  # of the horizon: the server starts empty
 
 
-def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
+def steady(
+    observed: Observed, seed: int, beside: Sequence[Observed] = ()
+) -> tuple[Requests, float]:
     """Requests from second 0 on, and how long they last.
 
     Args:
         observed: the window.
         seed: of the order in which lengths come again.
+        beside: windows of twins: theirs come in between, in turn, each for an equal part of the
+            time: what a server of the pool is offered.
     """
+    if beside:
+        return _in_turn([steady(one, seed) for one in (observed, *beside)])
     since = 0.0
     own = observed.requests.take(slice(observed.carried_requests, None))
     if len(own) > MOST_REQUESTS:
@@ -45,6 +52,28 @@ def steady(observed: Observed, seed: int) -> tuple[Requests, float]:
     arrival = np.concatenate([at + number * span for number in range(rounds)])
     patience = again.cancel_seconds - again.arrival_seconds
     return replace(again, arrival_seconds=arrival, cancel_seconds=arrival + patience), rounds * span
+
+
+def _in_turn(windows: Sequence[tuple[Requests, float]]) -> tuple[Requests, float]:
+    """A part of each window behind that of the one before, as many requests as of one in all."""
+    parts, starts, began = [], [], 0.0
+    known = [(requests, lasting) for requests, lasting in windows if len(requests)]
+    for requests, lasting in known:
+        until = lasting / len(known)
+        part = requests.take(requests.arrival_seconds < until)
+        parts.append(part)
+        starts.append(np.full(len(part), began))
+        began += until
+    if not parts:
+        return windows[0]
+    together = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (one.name for one in fields(Requests))
+    }
+    moved = np.concatenate(starts)
+    together["arrival_seconds"] = together["arrival_seconds"] + moved
+    together["cancel_seconds"] = together["cancel_seconds"] + moved
+    return Requests(**together), began
 
 
 def demands(observed: Observed, rate: float) -> tuple[float, float]:

@@ -12,8 +12,8 @@ from driftwatch.errors import NoVerdict
 from driftwatch.model import Slo, Target
 from driftwatch.recommend.advice import Objective, Question, SloSource
 from driftwatch.service.advising_server import server_of
-from driftwatch.service.last_speed import since_slow
 from driftwatch.service.plan import Plan
+from driftwatch.service.pool_traffic import pooled
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
 
@@ -42,6 +42,7 @@ def question_for(
     gpu: str | None = None,
     replicas: int | None = None,
     seed: int = 0,
+    beside: pl.DataFrame | None = None,
 ) -> Question:
     """A question about one target.
 
@@ -64,25 +65,29 @@ def question_for(
         gpu: name of the GPU; None = as configured or read.
         replicas: of the pool; None = unknown.
         seed: of everything drawn.
+        beside: minutes of its twins (:func:`driftwatch.service.pool_traffic.twins_of`): with them
+            the question is that of the pool, the same for each of them; None = its own. A request
+            log is of one server.
 
     Raises:
         NoVerdict: there is no minute of the target before ``at``.
     """
     key = target.key
-    mine = minutes.filter(
-        (pl.col("instance") == key.instance)
-        & (pl.col("engine") == key.engine)
-        & (pl.col("end") <= at)
-        & (pl.col("end") > at - (window or LONGEST))
-    ).sort("end")
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    inside = (pl.col("end") <= at) & (pl.col("end") > at - (window or LONGEST))
+    mine = minutes.filter(own & inside).sort("end")
     if mine.is_empty():
         raise NoVerdict(f"{key.text}: no minute before {at:%Y-%m-%d %H:%M} UTC is known")
     server = server_of(target, plan, mine, row=row, gpus=gpus, model=model, gpu=gpu)
-    used = since_slow(mine).select(*MINUTE_SCHEMA)
+    every = mine
+    if beside is not None and log is None:
+        every = pl.concat([mine, beside.filter(inside & ~own)], how="diagonal")
+    used, *others = (one.select(*MINUTE_SCHEMA) for one in pooled(key, every, at).values())
     wanted, source = _targets(target, plan, slo)
     return Question(
         at=at,
         minutes=used,
+        beside=tuple(others),
         server=server,
         slo=wanted,
         slo_source=source,

@@ -20,6 +20,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.service.last_speed import with_last_speed
 from driftwatch.service.past_minutes import WINDOW, PastMinutes
 from driftwatch.service.plan import Plan
+from driftwatch.service.pool_traffic import minutes_beside
 from driftwatch.service.replaying import CAPACITY, Replayed, capacity_of, replayed, why_no_capacity
 
 _KEY = list(KEY_COLUMNS)
@@ -138,6 +139,7 @@ def _of_minute(
                 replicas=_replicas(targets, targets[key]),
                 gpus=gpus,
                 ask="assess",
+                beside=minutes_beside(targets[key], targets, plan, past, minute),
             )
         for one in group.select(_KEY).iter_rows():
             mine = TargetKey(*one)

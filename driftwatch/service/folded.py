@@ -67,7 +67,7 @@ def detected_until(
         pins: in force.
         reference: measured reference rows.
         progress: told how many seconds of how many are done.
-        seen: given the target's evidence rows, minute by minute in order.
+        seen: given the evidence rows of the target's pool, minute by minute in order.
 
     Returns:
         One evidence row; none where no whole minute lies before ``at``.
@@ -101,5 +101,5 @@ def detected_until(
     ):
         last = outcome if len(outcome.rows) else last
         if seen is not None and len(outcome.rows):
-            seen(outcome.rows.filter(own))
+            seen(outcome.rows)
     return pl.DataFrame() if last is None else last.rows.filter(own).tail(1)

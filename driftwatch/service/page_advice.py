@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,12 +11,22 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.model import Diagnosis, Finding, Recommendation, Target, TargetKey, Transition
+from driftwatch.model import (
+    Diagnosis,
+    Finding,
+    Incident,
+    Recommendation,
+    Target,
+    TargetKey,
+    Transition,
+)
 from driftwatch.notify.numbers import count
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
 from driftwatch.service.last_speed import with_last_speed
 from driftwatch.service.past_minutes import WINDOW, PastMinutes
 from driftwatch.service.plan import Plan
+from driftwatch.service.pool_answer import answer_of_pool
+from driftwatch.service.pool_traffic import minutes_beside, pooled
 from driftwatch.service.replaying import Replayed, capacity_of, replayed, why_no_capacity
 
 # The KV cache is a limit as the two knobs are, and its leaf says "no knob" before anybody asked:
@@ -64,6 +74,7 @@ def with_advice(
     gpus: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
     after: datetime | None = None,
+    before: Iterable[Incident] = (),
 ) -> tuple[dict[str, Finding], tuple[Replayed, ...]]:
     """Findings with their recommendations, and what was replayed for them.
 
@@ -79,6 +90,8 @@ def with_advice(
         gpus: GPU readings, for the names of their models.
         rows: evidence rows of these minutes: how busy twins are is asked of one of them.
         after: nothing is replayed for minutes that end then or before; None = for all.
+        before: open incidents with their pages: what one of them says of its pool is the answer of
+            its twins' pages too.
     """
     rules = {rule.id: rule for rule in plan.rules}
     told: dict[str, Finding] = {}
@@ -106,6 +119,15 @@ def with_advice(
                 asking[transition.at] = asking.get(transition.at, 0) + 1
                 told[incident.id] = replace(told[incident.id], twins=room)
             continue
+        minutes = past.judged(finding.target.key, transition.at - WINDOW, transition.at)
+        beside = minutes_beside(finding.target, targets, plan, past, transition.at)
+        pool: frozenset[TargetKey] = frozenset()
+        if beside is not None:
+            both = pl.concat([minutes, beside])
+            pool = frozenset(pooled(finding.target.key, both, transition.at))
+        if (same := answer_of_pool(pool, transition.at, told, firing, before)) is not None:
+            told[incident.id] = replace(finding, recommendation=same)
+            continue
         number = asking[transition.at] = asking.get(transition.at, 0) + 1
         caught_up = after is not None and transition.at <= after
         if number > plan.replays or caught_up:
@@ -114,7 +136,6 @@ def with_advice(
             again = plan.replays > 0
             told[incident.id] = replace(finding, recommendation=left_out, asked_again=again)
             continue
-        minutes = past.judged(finding.target.key, transition.at - WINDOW, transition.at)
         answer = replayed(
             finding.target,
             transition.at,
@@ -126,6 +147,7 @@ def with_advice(
             replicas=sum(1 for other in targets.values() if other.pool == finding.target.pool),
             gpus=gpus,
             incident_id=incident.id,
+            beside=beside,
         )
         answers.append(answer)
         told[incident.id] = with_answer(finding, answer)
@@ -227,6 +249,7 @@ def explained(
     plan: Plan,
     at: datetime,
     replicas: int | None = None,
+    beside: pl.DataFrame | None = None,
 ) -> Finding:
     """A finding of ``explain`` with its recommendation; replayed where minutes are given."""
     diagnosis = found.diagnosis
@@ -238,5 +261,14 @@ def explained(
         return replace(found, recommendation=own)
     if minutes is None or minutes.is_empty() or not plan.replays:
         return replace(found, recommendation=not_replayed(found.target, "not replayed"))
-    answer = replayed(found.target, at, minutes, row, plan, leaf=diagnosis.leaf, replicas=replicas)
+    answer = replayed(
+        found.target,
+        at,
+        minutes,
+        row,
+        plan,
+        leaf=diagnosis.leaf,
+        replicas=replicas,
+        beside=beside,
+    )
     return with_answer(found, answer)

@@ -51,6 +51,7 @@ def replayed(
     ask: Literal["advise", "assess"] = "advise",
     gpus: pl.DataFrame | None = None,
     incident_id: str | None = None,
+    beside: pl.DataFrame | None = None,
 ) -> Replayed:
     """Ask what a knob would bring; whatever goes wrong is an answer without a verdict.
 
@@ -65,13 +66,22 @@ def replayed(
         ask: the whole answer, or today's capacity alone.
         gpus: GPU readings, for the names of their models.
         incident_id: whose page is to carry it.
+        beside: minutes of its twins, for the answer of the pool; None = its own.
     """
     from driftwatch.recommend.advice import Advice
 
     failed = None
     try:
         question = question_for(
-            target, plan, at, minutes, row=row, leaf=leaf, replicas=replicas, gpus=gpus
+            target,
+            plan,
+            at,
+            minutes,
+            row=row,
+            leaf=leaf,
+            replicas=replicas,
+            gpus=gpus,
+            beside=beside,
         )
         advice = _answer(question, ask)
         _to_be_kept(advice)

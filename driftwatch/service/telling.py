@@ -54,7 +54,15 @@ def findings_of(
         found[t.incident.id] = finding, row
     found |= pool_findings(of_pools, state.targets, rows, verdicts, scrapes)
     return with_advice(
-        firing, found, state.targets, plan, past, state.gpus, rows, state.replays_after
+        firing,
+        found,
+        state.targets,
+        plan,
+        past,
+        state.gpus,
+        rows,
+        state.replays_after,
+        tuple(state.incidents.values()),
     )
 
 

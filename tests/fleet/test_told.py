@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -156,3 +157,25 @@ def test_a_page_is_read_as_its_schema_has_it() -> None:
     page["diagnosis"] = {"leaf": "healthy"}
     found = said_by(page)
     assert (found.knob, found.leaf, found.instance) == ("max_num_seqs", "healthy", "a:1")
+
+
+def test_two_answers_to_one_cause_are_not_found_advice() -> None:
+    """One page said the setting, the other of the same pool that no setting helps."""
+    made = scenario(pages=["BatchLimitBinding"], knob="max_num_batched_tokens")
+    right = said(made, 70, knob="max_num_batched_tokens")
+    wrong = replace(said(made, 71, server=1), instead="+3 replicas: 99 % in target")
+    found, _ = words(made, right, wrong)
+    assert found[-1] == (
+        "PARTLY",
+        "advice max_num_batched_tokens: 1 of 2 times, else +3 replicas: 99 % in target",
+    )
+    assert words(made, wrong)[0][-1][0] == "OTHER"
+    page = {
+        "times": {"evaluated_at": made.start.isoformat()},
+        "alert": "BatchLimitBinding",
+        "severity": "page",
+        "target": {},
+        "diagnosis": None,
+        "recommendation": {"action": "none", "instead": ["+3 replicas: 99 % in target"]},
+    }
+    assert said_by(page).instead == "+3 replicas: 99 % in target"

@@ -8,6 +8,7 @@ from advice_cases import answer_of, prepared_of, requests_of
 
 from driftwatch.model import Slo
 from driftwatch.recommend.information import gain_interval
+from driftwatch.recommend.steady import steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 BLOCKS = 27_000
@@ -49,3 +50,16 @@ def test_a_window_in_which_nobody_came_has_no_interval() -> None:
     prepared = prepared_of(requests_of(4.0, 300, 600), CAP, LOOSE)
     nobody = replace(prepared.observed, carried_requests=len(prepared.observed.requests))
     assert gain_interval(prepared.ground, nobody, {"max_num_seqs": 64.0}, 0) == ()
+
+
+def test_twins_are_judged_by_the_traffic_of_all_of_them() -> None:
+    """In turn, for an equal part of the hour each, whatever the order in which they are given."""
+    seen = prepared_of(requests_of(4.0, 300, 600), CAP, LOOSE).observed
+    more = replace(seen, requests=requests_of(2.0, 900, 600, seed=2))
+    alone, lasting = steady(seen, 0)
+    both, span = steady(seen, 0, [more])
+    assert abs(span - lasting) < 1.0
+    assert (both.arrival_seconds[1:] >= both.arrival_seconds[:-1]).all()
+    assert abs(len(both) / span - 3.0) < 0.1 and abs(len(alone) / lasting - 4.0) < 0.1
+    half = both.arrival_seconds < span / 2
+    assert both.prompt_tokens[half].mean() < 450 < 750 < both.prompt_tokens[~half].mean()

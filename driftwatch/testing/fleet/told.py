@@ -25,6 +25,7 @@ class Said:
         instance: the server; None for a pool's.
         leaf: where its diagnosis ended, None without one.
         knob: the setting it advises to change, None where it advises none.
+        instead: what it says helps instead of a setting; None where it says nothing of the kind.
     """
 
     at: datetime
@@ -33,6 +34,7 @@ class Said:
     instance: str | None
     leaf: str | None
     knob: str | None
+    instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def said_by(page: Mapping[str, Any]) -> Said:
         instance=page["target"].get("instance"),
         leaf=(page["diagnosis"] or {}).get("leaf"),
         knob=change.get("knob") if change.get("action") == "change" else None,
+        instead=next(iter(change.get("instead") or ()), None),
     )
 
 
@@ -116,9 +119,9 @@ def _effect(
     servers = len(instances_of(scenario, effect))
     lines = []
     for severity, names in _expected(effect).items():
-        told = {one.alert for one in own if one.severity == severity} & set(names)
+        alerts = {one.alert for one in own if one.severity == severity} & set(names)
         # one of them is enough: a page of one rule may hold the other's back
-        for name in [name for name in names if name in told] or names:
+        for name in [name for name in names if name in alerts] or names:
             fired = [one for one in own if (one.alert, one.severity) == (name, severity)]
             lines.append(_rule(f"{severity} {name}", fired, start, servers, name in rules))
             lines += _again(f"{severity} {name}", fired)
@@ -129,7 +132,9 @@ def _effect(
     if effect.leaf is not None and any(_expected(effect).values()):
         lines.append(_same("leaf", effect.leaf, diagnosed))
     if effect.knob is not None:
-        lines.append(_same("advice", effect.knob, [o.knob for o in speaking if o.knob is not None]))
+        # two pages of one cause that say two things are no advice
+        told = [o.knob or o.instead for o in speaking]
+        lines.append(_same("advice", effect.knob, [one for one in told if one is not None]))
     elif any(one.knob for one in own):
         knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
         lines.append(Line("OTHER", f"advice: none helps; driftwatch said {knobs}"))

@@ -1,0 +1,145 @@
+"""One pool, one question: servers that are configured and loaded alike are asked about together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+from driftwatch.model import (
+    Finding,
+    Incident,
+    KnobMove,
+    Recommendation,
+    Serving,
+    Setting,
+    Target,
+    TargetKey,
+    Transition,
+)
+from driftwatch.notify.page import recommendation_json, recommendation_of
+from driftwatch.service.advising import question_for
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.pool_answer import answer_of_pool
+from driftwatch.service.pool_traffic import pooled, twins_of
+from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
+
+AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
+A, B, C = (TargetKey(f"{name}:8000", "0") for name in "abc")
+CHANGE = Recommendation(
+    "change",
+    reason="1 % → 99 %",
+    knob="max_num_batched_tokens",
+    from_value=512.0,
+    to_value=1024.0,
+    also=(KnobMove("max_num_seqs", 64.0, 128.0, "config"),),
+    effect=("in target 1 % → 99 %",),
+    forecast={"in_target_ratio": 0.99},
+    basis="replay",
+)
+
+
+def _minutes(key: TargetKey, first: float, prompt: float = 400.0) -> pl.DataFrame:
+    rows = [
+        {
+            "instance": key.instance,
+            "engine": key.engine,
+            "end": AT - timedelta(minutes=n),
+            "ttft_seconds_count": first,
+            "prompt_tokens_total": first * prompt,
+            "generation_tokens_total": first * 150.0,
+        }
+        for n in range(30)
+    ]
+    return pl.concat([no_minutes(), pl.DataFrame(rows)], how="diagonal_relaxed").select(
+        *MINUTE_SCHEMA
+    )
+
+
+def _fleet(*keys: TargetKey) -> dict[TargetKey, Target]:
+    return {key: Target(key, {"model_name": "m"}, pool="p") for key in keys}
+
+
+@pytest.mark.parametrize("asked", [A, B])
+def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None:
+    """Each by itself would be given its own capacity and its own setting for one cause."""
+    plan, fleet = plan_of_rules(()), _fleet(A, B)
+    frames = {A: _minutes(A, 100.0), B: _minutes(B, 110.0)}
+    (twin,) = twins_of(fleet[asked], fleet, plan)
+    question = question_for(fleet[asked], plan, AT, frames[asked], beside=frames[twin])
+    # the busiest of them, whoever is asked about
+    assert question.minutes["instance"].unique().to_list() == [B.instance]
+    assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [(_minutes(B, 110.0), True), (_minutes(B, 200.0), False), (_minutes(B, 100.0, 900.0), False)],
+)
+def test_a_server_with_another_load_is_asked_about_by_itself(
+    other: pl.DataFrame, alike: bool
+) -> None:
+    both = pl.concat([_minutes(A, 100.0), other])
+    assert set(pooled(A, both, AT)) == ({A, B} if alike else {A})
+
+
+def test_servers_of_another_pool_or_configured_otherwise_are_no_twins() -> None:
+    fleet = {**_fleet(A, B), C: Target(C, {"model_name": "m"}, pool="q")}
+    plan = plan_of_rules(())
+    assert twins_of(fleet[A], fleet, plan) == (B,)
+    assert twins_of(fleet[C], fleet, plan) == ()
+    larger = {B.instance: Serving(max_num_seqs=Setting(64.0, "server_info"))}
+    assert twins_of(fleet[A], fleet, replace(plan, served=larger)) == ()
+
+
+def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident:
+    page: dict[str, Any] = {
+        "times": {"evaluated_at": at.isoformat()},
+        "recommendation": None if said is None else recommendation_json(said),
+    }
+    return Incident(
+        id="x",
+        key="x",
+        rule="r",
+        alert="BatchDrift",
+        severity="page",
+        target={"instance": key.instance, "engine": key.engine, "pool": "p"},
+        state="firing",
+        started_at=at,
+        last_true_at=at,
+        page=page,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "same"),
+    [
+        ([_page(A, AT - timedelta(minutes=2), CHANGE)], True),
+        ([_page(C, AT - timedelta(minutes=2), CHANGE)], False),  # not of those asked about
+        ([_page(A, AT - timedelta(minutes=20), CHANGE)], False),  # asked again by now
+        ([_page(A, AT - timedelta(minutes=2), replace(CHANGE, basis=None))], False),
+        ([_page(A, AT - timedelta(minutes=2), None)], False),
+        ([], False),
+    ],
+)
+def test_a_page_says_what_its_twins_page_said_minutes_before(
+    before: Sequence[Incident], same: bool
+) -> None:
+    found = answer_of_pool({A, B}, AT, {}, (), before)
+    assert found == (CHANGE if same else None)
+
+
+def test_pages_of_one_minute_share_an_answer() -> None:
+    incident = _page(A, AT, None)
+    told = {incident.id: Finding("r", _fleet(A)[A], AT, {}, recommendation=CHANGE)}
+    firing = [Transition(incident, "firing", AT)]
+    assert answer_of_pool({A, B}, AT, told, firing, ()) == CHANGE
+    assert answer_of_pool((), AT, told, firing, ()) is None
+
+
+def test_a_recommendation_is_read_from_a_page_as_it_was_written() -> None:
+    assert recommendation_of(recommendation_json(CHANGE)) == CHANGE
