@@ -103,7 +103,15 @@ MOONCAKE = Format(
     {"input_length": "prompt_tokens", "output_length": "generation_tokens"},
     times=_milliseconds,
 )
-FORMATS = (OWN, AZURE, MOONCAKE)
+# What a load generator writes of each request, as beside the recorded runs of real servers: when it
+# was sent (seconds since 1970), and the tokens of its prompt and of what it asked to generate.
+GENERATOR = Format(
+    "load generator",
+    ("sent", "p", "g"),
+    (),
+    {"sent": "arrival_seconds", "p": "prompt_tokens", "g": "generation_tokens"},
+)
+FORMATS = (OWN, AZURE, MOONCAKE, GENERATOR)
 NUMERIC = frozenset().union(*(one.numeric for one in FORMATS))
 
 
@@ -134,5 +142,5 @@ def recognise(path: str, columns: Iterable[str]) -> Format:
         (f"{path}: no column {', '.join(missing)} (there: {shown})",),
         help_text=(f"rename {', '.join(hints)}; " if hints else "")
         + "columns are arrival_seconds, prompt_tokens, generation_tokens, "
-        + "or those of an Azure or Mooncake trace",
+        + "those of an Azure or Mooncake trace, or sent, p, g of a load generator",
     )
