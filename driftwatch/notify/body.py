@@ -6,12 +6,12 @@ the renderer's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.advice import full_advice, no_verdict
+from driftwatch.notify.advice_lines import advice_lines
 from driftwatch.notify.capacity_lines import load_text, room_text
 from driftwatch.notify.columns import SHORT
 from driftwatch.notify.gpus import gpus_text
@@ -38,7 +38,7 @@ from driftwatch.notify.page_values import Page, instant, reference_values, value
 from driftwatch.notify.past_lines import as_before, made_of, moved_mass, not_seen, speed_lines
 from driftwatch.notify.speed_lines import SPEED_ALERTS, against_pin, others_text, slo_text
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.notify.verified_lines import verified_lines, withdrawn_lines
+from driftwatch.notify.verified_lines import changed_line, verified_lines
 from driftwatch.notify.wording import (
     all_gone,
     complaints,
@@ -49,13 +49,6 @@ from driftwatch.notify.wording import (
 
 LINE_LIMIT = 300
 
-# what a change of the knob does; its size is not forecast before traffic can be replayed
-_EFFECTS = {
-    "max_num_batched_tokens": "a step takes more prompt tokens",
-    "max_num_seqs": "more requests run at once",
-    "max_num_active_seqs": "more requests run at once",
-}
-_NOT_FORECAST = "how much TTFT gains is not forecast"
 
 # before the reason of an advice that changes nothing
 _LABEL = {"none": "No knob", "no_action": "No action", "insufficient": "Replay"}
@@ -75,6 +68,13 @@ def _body(page: Page) -> Iterator[Line]:
     began = instant(page, "started_at")
     if page["event"] == "verified":
         yield from verified_lines(page)
+        return
+    if page["event"] == "advised":
+        # what was measured stands on the page before, and is not said again as if it were new
+        yield from changed_line(page)
+        yield Line("Since", "", began, weight=6)
+        yield from _meaning(page)
+        yield from advice_lines(page)
         return
     yield Line("Since", since_text(page), began, weight=9)
     if page["event"] == "resolved":
@@ -110,36 +110,9 @@ def _body(page: Page) -> Iterator[Line]:
         yield Line("Beside it", text, weight=4)
     if (text := _missing(page)) is not None:
         yield Line("Missing", text, weight=8)
-    advised = page["recommendation"]
     yield from _meaning(page)
     yield from made_of(page)
-    if advised is None:
-        return
-    if (again := page.get("asked_again_at")) is not None:
-        told = "the replay is asked again, and every 10 min while this fires"
-        yield Line("Next", told, datetime.fromisoformat(again), weight=4)
-    yield from withdrawn_lines(page)
-    if advised["action"] == "change":
-        if advised.get("basis") != "replay":
-            yield Line("Why", clean(advised["reason"]), weight=1)
-        yield Line("Effect", _effect(advised), weight=7)
-    price = "; ".join(clean(cost) for cost in advised["price"])
-    undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""
-    if price or undo:
-        yield Line("Price", ". ".join(filter(None, (price.rstrip("."), undo))), weight=7)
-    if lost := advised.get("not_cured"):
-        yield Line("Not cured", "; ".join(map(clean, lost)), weight=5)
-    if advised["wrong_if"]:
-        yield Line("Wrong if", clean(advised["wrong_if"]), weight=6)
-    if advised["action"] == "change" and page["alert"] == "RetuneAdvised":
-        yield Line("Then", "no hurry; pin again when it has run for a day", weight=6)
-
-
-def _effect(advised: Mapping[str, Any]) -> str:
-    """What a change is forecast to bring; without a forecast what it does."""
-    if told := advised.get("effect"):
-        return "; ".join(map(clean, told))
-    return "; ".join(filter(None, (_EFFECTS.get(advised["knob"]), _NOT_FORECAST)))
+    yield from advice_lines(page)
 
 
 def _was(page: Page) -> Iterator[Line]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from driftwatch.model import Finding, Incident
+from driftwatch.model import Finding, Incident, Recommendation
+from driftwatch.notify.advice import setting_change
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page import evidence_json, next_time, recommendation_json
 from driftwatch.notify.wording import headline
@@ -57,8 +58,41 @@ def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
     return made
 
 
+def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -> str:
+    """What the replay, asked again, says otherwise than the page before; or that it does not.
+
+    >>> none = Recommendation("none", "no knob helps", instead=("+2 replicas: all in target",))
+    >>> what_changed(None, none)
+    'the advice: none yet → +2 replicas'
+    """
+    if now is None or now.action == "insufficient":
+        why = "" if now is None else f": {now.reason}"
+        if before is None or before["action"] == "insufficient":
+            return f"nothing: the replay, asked again, gives no advice{why}"
+        return f"nothing: the advice stands; the replay, asked again, gives none{why}"
+    one, other = _advice(before), _advice(recommendation_json(now))
+    if one == other:
+        return "nothing: the replay, asked again, gives the same advice"
+    return f"the advice: {one} → {other}"
+
+
+def _advice(said: Mapping[str, Any] | None) -> str:
+    """An answer in a few words."""
+    if said is None or said["action"] == "insufficient":
+        return "none yet"
+    if said["action"] == "change":
+        return f"set {setting_change(said)}"
+    if said["action"] == "no_action":
+        return "nothing to do"
+    instead = said.get("instead")
+    return str(instead[0]).split(":")[0] if instead else "no setting helps"
+
+
 def follow_up(
-    page: Mapping[str, Any], event: Literal["advised", "verified"], at: datetime
+    page: Mapping[str, Any],
+    event: Literal["advised", "verified"],
+    at: datetime,
+    changed: str | None = None,
 ) -> dict[str, Any]:
     """What receivers are sent.
 
@@ -66,7 +100,10 @@ def follow_up(
         page: of the incident, with what is new.
         event: what is new: ``recommendation``, or ``verification``.
         at: end of the minute that brought it.
+        changed: of ``advised``: what is otherwise than on the page before, in words.
     """
     made = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
+    if changed is not None:
+        made["changed"] = changed
     made["summary"] = headline(made)
     return made

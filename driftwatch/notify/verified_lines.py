@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from driftwatch.notify.line import Line
+from driftwatch.notify.numbers import clean
 from driftwatch.notify.page_values import Page, instant
 from driftwatch.notify.verification_line import changed_text, verification_line
 from driftwatch.notify.wording import complaints
@@ -23,12 +24,7 @@ def verified_lines(page: Page) -> Iterator[Line]:
     yield Line("Was", complaints(page, past=True)[0], weight=7)
 
 
-def withdrawn_lines(page: Page) -> Iterator[Line]:
-    """Of an ``UPDATE`` that replaces another answer: which one holds, and since when."""
-    told = page.get("withdrawn")
-    if page["event"] != "advised" or told is None:
-        return
-    text = 'said "no knob helps", by the first minutes of the drift; that no longer holds'
-    yield Line("Before", text, datetime.fromisoformat(told["at"]), weight=8)
-    text = "the answer, with capacity and load; what was seen is of the page before"
-    yield Line("Now", text, instant(page, "evaluated_at"), weight=8)
+def changed_line(page: Page) -> Iterator[Line]:
+    """Of an ``UPDATE``: what is otherwise than on the page before, first of all."""
+    if (changed := page.get("changed")) is not None:
+        yield Line("Changed", clean(changed), instant(page, "evaluated_at"), weight=9)

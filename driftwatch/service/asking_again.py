@@ -3,8 +3,8 @@
 What time may cure is asked again on minutes of the grid (:data:`driftwatch.notify.page.EVERY`, on
 the clock): too few busy minutes or requests, pages of one minute that were too many, a replay that
 failed, "no knob helps" by the first minutes of a drift. The minutes alone decide, so that it does
-not matter how they are split over ticks. Once an answer is there its receivers are told, and nobody
-asks again. An incident has one such news: what more minutes may change is none yet.
+not matter how they are split over ticks. The page says when the replay is asked again, so its
+receivers are sent the answer that stays, whatever it is, with what changed; nobody asks after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.model import Finding, Incident, Transition
-from driftwatch.notify.follow_up import AGAIN, follow_up, later, with_answer
+from driftwatch.notify.follow_up import AGAIN, follow_up, later, what_changed, with_answer
 from driftwatch.notify.page import EVERY, next_time
 from driftwatch.service.replaying import Replayed
 
@@ -82,20 +82,23 @@ def asked_again(
                 incident, page = one.incident, one.incident.page or {}
                 finding = found.get(incident.id)
                 answered = any(answer.incident_id == incident.id for answer in replayed)
-                news = False
-                if finding is None or not answered:  # it is not the replay's question just now
+                changed = None
+                # not the replay's question just now, or an answer that more minutes may change
+                open_still = finding is None or (finding.asked_again and not _is_answer(finding))
+                if finding is None or open_still or not answered:
                     page = later(page, next_time(at))
-                elif _stands(finding, page):
-                    page = later(page, next_time(at) if finding.asked_again else None)
                 else:
-                    news = _is_news(finding, page)
-                    page = with_answer(page, finding, incident, at)
+                    changed = what_changed(page.get("recommendation"), finding.recommendation)
+                    says_more = _says_more(finding, page)
+                    page = (
+                        with_answer(page, finding, incident, at) if says_more else later(page, None)
+                    )
                 one.incident = replace(incident, page=page)
                 pages[incident.id] = page
                 if AGAIN not in page:
                     del waiting[incident.id]
-                if news:
-                    sent = replace(incident, page=follow_up(page, "advised", at))
+                if changed is not None:
+                    sent = replace(incident, page=follow_up(page, "advised", at, changed))
                     follow_ups.append(Transition(sent, "advised", at))
         at += EVERY
     return Later(tuple(follow_ups), pages, tuple(more))
@@ -121,21 +124,16 @@ def _turn(one: _Waiting) -> tuple[bool, str, str]:
     return incident.severity != "page", str((incident.page or {})[AGAIN]), incident.key
 
 
-def _stands(finding: Finding, page: Mapping[str, Any]) -> bool:
-    """Whether the page goes on saying what it said, as receivers are sent one other answer only.
+def _is_answer(finding: Finding) -> bool:
+    """Whether it is the answer that stays: receivers are sent one other only.
 
-    "No knob helps" by the first minutes of a drift would use that up, and no verdict says less than
-    the "no knob helps" that they have.
+    "No knob helps" by the first minutes of a drift would use that up.
     """
+    advised = finding.recommendation
+    return advised is not None and advised.action not in ("insufficient", "none")
+
+
+def _says_more(finding: Finding, page: Mapping[str, Any]) -> bool:
+    """No verdict says less than the "no knob helps" that they have."""
     advised, before = finding.recommendation, (page.get("recommendation") or {}).get("action")
-    if advised is None or advised.action != "none":
-        return before == "none" and (advised is None or advised.action == "insufficient")
-    return finding.asked_again and before == "insufficient"
-
-
-def _is_news(finding: Finding, page: Mapping[str, Any]) -> bool:
-    """An answer, and not that no knob helps where the page said so already."""
-    advised, before = finding.recommendation, page.get("recommendation") or {}
-    if advised is None or advised.action == "insufficient":
-        return False
-    return advised.action != "none" or before.get("action") != "none"
+    return before != "none" or (advised is not None and advised.action != "insufficient")
