@@ -73,6 +73,8 @@ class Candidate:
         capacity_requests_per_second: the highest rate at which the share is met, of one replica.
         capacity_low_requests_per_second: of the worst variant.
         capacity_high_requests_per_second: of the best variant.
+        capacities_requests_per_second: by each step-time model, in the order of today's; empty
+            where it was not looked for.
         ttft_p95_seconds: None within 10 % of capacity.
         ttft_seconds: mean.
         itl_seconds: mean.
@@ -96,6 +98,7 @@ class Candidate:
     capacity_requests_per_second: float | None = None
     capacity_low_requests_per_second: float | None = None
     capacity_high_requests_per_second: float | None = None
+    capacities_requests_per_second: tuple[float, ...] = ()
     ttft_p95_seconds: float | None = None
     ttft_seconds: float | None = None
     itl_seconds: float | None = None

@@ -80,6 +80,7 @@ def candidate(
             capacity_requests_per_second=limit.mean,
             capacity_low_requests_per_second=limit.low,
             capacity_high_requests_per_second=limit.high,
+            capacities_requests_per_second=limit.rates,
         )
     keeps_up = all(one.keeps_up for one in measured)
     return without_ttft(made, offered * demand, saturated and not knobs, keeps_up)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from driftwatch.errors import DriftwatchError
+from driftwatch.recommend.calibration.prior import find_gpu, find_model
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
@@ -56,27 +57,29 @@ class BlockCount:
     @property
     def unknown(self) -> str | None:
         """Why the count is not corrected; None where it is."""
-        if self.server.model is None or self.server.gpu is None:
-            missing = [n for n in ("model", "gpu") if getattr(self.server, n) is None]
-            return f"KV blocks not corrected for other settings: {' and '.join(missing)} unknown"
-        try:
-            self.hardware.model(self.server.model)
-            self.hardware.gpu(self.server.gpu)
-        except DriftwatchError as error:
-            return f"KV blocks not corrected for other settings: {error.message}"
-        return None
+        lacking = self.lacking
+        return f"KV blocks not corrected for other settings: {lacking}" if lacking else None
+
+    @property
+    def lacking(self) -> str | None:
+        """Whether it is the GPU or the model that the tables do not know; None = they know both."""
+        _, no_gpu = find_gpu(self.hardware, self.server.gpu)
+        _, no_model = find_model(self.hardware, self.server.model)
+        return "; ".join(text for text in (no_model, no_gpu) if text) or None
 
     def _plan(self, today: SchedulerConfiguration, knobs: Mapping[str, float]) -> MemoryPlan | None:
         server = self.server
-        if server.model is None or server.gpu is None:
+        gpu, _ = find_gpu(self.hardware, server.gpu)
+        model, _ = find_model(self.hardware, server.model)
+        if gpu is None or model is None:
             return None
         cache = server.kv_cache_dtype or "auto"
         seqs = knobs.get("max_num_seqs", today.max_num_seqs)
         tokens = knobs.get("max_num_batched_tokens", today.max_num_batched_tokens)
         try:
             return memory_plan(
-                self.hardware.gpu(server.gpu),
-                self.hardware.model(server.model),
+                gpu,
+                model,
                 max_num_seqs=round(seqs),
                 max_num_batched_tokens=round(tokens),
                 block_size=today.block_size,

@@ -40,7 +40,7 @@ def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
     said = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        said.append(f"in target {percent(before)} → {percent(after)}")
+        said.append(f"forecast: in target {percent(before)} → {percent(after)}")
     if (words := capacity_gain(case.today, then)) is not None:
         said.append(words)
     return tuple(said)
@@ -63,7 +63,8 @@ def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
     elif case.ground.blocks.unknown is None and then.kv_blocks is not None:
         said.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
     else:
-        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: model or GPU unknown")
+        lacking = case.ground.blocks.lacking
+        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking}")
     return (*said, "restart")
 
 
@@ -150,7 +151,7 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
             if more > 0 and share is not None:
                 beside = "" if case.replicas else " for each"
                 plural = "s" if more > 1 else ""
-                said.append(f"+{more} replica{plural}{beside}: {percent(share)} in target")
+                said.append(f"+{more} replica{plural}{beside}: forecast {percent(share)} in target")
         elif PREFIX_HIT_RATIO in one.knobs and then and limit and then > limit * _WORTH_SAYING:
             ratio = one.knobs[PREFIX_HIT_RATIO]
             said.append(f"{percent(ratio)} of the prompt tokens cached: {rate(then)} each")
@@ -163,6 +164,6 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
         ):
             said.append(
                 f"--max-num-queued-tokens {one.knobs['max_num_queued_tokens']:.0f}: "
-                f"{percent(share)} in target, the rest turned away at once"
+                f"forecast {percent(share)} in target, the rest turned away at once"
             )
     return tuple(said)

@@ -156,12 +156,12 @@ def no_knob(
         reason = f"no knob helps: {aim} is missed by requests that are served alone"
     elif case.met:
         reason = (
-            f"no knob is worth a restart: {percent(today.in_target_ratio or 0.0)} within {aim}, "
-            f"load {percent(case.utilization or 0.0)} of capacity"
+            f"no knob is worth a restart: forecast {percent(today.in_target_ratio or 0.0)} within "
+            f"{aim}, load {percent(case.utilization or 0.0)} of capacity"
         )
     elif breaks is not None:
         share = percent(today.in_target_ratio or 0.0)
-        reason = f"no knob is worth a restart: {share} within {aim}; {breaks}"
+        reason = f"no knob is worth a restart: forecast {share} within {aim}; {breaks}"
     else:
         reason = _none_helps(case, gains, aim)
     return Recommendation(
@@ -175,7 +175,7 @@ def no_knob(
 
 def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
     """Whether nothing moves the share, or something does and is not sure or not worth it."""
-    now = percent(case.today.in_target_ratio or 0.0)
+    now = f"forecast {percent(case.today.in_target_ratio or 0.0)}"
     best = max(gains, key=lambda gain: gain.mean, default=None)
     if best is None or best.mean <= SHARE_KEPT:
         return (
@@ -196,8 +196,8 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
         )
     return (
         f"no knob is sure to help: {now} within {aim}; {turned} brings {100 * best.mean:+.0f} "
-        f"points on average, {100 * best.least:+.0f} by the least favourable law, and not at a "
-        "little more or less demand"
+        f"points on average, {100 * best.least:+.0f} by the least favourable step-time model, and "
+        "not at a little more or less demand"
     )
 
 
@@ -208,7 +208,7 @@ def no_action(case: Case) -> Recommendation:
     room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
     return Recommendation(
         "no_action",
-        reason=f"{percent(case.today.in_target_ratio or 0.0)} within "
+        reason=f"forecast {percent(case.today.in_target_ratio or 0.0)} within "
         f"{aims(case.ground.judged.slo)}{load}{room}",
         basis="replay",
     )
@@ -228,7 +228,7 @@ def _reason(case: Case, then: Candidate) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
     aim = aims(case.ground.judged.slo)
     if after - now >= MEAN_GAIN:
-        return f"{percent(now)} → {percent(after)} within {aim} at this demand"
+        return f"forecast {percent(now)} → {percent(after)} within {aim} at this demand"
     return f"more capacity within {aim} at these lengths"
 
 

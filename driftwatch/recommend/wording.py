@@ -84,22 +84,40 @@ def aims(slo: Slo | None) -> str:
     return " and ".join(said) or "no target"
 
 
+_KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing
+
+
 def capacity_gain(today: Candidate, then: Candidate) -> str | None:
-    """As ``capacity 15.0 → 19.0 req/s each (+22–28 %)``; None where either is unknown."""
+    """As ``capacity 15.0 → 19.0 req/s each (+22–28 %)``; None where either is unknown.
+
+    Where the step-time models differ widely, as ``capacity 11.6 → 12.0 to 35.0 req/s each; not
+    known closer``.
+    """
     now, after = today.capacity_requests_per_second, then.capacity_requests_per_second
     if not now or not after:
         return None
+    lowest, highest = then.capacity_low_requests_per_second, then.capacity_high_requests_per_second
+    if lowest and highest and highest > _KNOWN_CLOSELY * lowest:
+        return (
+            f"capacity {digits(now)} → {digits(lowest)} to {rate(highest)} each; not known closer"
+        )
     text = f"capacity {digits(now)} → {rate(after)} each"
-    low, high = gain_bounds(today, then)
-    return f"{text} ({span(low, high)})"
+    return f"{text} ({span(*gain_bounds(today, then))})"
 
 
 def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:
-    """The relative gain of capacity by the most and the least favourable law."""
-    pairs = [
-        (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
-        (today.capacity_requests_per_second, then.capacity_requests_per_second),
-        (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
-    ]
+    """The relative gain of capacity by the least and the most favourable step-time model.
+
+    A model is held against itself; where it is not known which is which, the lowest against the
+    lowest and the highest against the highest.
+    """
+    before, after = today.capacities_requests_per_second, then.capacities_requests_per_second
+    pairs: list[tuple[float | None, float | None]] = list(zip(before, after, strict=False))
+    if len(before) != len(after) or not before:
+        pairs = [
+            (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
+            (today.capacity_requests_per_second, then.capacity_requests_per_second),
+            (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
+        ]
     gains = [after / before - 1 for before, after in pairs if before and after is not None]
     return (min(gains), max(gains)) if gains else (0.0, 0.0)

@@ -48,9 +48,7 @@ def without_replay(
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
         return Recommendation("none", reason=f"do not change a knob; {many} lost")
-    if leaf is None:
-        if any(limit.binds for limit in diagnosis.limits):
-            return None
+    if leaf is None:  # a limit that binds beside an unknown input may bind for what is unknown
         named = ", ".join(diagnosis.missing) or "its inputs"
         return Recommendation("none", reason=f"undetermined: {named} unknown")
     if leaf.kind == "change" or leaf.name == KV_PRESSURE:

@@ -31,6 +31,7 @@ from driftwatch.recommend.steady import demands, steady
 from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.unknown_hits import as_whole_prompts
 from driftwatch.recommend.verdict import far_and_no_nearer, kept_at_more_demand, worth_it
+from driftwatch.recommend.wording import capacity_gain, gain_bounds
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
@@ -230,6 +231,12 @@ def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_kn
     unknown = BlockCount.of(server_with(TODAY, model="acme/own-7b"))
     assert unknown.after(TODAY, {"max_num_batched_tokens": 16384.0}) == 27_000
     assert unknown.unknown is not None and "acme/own-7b" in unknown.unknown
+    assert "GPU" not in unknown.unknown  # which is given
+    # as it is served: the calibration knows it under that name too
+    served = BlockCount.of(server_with(TODAY, model="meta-llama/Llama-3.1-8B-Instruct"))
+    assert served.unknown is None
+    turned = {"max_num_batched_tokens": 16384.0}
+    assert served.after(TODAY, turned) == count.after(TODAY, turned)
 
 
 def test_the_traffic_goes_on_with_the_same_requests() -> None:
@@ -266,3 +273,30 @@ def test_latency_first_does_not_trade_the_share() -> None:
     if then is not None:
         assert (then.in_target_ratio or 0) >= (answer.today.in_target_ratio or 0) - 0.01  # type: ignore[union-attr]
     assert answer.recommendation.action in ("change", "no_action", "none")
+
+
+def test_a_gain_of_capacity_is_of_each_step_time_model_against_itself() -> None:
+    today = Candidate(
+        {},
+        capacity_requests_per_second=15.0,
+        capacity_low_requests_per_second=10.0,
+        capacity_high_requests_per_second=20.0,
+        capacities_requests_per_second=(10.0, 20.0),
+    )
+    then = replace(
+        today,
+        capacity_requests_per_second=18.0,
+        capacity_low_requests_per_second=15.0,
+        capacity_high_requests_per_second=21.0,
+        capacities_requests_per_second=(15.0, 21.0),
+    )
+    assert gain_bounds(today, then) == pytest.approx((0.05, 0.5))
+    assert capacity_gain(today, then) == "capacity 15.0 → 18.0 req/s each (+5–50 %)"
+    swapped = replace(then, capacities_requests_per_second=(21.0, 15.0))
+    assert gain_bounds(today, swapped) == pytest.approx((-0.25, 1.1))
+    wide = replace(
+        then, capacity_low_requests_per_second=12.0, capacity_high_requests_per_second=35.0
+    )
+    assert capacity_gain(today, wide) == (
+        "capacity 15.0 → 12.0 to 35.0 req/s each; not known closer"
+    )

@@ -154,10 +154,10 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
     free = replace(binds, binds=False)
     assert without_replay(CHANGE, _walked(CHANGE.name), {}) is None
     assert without_replay(KV, _walked(KV.name), {}) is None
-    assert without_replay(None, _walked("undetermined", binds), {}) is None
     for leaf, limits, evidence, said in (
         (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
         (None, (free,), {}, "undetermined: binding_limit unknown"),
+        (None, (binds,), {}, "undetermined: binding_limit unknown"),
         (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob; 1 GPU is lost"),
     ):
         own = without_replay(leaf, _walked("x", *limits), evidence)
