@@ -1,6 +1,6 @@
 """How good the calibration is: recorded GPU runs, real CPU runs, hidden engines, and its time.
 
-    python bench/calibrate.py [--seed N] [--cases K] [--only gpu,cpu,hidden]
+    python bench/calibrate.py [--seed N] [--cases K] [--only gpu,cpu,hidden,intervals] [--minutes M]
 
 Time is processor time of this process. Exit status 1 where a goal is missed.
 """
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests/recommend/calibration")]
 
 import numpy as np  # noqa: E402
-from calibrating import cpu_runs, gpu_runs, hidden  # noqa: E402
+from calibrating import cpu_runs, gpu_runs, hidden, intervals  # noqa: E402
 
 SHARED = ROOT.parent / "shared" / "data"
 QUANTITIES = ("itl", "tokens", "ttft")
@@ -58,7 +58,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--cases", type=int, default=10)
-    parser.add_argument("--only", default="gpu,cpu,hidden")
+    parser.add_argument("--only", default="gpu,cpu,hidden,intervals")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of an interval's window")
     asked = parser.parse_args()
     only = asked.only.split(",")
     good = True
@@ -69,6 +70,8 @@ def main() -> int:
         good &= cpu_runs.report_main(SHARED / "vllm-0.32" / "run_main")
     if "hidden" in only:
         good &= report_hidden(asked.seed, asked.cases)
+    if "intervals" in only:
+        good &= intervals.report(SHARED, asked.seed, asked.cases, 60 * asked.minutes)
     return 0 if good else 1
 
 

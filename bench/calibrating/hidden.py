@@ -60,6 +60,7 @@ class Case:
     disturbance: Disturbance
     requests: Requests
     seed: int
+    seconds: float = HOUR
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Forecast:
     was: dict[str, float]
 
 
-def cases(shared_data: Path, seed: int, count: int) -> Iterator[Case]:
-    """Random servers: pool, settings, speed, traffic and how busy they are."""
+def cases(shared_data: Path, seed: int, count: int, seconds: float = HOUR) -> Iterator[Case]:
+    """Random servers: pool, settings, speed, traffic and how busy they are; their first seconds."""
     rng = np.random.default_rng([seed, 26])
     code = _azure(shared_data / "traces" / "azure_2023_code.csv.gz")
     folder = shared_data / "servegen"
@@ -123,7 +124,9 @@ def cases(shared_data: Path, seed: int, count: int) -> Iterator[Case]:
             continue
         server = Server(model=name, gpu=device, gpus=float(share), tensor_parallel=share)
         label = f"{name} {device} x{share} S{seqs} B{budget}"
-        yield Case(label, server, configuration, law, disturbance, requests, seed * 1000 + made)
+        first = requests.take(requests.arrival_seconds < seconds)
+        number = seed * 1000 + made
+        yield Case(label, server, configuration, law, disturbance, first, number, seconds)
         made += 1
 
 
@@ -167,26 +170,26 @@ def _at_load(
 
 def observed_of(case: Case) -> Observed:
     """The hour as its metrics tell it."""
-    edges = _chunk_edges(case.requests)
-    times = np.unique(np.concatenate([edges, np.arange(0.0, HOUR + 1e-9, SCRAPE_SECONDS)]))
+    edges = _chunk_edges(case.requests, case.seconds)
+    times = np.unique(np.concatenate([edges, np.arange(0.0, case.seconds + 1e-9, SCRAPE_SECONDS)]))
     run = _run(case, case.configuration, times)
     chunks = _chunks(run, edges, times)
     waiting = float((chunks["waiting_requests"] > 0.5).mean())  # type: ignore[arg-type]
     rng = np.random.default_rng(case.seed)
     return Observed(
         start=AT,
-        seconds=HOUR,
+        seconds=case.seconds,
         requests=redrawn(case.requests, rng),
         source="metrics",
         chunks=chunks,
-        busy_windows=60,
+        busy_windows=int(case.seconds / 60),
         finished_requests=int((run.requests["status"] == "finished").sum()),
         saturated=waiting > 0.5,
     )
 
 
-def _chunk_edges(requests: Requests) -> np.ndarray:
-    per_minute = np.histogram(requests.arrival_seconds, bins=np.arange(0.0, HOUR + 1, 60.0))[0]
+def _chunk_edges(requests: Requests, seconds: float) -> np.ndarray:
+    per_minute = np.histogram(requests.arrival_seconds, bins=np.arange(0.0, seconds + 1, 60.0))[0]
     enough = max(FIRST_TOKENS, len(requests) / MOST_CHUNKS)
     edges, held = [0.0], 0
     for minute, count in enumerate(per_minute):
@@ -194,7 +197,7 @@ def _chunk_edges(requests: Requests) -> np.ndarray:
         if held >= enough:
             edges.append((minute + 1) * 60.0)
             held = 0
-    edges[-1] = HOUR
+    edges[-1] = seconds
     return np.array(edges)
 
 
@@ -206,7 +209,7 @@ def _run(case: Case, configuration: SchedulerConfiguration, times: np.ndarray) -
         disturbance=case.disturbance,
         seed=case.seed,
         observe=Observe(times),
-        until_seconds=HOUR,
+        until_seconds=case.seconds,
     )
 
 
@@ -266,8 +269,8 @@ def others(configuration: SchedulerConfiguration) -> Iterator[tuple[str, Schedul
             )
 
 
-def measured(run: Outcome) -> dict[str, float]:
-    """Means over the hour."""
+def measured(run: Outcome, seconds: float) -> dict[str, float]:
+    """Means over so many seconds."""
     scrapes = run.scrapes
     assert scrapes is not None
     last = scrapes.tail(1)
@@ -275,7 +278,7 @@ def measured(run: Outcome) -> dict[str, float]:
     waited = float(requests["queue_seconds"].mean() or 0.0)  # type: ignore[arg-type]
     return {
         "itl": float(last["itl_seconds_sum"][0]) / max(float(last["itl_seconds_count"][0]), 1.0),
-        "tokens": float(last["generation_tokens"][0]) / HOUR,
+        "tokens": float(last["generation_tokens"][0]) / seconds,
         "ttft": float(requests["ttft_seconds"].mean() or 0.0),  # type: ignore[arg-type]
         "waited": waited,
     }
@@ -289,11 +292,11 @@ def judge(case: Case, known: bool) -> tuple[Calibration, list[Forecast], float]:
     begin = time.process_time()
     found = calibrate(observed, case.configuration, prior, at=AT, seed=case.seed)
     took = time.process_time() - begin
-    ends = np.array([0.0, HOUR])
+    ends = np.array([0.0, case.seconds])
     burst = with_bursts(observed, found.arrivals, seed=case.seed)
     made = []
     for knob, configuration in others(case.configuration):
-        was = measured(_run(case, configuration, ends))
+        was = measured(_run(case, configuration, ends), case.seconds)
         said = [
             measured(
                 simulate(
@@ -301,8 +304,9 @@ def judge(case: Case, known: bool) -> tuple[Calibration, list[Forecast], float]:
                     configuration,
                     fit.law,
                     observe=Observe(ends),
-                    until_seconds=HOUR,
-                )
+                    until_seconds=case.seconds,
+                ),
+                case.seconds,
             )
             for fit in found.fits
         ]

@@ -10,7 +10,7 @@ from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.server import Server
-from driftwatch.recommend.wording import digits
+from driftwatch.recommend.wording import digits, milliseconds
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
 
@@ -32,6 +32,7 @@ BOUNDS = {
 }
 MOST_CHANCE = 3.0
 QUEUED_SHARE = 0.2
+LEAST_OF_TOKENS = 0.05  # of the window, in a level of load that is compared by itself
 _ALWAYS = ("generation_tokens_per_second", "itl_seconds")
 _SATURATED = (*_ALWAYS, "running_requests", "kv_cache_usage_ratio")
 _GATE = {
@@ -180,6 +181,23 @@ def fit_gates(
             continue
         bound = max(bound, min(2.0 * (chance or {}).get(name, 0.0), MOST_CHANCE * bound))
         found.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
+    return [*found, *load_gates(fit)]
+
+
+def load_gates(fit: Fit) -> list[Gate]:
+    """The time between tokens at each level of load that matters: it must not bend another way."""
+    found = []
+    for band in fit.bands:
+        if band.tokens_ratio < LEAST_OF_TOKENS:
+            continue
+        bound = max(BOUNDS["itl_seconds"], 2.0 * band.log_sd)
+        said = (
+            f"at {digits(band.running_requests)} running requests replayed ITL "
+            f"{milliseconds(band.itl_seconds * (1 + band.off_ratio))}, observed "
+            f"{milliseconds(band.itl_seconds)} ({100 * band.off_ratio:+.0f} %, "
+            f"gate {100 * bound:.0f} %)"
+        )
+        found.append(Gate("fit_itl_by_load", abs(band.off_ratio) <= bound, said))
     return found
 
 

@@ -38,14 +38,14 @@ from driftwatch.recommend.steady import WARM_SHARE, demands, steady
 from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.targets import targets_of
 from driftwatch.recommend.unknown_hits import with_unknown_hits
-from driftwatch.recommend.worlds import KNOBS, World, setting_of, worlds_of
+from driftwatch.recommend.worlds import KNOBS, World, between, setting_of, worlds_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
 
 IN_BURSTS = "when in its minute a request came: drawn in bursts, as passes and queue tell of them"
 AS_WAITED = "when in its minute a request came: so that requests wait as the buckets of TTFT say"
-_EVEN_DRAWS = 3  # by as much as the waits of these differ nothing is moved
+_EVEN_DRAWS = 4  # by as much as the waits of two of these differ nothing is moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     twins = _beside(question)
     going_on, lasting = steady(now, question.seed, twins)
     ground = Ground(
-        kept,
+        between(kept),
         going_on,
         Judged(slo, WARM_SHARE * lasting, lasting),
         blocks,

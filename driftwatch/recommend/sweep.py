@@ -14,6 +14,7 @@ from typing import Literal
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.recommend.capacity import Capacity, rate_within, stretch
 from driftwatch.recommend.kv_blocks import BlockCount
+from driftwatch.recommend.nearest_move import served_alike
 from driftwatch.recommend.rate_search import Narrowing, nearly_best
 from driftwatch.recommend.replaying import Judged, Measured, replayed, share_replayed
 from driftwatch.recommend.sweep_candidates import Knobs, moved, pairs, second_line, single_knobs
@@ -24,7 +25,7 @@ SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide
 SLOWER = 1.05  # times every step: a fitted law forecasts other settings' ITL to 4-8 %
 MOST_TIMES_TPOT = 2.0
-HEADROOM = 2.0  # times the demand
+HEADROOM = 1.5  # times the busiest demand
 _CLOSE = 0.1  # of the share in target: as far as the first pass may be off
 
 
@@ -81,6 +82,20 @@ class Ground:
                 world, knobs, requests, judged, scraped, whole=self.objective == "latency"
             )
         return self.memory[key]
+
+    @property
+    def open_ratio(self) -> float:
+        """Sd of the log of a larger batch's step time: what the data leave open of it."""
+        fit = self.worlds[0].fit
+        return 0.0 if fit is None or fit.reach_log_sd is None else fit.reach_log_sd
+
+    def served_alike(self, nearer: Knobs, further: Knobs) -> bool:
+        """The further setting serves no more within the targets, as far as can be told."""
+        return served_alike(
+            [self.measured(world, nearer) for world in self.worlds],
+            [self.measured(world, further) for world in self.worlds],
+            TIES,
+        )
 
     @property
     def offered(self) -> float:
@@ -220,8 +235,13 @@ def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
     close = [one for one in line if one[1].in_target_ratio >= top - _CLOSE]
     whole = [(k, m) for k, _ in close if (m := ground.measured(ground.worlds[0], k)) is not None]
     line = whole or line
-    top = max(measured.in_target_ratio for _, measured in line)
-    tied = [knobs for knobs, m in line if m.in_target_ratio >= top - TIES]
+    best, most = max(line, key=lambda one: one[1].in_target_ratio)
+    tied = [
+        knobs
+        for knobs, m in line
+        if m.in_target_ratio >= most.in_target_ratio - TIES
+        or (moved(today, knobs) < moved(today, best) and ground.served_alike(knobs, best))
+    ]
     if ground.objective == "latency":
         first = min(line, key=lambda one: one[1].e2e_seconds or float("inf"))[0]
     else:
@@ -233,13 +253,15 @@ def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
 def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
     """Settings that serve alike, by capacity; within the ties of the best one by the move.
 
-    Twice the demand is enough: what is beyond was never seen, and is worth no larger move.
+    Half as much again as a busy piece of the window asks for is enough: what is beyond is worth no
+    larger move. Nor is a capacity that is larger by no more than what is known of it.
     """
     today = ground.worlds[0].configuration
     if len(tied) < 2:
         return list(tied)
     limits = [ground.limit(knobs) for knobs in tied]
-    near = nearly_best(limits, enough=HEADROOM * ground.offered, ties=TIES)
+    enough = HEADROOM * max(ground.demands) * ground.offered
+    near = nearly_best(limits, enough=enough, ties=max(TIES, ground.open_ratio))
     order = sorted(zip(near, tied, strict=True), key=lambda one: (not one[0], moved(today, one[1])))
     return [knobs for _, knobs in order]
 
@@ -281,9 +303,17 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
     if not found:
         return []
     found.sort(key=lambda gain: -gain.mean)
-    top = found[0].mean
-    tied = [gain for gain in found if gain.mean >= top - TIES]
-    rest = [gain for gain in found if gain.mean < top - TIES]
+    today, top = ground.worlds[0].configuration, found[0]
+    tied = [
+        gain
+        for gain in found
+        if gain.mean >= top.mean - TIES
+        or (
+            (moved(today, gain.knobs) < moved(today, top.knobs))
+            and ground.served_alike(gain.knobs, top.knobs)
+        )
+    ]
+    rest = [gain for gain in found if gain not in tied]
     if ground.objective == "latency":
         return [*sorted(tied, key=lambda gain: gain.latency_ratio), *rest]
     order = _preferred(ground, [gain.knobs for gain in tied])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,13 +50,23 @@ class World:
 
 
 def worlds_of(calibrated: Iterable[tuple[SchedulerConfiguration, Calibration]]) -> list[World]:
-    """Every settings with every law that was fitted under them, the best fit first."""
-    found = [
+    """Every settings with every law that was fitted under them, the best settings first."""
+    ordered = sorted(calibrated, key=lambda one: one[1].best.loss)
+    return [
         World(configuration, fit.law, fit.variant, fit)
-        for configuration, calibration in calibrated
+        for configuration, calibration in ordered
         for fit in calibration.fits
     ]
-    return sorted(found, key=lambda world: world.fit.loss if world.fit else 0.0)
+
+
+def between(worlds: Sequence[World]) -> list[World]:
+    """The worlds, and the slower and the faster law of the best: 80 % lie between those two."""
+    best = worlds[0]
+    if best.fit is None or best.fit.slower is None or best.fit.faster is None:
+        return list(worlds)
+    laws = {"slower": best.fit.slower, "faster": best.fit.faster}
+    more = [replace(best, law=law, variant=f"{best.variant}, {name}") for name, law in laws.items()]
+    return [*worlds, *more]
 
 
 def with_knobs(

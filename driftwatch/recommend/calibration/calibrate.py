@@ -27,13 +27,22 @@ from driftwatch.recommend.calibration.gauss_newton import (
     loss_of,
 )
 from driftwatch.recommend.calibration.identify import what_is_unknown
+from driftwatch.recommend.calibration.load_bands import load_bands
 from driftwatch.recommend.calibration.playback import Playback
+from driftwatch.recommend.calibration.posterior import (
+    busiest,
+    extremes,
+    posterior,
+    reach_log_sd,
+    with_form,
+)
 from driftwatch.recommend.calibration.weights import first_noise, noise_of
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
+Judged = dict[str, tuple[Descent, Point, Floats]]
 
 _DRAWS = 3
 _ITERATIONS, _AFTER = 8, 3  # of the first descent; of those that begin near the end of one
@@ -44,6 +53,9 @@ _DETERMINED = 0.5  # of the prior's variance that may be left
 # Sd of the log of the speed between chunks, before the chunks are looked at, and for how many of
 # them that counts: 3.5 % on a GPU, 9 to 13 % on a shared CPU (shared/data/README.md).
 _WANDER_SD, _BELIEVED = 0.05, 4.0
+_TOLD_APART = (
+    6.0  # of -2 log likelihood: 20 to 1, the least that is called evidence (Kass, Raftery)
+)
 _FAR_OFF = 5.0  # times the cost of the variant before: its coefficients are no start
 
 
@@ -83,17 +95,17 @@ def calibrate(
     first, *others = prior.laws.items()
     descent, start = _start(playback, first, log_sd, before)
     descent, point, slopes, arrivals = _first(descent, start, seed, before)
-    found = [_fit(first[0], descent, point, slopes)]
-    judged = {first[0]: (descent, point, slopes)}
+    found = [_fit(first[0], descent, point, slopes, prior.known)]
+    judged: Judged = {first[0]: (descent, point, slopes)}
     for variant, law in others:
         own = replace(descent, prior=law)
         begin = own.at(own.like(point))
         if begin.cost > _FAR_OFF * point.cost:
             begin = own.scaled(begin)
         last, own_slopes = _descend(own, begin, slopes, _AFTER)
-        found.append(_fit(variant, own, last, own_slopes))
+        found.append(_fit(variant, own, last, own_slopes, prior.known))
         judged[variant] = (own, last, own_slopes)
-    found.sort(key=lambda fit: fit.loss)
+    found = _ordered(found, judged)
     best = judged[found[0].variant]
     why_not = what_is_unknown(found[0], *best, configuration)
     return Calibration(
@@ -215,8 +227,24 @@ def _descend(
     return descent.judged(point.x, point.law, point.played), slopes
 
 
-def _fit(variant: str, descent: Descent, point: Point, slopes: Floats) -> Fit:
-    sd = np.sqrt(np.diag(descent.covariance(point, slopes)))[:4]
+def _ordered(found: list[Fit], judged: Judged) -> list[Fit]:
+    """The likeliest first; variants that the data do not tell apart, as the prior has them.
+
+    Their losses differ by the last digits of a replay, which another processor rounds otherwise.
+    """
+    costs = {fit.variant: judged[fit.variant][1].cost for fit in found}
+    least = min(costs.values())
+    alike = [fit for fit in found if costs[fit.variant] <= least + _TOLD_APART]
+    rest = [fit for fit in found if costs[fit.variant] > least + _TOLD_APART]
+    return [*alike, *sorted(rest, key=lambda fit: costs[fit.variant])]
+
+
+def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bool) -> Fit:
+    covariance = posterior(descent, point, slopes)
+    sd = np.sqrt(np.diag(covariance))
+    seen = busiest(point, descent)
+    open_still = with_form(covariance, point.law, seen, known)
+    slower, faster = extremes(point.law, open_still, seen)
     determined = sd**2 < _DETERMINED * descent.log_sd**2
     return Fit(
         variant=variant,
@@ -228,6 +256,10 @@ def _fit(variant: str, descent: Descent, point: Point, slopes: Floats) -> Fit:
             name: bool(value) for name, value in zip(COEFFICIENTS, determined, strict=True)
         },
         ttft_overhead_seconds=float(point.x[OVERHEAD]) * OVERHEAD_SD_SECONDS,
+        slower=slower,
+        faster=faster,
+        reach_log_sd=reach_log_sd(point.law, open_still, seen),
+        bands=load_bands(descent, point),
     )
 
 

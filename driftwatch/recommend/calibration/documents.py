@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.recommend.calibration.arrivals import Arrivals
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.calibration.fitted import Calibration, Fit, LoadBand
 from driftwatch.simulate.step_time import StepTime
 
 SCHEMA_VERSION = 1
+_LAWS = ("law", "slower", "faster")
 
 
 def to_document(calibration: Calibration) -> dict[str, Any]:
@@ -18,7 +19,10 @@ def to_document(calibration: Calibration) -> dict[str, Any]:
     made = asdict(calibration)
     made["at"] = calibration.at.isoformat()
     for fit in made["fits"]:
-        fit["law"]["capture_sizes"] = list(fit["law"]["capture_sizes"])
+        for name in _LAWS:
+            if fit[name] is not None:
+                fit[name]["capture_sizes"] = list(fit[name]["capture_sizes"])
+        fit["bands"] = list(fit["bands"])
     made["fits"] = list(made["fits"])
     arrivals = made.pop("arrivals")
     return {"schema_version": SCHEMA_VERSION, **made, **arrivals}
@@ -35,10 +39,7 @@ def from_document(document: dict[str, Any]) -> Calibration:
     if version != SCHEMA_VERSION:
         raise ValueError(f"calibration of schema_version {version!r}, known is {SCHEMA_VERSION}")
     try:
-        fits = tuple(
-            Fit(**{**fit, "law": _law(fit["law"])})  # fields are only added
-            for fit in rest.pop("fits")
-        )
+        fits = tuple(_fit(fit) for fit in rest.pop("fits"))
         arrivals = Arrivals(rest.pop("gap_cv", 1.0), rest.pop("on_rate_ratio", None))
         at = datetime.fromisoformat(rest["at"])
         return Calibration(**{**rest, "at": at, "fits": fits, "arrivals": arrivals})
@@ -46,5 +47,14 @@ def from_document(document: dict[str, Any]) -> Calibration:
         raise ValueError(f"calibration cannot be read: {error}") from error
 
 
-def _law(values: dict[str, Any]) -> StepTime:
+def _fit(values: dict[str, Any]) -> Fit:
+    """Fields are only added."""
+    bands = tuple(LoadBand(**band) for band in values.get("bands", ()))
+    laws = {name: _law(values.get(name)) for name in _LAWS}
+    return Fit(**{**values, **laws, "bands": bands})
+
+
+def _law(values: dict[str, Any] | None) -> StepTime | None:
+    if values is None:
+        return None
     return StepTime(**{**values, "capture_sizes": tuple(values.get("capture_sizes", ()))})

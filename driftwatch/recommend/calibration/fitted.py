@@ -41,6 +41,25 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadBand:
+    """How a fit does at one level of load.
+
+    Attributes:
+        running_requests: mean, by tokens.
+        itl_seconds: observed mean time between tokens.
+        off_ratio: replayed over observed, without the engine's own changes of speed, minus 1.
+        log_sd: of that by chance: what is drawn, and the engine's changes of speed.
+        tokens_ratio: of the window's tokens.
+    """
+
+    running_requests: float
+    itl_seconds: float
+    off_ratio: float
+    log_sd: float
+    tokens_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """One variant.
 
@@ -53,6 +72,12 @@ class Fit:
         determined: coefficient → the data say more of it than the prior did.
         ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
             vLLM's TTFT holds and a replay does not: add it to a replayed TTFT.
+        slower: the law by which a larger batch takes as long as its 90th percentile; None = not
+            known.
+        faster: … as its 10th percentile.
+        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed; None
+            = not known.
+        bands: lightest load first.
     """
 
     variant: str
@@ -62,6 +87,10 @@ class Fit:
     log_sd: Mapping[str, float] = field(default_factory=dict)
     determined: Mapping[str, bool] = field(default_factory=dict)
     ttft_overhead_seconds: float = 0.0
+    slower: StepTime | None = None
+    faster: StepTime | None = None
+    reach_log_sd: float | None = None
+    bands: tuple[LoadBand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

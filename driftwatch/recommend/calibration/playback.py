@@ -30,6 +30,8 @@ _FEWEST_FIRST = 5  # first tokens, for their mean
 _MOST_REQUESTS = 15_000
 _MOST_STEPS = 150_000
 _FEWEST_CHUNKS = 6
+_LEAST_LOAD = 0.5  # running requests: less of them is no other batch
+_AS_WIDE = float(np.log(1.25))  # a stretch may vary by so much less where it is a later one
 _BACKLOG_REQUESTS = 1.0  # mean of num_requests_waiting
 
 
@@ -60,7 +62,7 @@ class Playback:
 
     Attributes:
         replays: so far.
-        requests: those that are replayed: the end of a window that has too many.
+        requests: those that are replayed: a part of a window that has too many.
         seconds: how much of the window that is.
         starts: of each chunk.
         ends: of each chunk.
@@ -83,6 +85,7 @@ class Playback:
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
+    _whole: npt.NDArray[np.bool_] = field(init=False)
     _came: Floats = field(init=False)
     _low: npt.NDArray[np.int64] = field(init=False)
     _high: npt.NDArray[np.int64] = field(init=False)
@@ -98,16 +101,22 @@ class Playback:
         arrival = self.observed.requests.arrival_seconds
         self.requests = self.observed.requests
         self._came = self._came_seconds()
-        kept = self._first_kept()
+        kept, after = self._kept()
         if kept > 0:
             self._from(kept)
             # the engine starts empty there: what it makes of the first chunk is not compared
             self.seen[: kept + 1] = np.nan
+        if after < len(self.starts):
+            self.seen[after:] = np.nan
+            until = int(np.searchsorted(self.requests.arrival_seconds, self.ends[after - 1]))
+            self.requests, self._came = self.requests.take(slice(until)), self._came[:until]
+        self._whole = np.isfinite(self.seen).any(axis=1)
         if self.observed.source == "metrics":
             self.seen[self._queued(), RESIDUALS.index("ttft_seconds")] = np.nan
         self.seen[self.seen <= 0] = np.nan
         arrival = self.requests.arrival_seconds
-        self.seconds = float(self.ends[-1] - self.starts[kept])
+        self._until = float(self.ends[after - 1]) if after else 0.0
+        self.seconds = self._until - float(self.starts[kept]) if after else 0.0
         came = np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
         spans = self.ends - self.starts
         rates = chunks["generation_tokens_per_second"].fill_null(np.nan).to_numpy()
@@ -115,7 +124,6 @@ class Playback:
         self.tokens = np.where(np.isnan(rates), came * mean, rates * spans)
         self.counts = np.maximum(came, self.tokens / mean)
         self.seen[came < _FEWEST_FIRST, RESIDUALS.index("ttft_seconds")] = np.nan
-        self._until = float(self.ends[-1])
         begin = float(self.starts[0]) if len(self.starts) else 0.0
         apart = max(_SHORTEST_SECONDS, (self._until - begin) / _SCRAPES)
         grid = np.arange(begin, self._until, apart)
@@ -143,20 +151,38 @@ class Playback:
         late = np.maximum(requests.arrival_seconds, since)
         self.requests, self._came = replace(requests, arrival_seconds=late), self._came[first:]
 
-    def _first_kept(self) -> int:
-        """First chunk of the end of the window that can be replayed often enough."""
+    def _kept(self) -> tuple[int, int]:
+        """First chunk, and the one after the last, of what can be replayed often enough.
+
+        Of all such stretches the last whose load varies nearly as much as it does in any: what a
+        step of one batch costs is told by steps of another.
+        """
         chunks = self.observed.chunks
         steps = (
             chunks["steps_per_generation_token"].fill_null(1.0)
             * chunks["generation_tokens_per_second"].fill_null(0.0)
             * (chunks["end_seconds"] - chunks["start_seconds"])
         ).to_numpy()
-        arrival = self.observed.requests.arrival_seconds
-        came = len(arrival) - np.searchsorted(arrival, self.starts)
-        passed = np.cumsum(steps[::-1])[::-1]
-        fits = (passed <= _MOST_STEPS) & (came <= _MOST_REQUESTS)
-        last = max(len(fits) - _FEWEST_CHUNKS, 0)  # whatever it costs
-        return min(int(np.argmax(fits)) if fits.any() else last, last)
+        arrival, count = self.observed.requests.arrival_seconds, len(self.starts)
+        passed = np.concatenate([[0.0], np.cumsum(steps)])
+        since, until = (np.searchsorted(arrival, at) for at in (self.starts, self.ends))
+        running = chunks["running_requests"].fill_null(0.0).to_numpy()
+        load = np.log(np.maximum(running, _LEAST_LOAD))
+        found: list[tuple[float, int, int]] = []
+        for after in range(count, min(_FEWEST_CHUNKS, count) - 1, -1):
+            fits = (passed[after] - passed[:after] <= _MOST_STEPS) & (
+                until[after - 1] - since[:after] <= _MOST_REQUESTS
+            )
+            last = max(after - _FEWEST_CHUNKS, 0)  # whatever it costs
+            first = min(int(np.argmax(fits)) if fits.any() else last, last)
+            compared = load[first + (first > 0) : after]  # the first of a part is not compared
+            found.append((float(np.ptp(compared)) if len(compared) else 0.0, first, after))
+            if first == 0:
+                break
+        if not found:
+            return 0, count
+        widest = max(spread for spread, _, _ in found)
+        return next((first, after) for spread, first, after in found if spread >= widest - _AS_WIDE)
 
     def _queued(self) -> npt.NDArray[np.bool_]:
         """Chunks whose first tokens a backlog delays: it adds up every error of the counts."""
@@ -249,8 +275,8 @@ class Playback:
 
     @property
     def comparable(self) -> npt.NDArray[np.bool_]:
-        """Chunks in which enough was served for a mean."""
-        return self.tokens >= _FEWEST_TOKENS
+        """Chunks that are replayed whole and in which enough was served for a mean."""
+        return np.asarray(self._whole & (self.tokens >= _FEWEST_TOKENS))
 
 
 def _later(requests: Requests) -> Floats:

@@ -63,8 +63,8 @@ def as_waited(
         ttft_overhead_seconds: of every first token outside the engine.
         drawn: the same requests at other times inside their minutes, as a calibration found them
             to come: begun with if they wait more like the observed ones.
-        evenly: the same requests drawn evenly inside their minutes, two or more times: by as much
-            as the waits of these differ chance alone explains, and nothing is moved for it.
+        evenly: the same requests drawn evenly inside their minutes, two or more times: where no
+            two of these differ by as much in their waits, it is not chance, and arrivals are moved.
         wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
         seed: of that speed.
 
@@ -84,7 +84,7 @@ def as_waited(
         arrival, off = _moved(requests.arrival_seconds, token, waits, before)
         return off, requests, _at(requests, arrival)
 
-    def chance() -> float:
+    def chance() -> list[float]:
         rng, tokens = np.random.default_rng(seed), []
         parts = [one.take(slice(first, None)) for one in evenly]
         for one in parts:
@@ -93,9 +93,10 @@ def as_waited(
         return _by_chance(parts, tokens, waits)
 
     begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
-    enough = _ENOUGH if best[0] < _ENOUGH else max(_ENOUGH, chance())
-    if best[0] < enough:
+    by_chance = [] if best[0] < _ENOUGH else chance()
+    if best[0] < max([_ENOUGH, *by_chance]):  # as another even draw might miss them
         return observed
+    enough = max(_ENOUGH, float(np.mean(by_chance))) if by_chance else _ENOUGH
     if drawn is not None:
         other = moved(drawn.take(slice(first, None)))
         begin, best = (drawn, other) if other[0] < best[0] else (begin, best)
@@ -137,18 +138,17 @@ def _first_tokens(
     return ready.run(law, factors).first_token_seconds
 
 
-def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> float:
-    """Mean by which the waits of one draw miss the buckets of the next."""
-    found = [
-        _moved(
-            parts[i].arrival_seconds,
-            tokens[i],
-            waits.as_if(parts[i - 1].arrival_seconds, tokens[i - 1]),
-            0,
-        )[1]
-        for i in range(len(parts))
-    ]
-    return float(np.mean(found)) if len(found) > 1 else 0.0
+def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> list[float]:
+    """By how much the waits of each draw miss the buckets of each other one."""
+    found = []
+    for i, other in enumerate(parts):
+        buckets = waits.as_if(other.arrival_seconds, tokens[i])
+        found += [
+            _moved(part.arrival_seconds, token, buckets, 0)[1]
+            for part, token in zip(parts, tokens, strict=True)
+            if part is not other
+        ]
+    return found
 
 
 def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:

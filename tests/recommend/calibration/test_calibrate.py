@@ -121,7 +121,8 @@ def test_todays_replay_gives_what_was_observed() -> None:
     assert abs(best.residuals["itl_seconds"]) < 0.03
     assert abs(best.residuals["ttft_seconds"]) < 0.08
     assert best.loss < 2.0
-    assert found().fits == tuple(sorted(found().fits, key=lambda fit: fit.loss))
+    least = min(fit.loss for fit in found().fits)
+    assert best.loss - least < 0.1  # variants that the data do not tell apart keep their order
 
 
 @pytest.mark.parametrize(("seqs", "budget"), [(16, 2048), (64, 512), (256, 8192)])
@@ -232,14 +233,22 @@ def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger
 
 
 def test_a_fit_that_begins_at_another_ends_where_it_would_with_fewer_replays() -> None:
+    """Variant by variant: a c1 behind a hinge is another number than one without."""
     wide = replace(CONFIGURATION, max_num_batched_tokens=4096)
     prior = prior_of(SERVER, window(), wide)
     alone = calibrate(window(), wide, prior, at=AT)
     after = calibrate(window(), wide, prior, at=AT, before=found())
     assert after.replays < alone.replays
-    for name in ("c0_seconds", "c1_seconds_per_prefill_token"):
-        by_itself = getattr(alone.best.law, name)
-        assert getattr(after.best.law, name) == pytest.approx(by_itself, rel=0.1)
+    by_itself = {fit.variant: fit for fit in alone.fits}
+    for fit in after.fits:
+        other = by_itself[fit.variant]
+        for name, coefficient in (("c0", "c0_seconds"), ("c1", "c1_seconds_per_prefill_token")):
+            apart = abs(np.log(getattr(fit.law, coefficient) / getattr(other.law, coefficient)))
+            assert apart < other.log_sd[name]  # as far as the data say
+        busy = (96, 48, 60_000)
+        assert fit.law.seconds(*busy) == pytest.approx(other.law.seconds(*busy), rel=0.03)
+        slower, faster = (law.seconds(*busy) for law in (other.slower, other.faster) if law)
+        assert faster < fit.law.seconds(*busy) < slower
 
 
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:

@@ -1,0 +1,31 @@
+"""Which of two settings to take where the data do not say that the further one serves more.
+
+What is open of the law is common to both: in each world they serve the same requests, and what
+counts is by how much they differ in one and the same world. Where that is less than what it varies
+by from world to world, the nearer setting is taken: another seed, or the next minute, would have
+told them apart the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driftwatch.recommend.replaying import Measured
+
+
+def served_alike(
+    nearer: Sequence[Measured | None], further: Sequence[Measured | None], ties: float
+) -> bool:
+    """The further setting puts no more requests in target, as far as can be told.
+
+    Args:
+        nearer: a replay in each world.
+        further: … in the same worlds.
+        ties: of the share in target: less is no difference anyway.
+    """
+    more = []
+    for one, other in zip(nearer, further, strict=True):
+        if one is None or other is None:
+            return False
+        more.append(other.in_target_ratio - one.in_target_ratio)
+    return sum(more) / len(more) <= max(ties, (max(more) - min(more)) / 2)
