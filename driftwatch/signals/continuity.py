@@ -150,7 +150,8 @@ def with_known(scrapes: pl.DataFrame, known: pl.DataFrame, columns: Sequence[str
 def _step_microseconds() -> pl.Expr:
     """Microseconds that this scrape's increments cover; whole numbers, so that sums are exact.
 
-    After a restart the increments began with the process, not with the last scrape before it.
+    After a restart the increments began with the process, not with the last scrape before it. After
+    a gap nobody can say when in it they fell, restart or not: they cover nothing.
     """
     time = pl.col("time")
     elapsed = (time - pl.col("previous_time")).dt.total_microseconds()
@@ -158,7 +159,7 @@ def _step_microseconds() -> pl.Expr:
     alive = time.dt.epoch("us") - started
     since_restart = pl.min_horizontal(elapsed, pl.when(alive > 0).then(alive))
     return (
-        pl.when(pl.col("restarted"))
+        pl.when(pl.col("restarted") & ~pl.col("after_gap"))
         .then(since_restart)
         .when(pl.col("epoch_starts"))
         .then(0)

@@ -196,11 +196,13 @@ def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
 
     ``base`` is a row number: the scrape before the part when it belongs to the same epoch, else
     the part's own first scrape; NULL with ``from_zero`` when the part's epoch began with a
-    restart inside the window, for then its counters started at 0.
+    restart inside the window, for then its counters started at 0. A restart in a gap is not: its
+    increments may be older than the window.
     """
     joined = parts.with_columns(
         starts=_at(numbered, parts["first_of_part"], "epoch_starts"),
-        from_zero=_at(numbered, parts["first_of_part"], "restarted"),
+        from_zero=_at(numbered, parts["first_of_part"], "restarted")
+        & (_at(numbered, parts["first_of_part"], "step_microseconds") > 0),
     )
     inside = pl.col("first_of_part") > pl.col("first")
     chained = pl.col("before").is_not_null()

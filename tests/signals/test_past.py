@@ -189,6 +189,27 @@ def test_any_servers_tick_by_tick_are_the_servers_at_once(
     )
 
 
+def test_a_restart_in_a_gap_is_no_part_of_the_ten_minutes_after_it() -> None:
+    """25 min without a scrape, and another process behind the name: who knows when it counted."""
+    page = {"running_requests": 2.0, "waiting_requests": 0.0}
+    rows = [
+        {
+            "t": t,
+            **page,
+            "process_start_time_seconds": 1.7e9 + (60 if t else 0),
+            "generation_tokens_total": n,
+        }
+        for t, n in ((0.0, 50.0), (1500.0, 10.0), (1505.0, 20.0), (1795.0, 30.0))
+    ]
+    frame = scrapes(rows)
+    asked = minute_windows(frame.select(KEY), *_minutes(frame))
+    once = _at_once(frame, asked)
+    observed = once["observed_10m_seconds"].drop_nulls()
+    assert observed.max() == 295.0
+    ticks, _, _ = _tick_by_tick(frame, asked, _ends(frame, [1]))
+    assert ticks["observed_10m_seconds"].equals(once["observed_10m_seconds"])
+
+
 def test_a_target_whose_last_scrape_is_taken_away_begins_anew() -> None:
     """Behind a reborn name stands another server: what the one before counted is not its own."""
     page = {"generation_tokens_total": 100.0, "process_start_time_seconds": 1.7e9}

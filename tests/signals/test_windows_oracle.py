@@ -86,7 +86,7 @@ def grids(draw: st.DrawFn) -> list[tuple[float, float]]:
 
 @dataclass
 class Epoch:
-    """Usable pages that belong together; ``zero``: it began with a restart that was seen."""
+    """Usable pages that belong together; ``zero``: it began with a restart, and not in a gap."""
 
     zero: bool
     pages: list[dict[str, Any]]
@@ -108,7 +108,7 @@ def epochs_of(rows: list[dict[str, Any]]) -> list[Epoch]:
         )
         gap = bool(known) and page["t"] - known["t"] > MAX_GAP_SECONDS
         if restarted or gap or not found:
-            found.append(Epoch(restarted, []))
+            found.append(Epoch(restarted and not gap, []))
         found[-1].pages.append(page)
         known |= {name: value for name, value in page.items() if value is not None}
     return found
