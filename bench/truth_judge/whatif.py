@@ -64,6 +64,7 @@ ELSEWHERE = frozenset(
         "engine_stuck",
         "version_change",
         "gpu_throttled",
+        "spec_decode_acceptance_fell",
         "prefix_cache_collapse",
         "replica_slow",
         "scheduler_regression",

@@ -115,6 +115,15 @@ REGISTRY: tuple[Metric, ...] = (
         since="0.9",
         old_names=_KV_OLD,
     ),
+    Metric(
+        "engine_awake",
+        "vllm:engine_sleep_state",
+        "gauge",
+        "1",
+        "1 while the engine is awake, 0 while it sleeps (weights offloaded or discarded)",
+        since="0.11",
+        labels=(("sleep_state", "awake"),),
+    ),
     # counters
     Metric(
         "prompt_tokens_total",
@@ -131,6 +140,15 @@ REGISTRY: tuple[Metric, ...] = (
         "prompt tokens computed, cache hits excluded",
         since="0.13",
         labels=(("source", "local_compute"),),
+    ),
+    Metric(
+        "prompt_tokens_transferred_total",
+        "vllm:prompt_tokens_by_source_total",
+        "counter",
+        "tokens",
+        "prompt tokens whose KV cache came from a KV connector",
+        since="0.13",
+        labels=(("source", "external_kv_transfer"),),
     ),
     Metric(
         "generation_tokens_total",
@@ -189,6 +207,30 @@ REGISTRY: tuple[Metric, ...] = (
         "prompt tokens found in the prefix cache",
         since="0.9",
         old_names=(OldName("vllm:gpu_prefix_cache_hits_total", "0.11"),),
+    ),
+    Metric(
+        "external_prefix_cache_hits_total",
+        "vllm:external_prefix_cache_hits_total",
+        "counter",
+        "tokens",
+        "prompt tokens that a KV connector found outside of the engine's own prefix cache",
+        since="0.11",
+    ),
+    Metric(
+        "spec_decode_draft_tokens_total",
+        "vllm:spec_decode_num_draft_tokens_total",
+        "counter",
+        "tokens",
+        "tokens drafted by speculative decoding; absent without it",
+        since="0.9",
+    ),
+    Metric(
+        "spec_decode_accepted_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "counter",
+        "tokens",
+        "drafted tokens that were accepted",
+        since="0.9",
     ),
     # histograms
     Metric(

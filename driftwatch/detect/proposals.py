@@ -149,6 +149,8 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         .then(pl.lit(SLOW))
         .when(*_any([_soon(c) for c in slow]))
         .then(pl.lit(BEFORE_SLOW))
+        .when(pl.col("engine_asleep"))
+        .then(pl.lit("the engine sleeps"))
         .when(pl.col("seconds_since_last_token") >= STUCK_SECONDS)
         .then(pl.lit("requests present, no token"))
         .when(pl.col("slo_missed") & (pl.col("limit_binding_share_10m_ratio") >= 0.5))

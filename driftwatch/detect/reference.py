@@ -38,6 +38,8 @@ REMEMBERED = (
     "itl_seconds_mean",
     "e2e_seconds_mean",
     "prefix_cache_hit_ratio",
+    "spec_decode_acceptance_ratio",
+    "tokens_per_output",
     "running_requests",
     "gpu_utilization_ratio",
     "gpu_power_watts",

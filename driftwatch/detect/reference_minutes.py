@@ -70,6 +70,13 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
         "prefix_cache_hit_ratio": _over(
             pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
         ),
+        "spec_decode_acceptance_ratio": _over(
+            pl.col("spec_decode_accepted_tokens_total"), pl.col("spec_decode_draft_tokens_total")
+        ),
+        "tokens_per_output": _over(
+            pl.col("generation_tokens_total") - pl.col("ttft_seconds_count"),
+            pl.col("itl_seconds_count"),
+        ),
         **{name: _level(pl.col(name)) for name in _LEVELS},
         "first_tokens_ratio": _over(pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")),
         "prefill_tokens_per_forward_pass": _over(computed, passes),

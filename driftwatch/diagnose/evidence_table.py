@@ -19,6 +19,7 @@ from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
+from driftwatch.signals.engine_kind import engine_columns
 from driftwatch.signals.gpus import gpu_columns
 from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
@@ -151,6 +152,7 @@ def evidence_table(
     rows = base_columns(own, known).with_columns(on_gpus)
     rows = rows.with_columns(
         *stuck.select("seconds_since_last_token"),
+        *engine_columns(seen.epochs, asked),
         *slo_columns(last_10m, known),
         *coverage_columns(inputs_seen, serving).drop([*_KEY, "end"]),
         *ten_minute_columns(last_10m),

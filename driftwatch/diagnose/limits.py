@@ -244,7 +244,9 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
         rows["generation_tokens_mean"],
     )
     hit = pl.col("prefix_cache_hit_ratio").fill_null(0.0)
-    prompt, generation = pl.col("prompt_tokens_mean"), pl.col("generation_tokens_mean")
+    prompt = pl.col("prompt_tokens_mean")
+    # a pooling engine generates nothing: its batch is not that of the closed form
+    generation = pl.when(pl.col("generation_tokens_mean") > 0).then("generation_tokens_mean")
     rows = rows.with_columns(residence_tokens=residence).with_columns(
         allows_max_num_seqs=pl.col("max_num_seqs"),
         allows_max_num_batched_tokens=pl.col("max_num_batched_tokens")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from driftwatch.evidence.batch import BATCH
 from driftwatch.evidence.capacity import CAPACITY, SLO
 from driftwatch.evidence.demand import CACHE, DEMAND
+from driftwatch.evidence.engine import ENGINE
 from driftwatch.evidence.gpus import GPUS
 from driftwatch.evidence.latency import LATENCY
 from driftwatch.evidence.lengths import DRIFT, LENGTHS
@@ -39,6 +40,7 @@ COLUMNS: tuple[Column, ...] = (
     *BATCH,
     *LENGTHS,
     *THROUGHPUT,
+    *ENGINE,
     *LATENCY,
     *CACHE,
     *DEMAND,

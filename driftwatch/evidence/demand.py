@@ -22,10 +22,12 @@ CACHE: tuple[Column, ...] = (
     column(
         "prefix_cache_hit_ratio",
         "1",
-        "prompt tokens found in the prefix cache over those looked up",
+        "prompt tokens found in the prefix cache, or in an external one, over those looked up",
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
+        "external_prefix_cache_hits_total",
         alias=("cache efficiency",),
+        optional=("external_prefix_cache_hits_total",),
     ),
     column(
         "reference_prefix_cache_hit_ratio",
@@ -33,8 +35,10 @@ CACHE: tuple[Column, ...] = (
         "the reference's prefix-cache hit ratio",
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
+        "external_prefix_cache_hits_total",
         off=NO_REFERENCE,
         needs=("baseline",),
+        optional=("external_prefix_cache_hits_total",),
     ),
 )
 

@@ -72,11 +72,14 @@ THROUGHPUT: tuple[Column, ...] = (
     column(
         "seconds_since_last_token",
         "seconds",
-        "how long requests have been present without a token; 0 while none is present",
+        "how long requests have been present without a token, generated or of a prompt that was "
+        "computed; 0 while none is present or the engine sleeps",
         "generation_tokens_total",
+        "prompt_tokens_total",
         "running_requests",
         "waiting_requests",
+        "engine_awake",
         alias=("stuck",),
-        optional=("waiting_requests",),
+        optional=("prompt_tokens_total", "waiting_requests", "engine_awake"),
     ),
 )

@@ -12,6 +12,7 @@ from driftwatch.evidence import COLUMNS
 from driftwatch.model import Finding, Incident
 from driftwatch.notify.attribution import attribution, attribution_text, signals_text
 from driftwatch.notify.detectable import detectable_text
+from driftwatch.notify.engine_words import engine_text
 from driftwatch.notify.gpus import gpu_count_text, gpus_text
 from driftwatch.notify.layout import fit, paint, spell, wrap
 from driftwatch.notify.numbers import (
@@ -108,6 +109,7 @@ def render_explained(
     for text in (_head(finding), _verdict(finding, start, end, today)):
         out += wrap(spell(text, ascii), _WIDTH, "  ")
     said = (
+        ("engine", engine_text(finding.evidence)),
         ("moved", _moved_text(finding)),
         ("signals", signals_text(finding.evidence, _before(finding), finding.reasons)),
         ("arming", _earliest(finding, start, end)),

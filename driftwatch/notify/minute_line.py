@@ -33,7 +33,10 @@ def minute_line(row: Mapping[str, Any]) -> str:
     if not row["scrapes"]:
         return f"{clock}  no usable scrape"
     few = f", {count(row['scrapes'])} scrape" if row["scrapes"] < 2 else ""
-    if row["running_requests"] == 0 and row["generation_tokens_per_second"] == 0:
+    if row.get("engine_asleep"):
+        return f"{clock}  asleep, {_waiting(row['waiting_requests'] or 0.0)} requests held{few}"
+    busy = ("running_requests", "generation_tokens_per_second", "prompt_tokens_per_second")
+    if not any(row.get(name) != 0 for name in busy):
         return f"{clock}  idle{few}"
     first, *rest = [*_said(row), *([few.removeprefix(", ")] if few else [])]
     lines = [f"{clock}  {first}"]
@@ -57,7 +60,11 @@ def _said(row: Mapping[str, Any]) -> Iterator[str]:
         return f"{name} unknown" if value is None else say(value)
 
     yield told("requests_per_forward_pass", batch, lambda v: f"{bound}{figure(v)} {batch}")
-    yield told("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
+    if row.get("engine_kind") == "pooling":
+        made = "prompt tokens/s (pooling)"
+        yield told("prompt_tokens_per_second", made, lambda v: f"{figure(v)} {made}")
+    else:
+        yield told("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
     yield told("batch_assembly_wait_seconds", "wait", lambda v: f"wait {_wait(v)}")
     yield told("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
     yield told("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")

@@ -14,11 +14,18 @@ _LEAVES = {
     "engine_stuck": "requests are present and no token comes",
     "version_change": "slower at equal load than before the release changed",
     "gpu_throttled": "slower at equal load with the GPU clock down",
+    "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
     "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
     "replica_slow": "slower at equal load than its twins",
     "scheduler_regression": "slower at equal load without a cause that is measured",
     "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
     "replica_imbalance": "requests wait here while a twin has free slots",
+}
+# Kinds of engines whose requests the replay does not know.
+_NOT_REPLAYED = {
+    "pooling": "a pooling engine",
+    "prefill_only": "a prefill-only engine",
+    "decode_only": "a decode-only engine",
 }
 STUCK_SECONDS = 120.0  # detection.md, EngineStuck
 _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
@@ -27,9 +34,13 @@ _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 def not_a_knob(question: Question) -> Recommendation | None:
     """A verdict without a replay where a knob cannot be the answer; None where it may be."""
     why = no_knob_because(question.evidence, question.leaf)
-    if why is None:
-        return None
-    return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
+    if why is not None:
+        return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
+    kind = _NOT_REPLAYED.get(question.evidence.get("engine_kind") or "")
+    if kind is not None:
+        reason = f"not applicable: {kind}; the replay knows engines that compute their prompts "
+        return Recommendation("insufficient", reason=f"{reason}and generate", basis=None)
+    return None
 
 
 def _with_speed(why: str, evidence: Mapping[str, Any]) -> str:

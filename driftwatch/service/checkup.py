@@ -107,6 +107,7 @@ def _pages(
         yield found
         if found.status == "MISSING" or row is None:
             continue
+        yield from shown.engine(key, row, plan.enabled)
         yield from shown.inputs(key, costs)
         count = plan.serving_of(targets[key]).api_server_count
         yield from shown.counting(key, row, None if count is None else count.value)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import polars as pl
 
 from driftwatch.collect.foreign import fix_of
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
-from driftwatch.evidence import BY_NAME
+from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.model import TargetKey
+from driftwatch.notify.engine_words import ASLEEP, ENGINE_WORDS, NEVER_FILLED, NOT_APPLICABLE
+from driftwatch.rulebook.rules import Rule
 from driftwatch.service.checks import Seen
 from driftwatch.service.checkup_needs import Costs
+from driftwatch.service.checkup_reach import can_be_true
+from driftwatch.signals.engine_kind import KIND_COLUMNS, kind_of_scrape
 
 Row = Mapping[str, object]
 
@@ -34,6 +38,22 @@ def page(key: TargetKey, row: Row | None, problem: str | None = None) -> Seen:
         fix = fix_of(reason) or _NO_ANSWER
         return Seen(key, "MISSING", reason, reason, ("every rule",), fix)
     return Seen(key, "ok", "page", "page read")
+
+
+def engine(key: TargetKey, row: Row, rules: Iterable[Rule]) -> Iterator[Seen]:
+    """What kind of engine it is where that is not the usual one, and the rules it is not for."""
+    if row["engine_awake"] == 0:
+        yield Seen(key, "ok", "asleep", f"{ASLEEP}: its rules wait until it is woken")
+    counted = {name: row[name] for name in KIND_COLUMNS}
+    schema = dict.fromkeys(KIND_COLUMNS, pl.Float64)
+    kind = pl.DataFrame([counted], schema=schema).select(kind_of_scrape()).item()
+    if kind not in ENGINE_WORDS:
+        return
+    never = NEVER_FILLED.get(kind, frozenset())
+    dark = {c.name for c in COLUMNS if (set(c.sources) - set(c.optional)) & never}
+    lost = tuple(rule.id for rule in rules if not can_be_true(rule.when, dark))
+    what = f"{ENGINE_WORDS[kind]}; not applicable: {NOT_APPLICABLE[kind]}"
+    yield Seen(key, "off", what, what, lost)
 
 
 def inputs(key: TargetKey, costs: Costs) -> Iterator[Seen]:

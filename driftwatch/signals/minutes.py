@@ -34,7 +34,9 @@ COUNTED = (
     "generation_tokens_total",
     "preemptions_total",
     "prefix_cache_queries_total",
-    "prefix_cache_hits_total",
+    "prefix_cache_hits_total",  # those of an external cache too
+    "spec_decode_draft_tokens_total",
+    "spec_decode_accepted_tokens_total",
     "finished_requests_total",
     "rejected_requests_total",
     "aborted_requests_total",
@@ -64,6 +66,7 @@ FLAGGED = (
     "forward_passes_overcounted",
     "max_num_seqs_inferred",
     "slo_missed",
+    "engine_asleep",
 )
 BUCKETED = (
     "prompt_tokens",

@@ -16,7 +16,7 @@ from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, so
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
 from driftwatch.signals.repeats import with_samples
 from driftwatch.signals.scrapes_inside import gauge_facts, scrape_facts
-from driftwatch.signals.stuck import waiting
+from driftwatch.signals.stuck import WORK, waiting
 from driftwatch.signals.windows import SUMS
 
 _KEY = list(KEY_COLUMNS)
@@ -33,7 +33,7 @@ READ_BUCKETS = (
 )
 # What says whether a target is alive: forward filled together, as they are read together.
 _PRESENT = ("running_requests", "waiting_requests")
-ALIVE = (*_PRESENT, "generation_tokens_total")
+ALIVE = (*_PRESENT, *WORK, "engine_awake")
 _KNOWN = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
 _CONTINUITY = {
     "epoch": pl.Int64,

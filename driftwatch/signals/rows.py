@@ -53,7 +53,11 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         ``generation_tokens_buckets`` with their edges, for those who compare distributions.
     """
     settings = serving.select(c for c in SERVING_SCHEMA if c not in ("instance", "engine"))
-    joined = totals.with_columns(*settings)
+    joined = totals.with_columns(*settings).with_columns(
+        # what is found in either cache is not computed; vLLM asks the external one for the rest
+        prefix_cache_hits_total=pl.col("prefix_cache_hits_total")
+        + pl.col("external_prefix_cache_hits_total").fill_null(0.0)
+    )
     steps = pl.col("iteration_tokens_count") / pl.col("api_server_count").fill_null(1.0)
     overcounted = pl.col("several_api_servers") & pl.col("api_server_count").is_null()
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
@@ -85,6 +89,13 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         preemptions_per_second=_rate("preemptions_total"),
         prefix_cache_hit_ratio=_over(
             pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
+        ),
+        spec_decode_acceptance_ratio=_over(
+            pl.col("spec_decode_accepted_tokens_total"), pl.col("spec_decode_draft_tokens_total")
+        ),
+        tokens_per_output=_over(
+            pl.col("generation_tokens_total") - pl.col("ttft_seconds_count"),
+            pl.col("itl_seconds_count"),
         ),
         requests_per_second=_rate("finished_requests_total"),
         rejected_requests_per_second=_rate("rejected_requests_total"),

@@ -30,7 +30,8 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
         capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the
         previous scrape of the epoch, NULL on its first), ``several_api_servers``, ``stalled``
-        (requests run, and no token came since the previous scrape of the epoch), and ``repeats``
+        (requests run, and no token was
+        generated and no prompt done since the previous scrape of the epoch), and ``repeats``
         (so, and the page reads the same: :func:`driftwatch.signals.repeats.with_samples`).
     """
     by = keys(epochs)
@@ -48,7 +49,9 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         **gauge_facts(),
         preempted=increase("preemptions_total"),
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
-        stalled=(increase("generation_tokens_total") == 0) & (pl.col("running_requests") > 0),
+        stalled=(increase("generation_tokens_total") == 0)
+        & (increase("prompt_tokens_total") == 0).fill_null(True)
+        & (pl.col("running_requests") > 0),
     )
     return facts.with_columns(repeats=reads_the_same(epochs, facts["stalled"]))
 

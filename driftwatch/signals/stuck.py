@@ -1,4 +1,4 @@
-"""How long requests have been present without a token."""
+"""How long requests have been present without any work done for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.signals.as_of import at_end, keys
 from driftwatch.signals.continuity import in_seconds
+from driftwatch.signals.engine_kind import is_asleep
 
 _KEY = list(KEY_COLUMNS)
 
@@ -28,15 +29,21 @@ def waiting() -> pl.Expr:
     return pl.coalesce("waiting_requests", reasons, alone)
 
 
+# What counts as work. A pooling engine generates nothing: it books a request's prompt when it is
+# done. Finished requests are not asked: one that is given up or fails finishes without work.
+WORK = ("generation_tokens_total", "prompt_tokens_total")
+
+
 def seconds_since_last_token(
     epochs: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame
 ) -> pl.DataFrame:
     """Seconds without a token while requests were present, at each window's last scrape.
 
-    The clock starts at the last scrape that showed a new token, no request at all, a restart, or
-    the first requests after none: an idle engine is not stuck, and neither is one whose first
-    request came while nobody looked. Where only running requests are known, none of them is taken
-    for none at all by the clock, so that the first after an idle hour is not stuck.
+    The clock starts at the last scrape that showed a new token (generated, or of a prompt that was
+    computed), no request at all, a sleeping engine, a restart, or the first requests after none:
+    an idle engine is not stuck, and neither is one whose first request came while nobody looked.
+    Where only running requests are known, none of them is taken for none at all by the clock, so
+    that the first after an idle hour is not stuck.
 
     Args:
         epochs: from ``with_epochs``.
@@ -50,13 +57,14 @@ def seconds_since_last_token(
     """
     by = keys(epochs)
     tokens = pl.col("generation_tokens_total")
-    grew = tokens > tokens.forward_fill().shift(1).over(by)
+    grew = [pl.col(c) > pl.col(c).forward_fill().shift(1).over(by) for c in WORK]
+    asleep = [is_asleep(), is_asleep().forward_fill().shift(1).over(by)]
     requests = pl.col("running_requests") + waiting()
     told = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
     idle = told == 0
     was_idle = told.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
-        *(known.fill_null(False) for known in (grew, idle, was_idle)), "restarted"
+        *(known.fill_null(False) for known in (*grew, *asleep, idle, was_idle)), "restarted"
     )
     first = pl.col("previous_time").is_null()
     levels = (

@@ -63,13 +63,15 @@ WHY_NOT = (
     "the baseline never saw this much prefill per generated token",
     "the baseline never saw generations this short",
     "the baseline never saw the engine this idle",
+    "not applicable: a pooling engine generates no tokens, so there is no time between two",
+    "not applicable: one token a request, so there is no time between two",
 )
 KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
-NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER = range(9, 15)
+NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER, POOLING, ONE_TOKEN = range(9, 17)
 # Known as load, and nothing that a given law can answer for.
 BEYOND_LAW = (SATURATED, PREFILLED, SHORTER, IDLER)
 # Reasons that no waiting helps against.
-FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS)
+FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 CONFIGURATION, RESTARTED = 1.0, 2.0
 
 
@@ -131,6 +133,7 @@ def load_of(minutes: pl.DataFrame) -> Load:
 
 
 _TOKENS, _TOKEN_SECONDS = pl.col("itl_seconds_count"), pl.col("itl_seconds_sum")
+_FIRST = pl.col("ttft_seconds_count")
 _SECONDS, _FORWARD_PASSES = pl.col("duration_seconds"), pl.col("forward_passes")
 _USAGE, _PREEMPTIONS = pl.col("kv_cache_usage_ratio"), pl.col("preemptions_total")
 _ITL = _TOKEN_SECONDS / _TOKENS
@@ -166,6 +169,10 @@ def _why() -> pl.Expr:
         .then(NO_PASSES)
         .when(_TOKENS.is_null() | _TOKEN_SECONDS.is_null())
         .then(NO_ITL)
+        .when(_holds((_FIRST > 0) & (pl.col("generation_tokens_total") == 0)))
+        .then(POOLING)
+        .when(_holds((_FIRST >= MIN_TOKENS) & (_TOKENS == 0)))
+        .then(ONE_TOKEN)
         .when((_TOKENS < MIN_TOKENS) | (_FORWARD_PASSES <= 0) | (_TOKEN_SECONDS <= 0))
         .then(IDLE)
         .when(_USAGE.is_null())
