@@ -49,6 +49,11 @@ KNOWN: dict[str, Any] = {
     "gpu_sm_clock_ratio": 1.0,
     "reference_prefix_cache_hit_ratio": 0.5,
     "prefix_cache_hit_ratio": 0.5,
+    "engine_kind": "generate",
+    "spec_decode_acceptance_ratio": 0.7,
+    "reference_spec_decode_acceptance_ratio": 0.7,
+    "tokens_per_output": 3.1,
+    "reference_tokens_per_output": 3.1,
     "binding_limit": "none",
     "preemptions_per_second": 0.0,
     "kv_cache_usage_ratio": 0.2,
@@ -80,6 +85,9 @@ CAP = {
 BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
 KV = CAP | {"binding_limit": "kv_cache"}
 PROMPTS, GENERATIONS = {"prompt_tokens_mean_ratio": 4.0}, {"generation_tokens_mean_ratio": 4.0}
+# 15 % fewer tokens an output: just over it, and just under it
+REJECTED = {"spec_decode_acceptance_ratio": 0.54, "tokens_per_output": 0.849 * 3.1}
+HARDLY = {"spec_decode_acceptance_ratio": 0.55, "tokens_per_output": 0.851 * 3.1}
 DEFERRED = {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"}
 
 
@@ -115,6 +123,14 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("version_change", None, {**SLOW, "release_changed_since_pin": True}),
     ("gpu_throttled", None, {**SLOW, "gpu_sm_clock_ratio": 0.8}),
     ("prefix_cache_collapse", None, {**SLOW, "prefix_cache_hit_ratio": 0.1}),
+    ("spec_decode_acceptance_fell", None, {**SLOW, **REJECTED}),
+    ("scheduler_regression", None, {**SLOW, **HARDLY}),
+    ("spec_decode_acceptance_fell", None, {**CAP, **MISSED, **REJECTED}),
+    ("concurrency_cap_binding", "demand", {**CAP, **MISSED, **HARDLY}),
+    ("scheduler_regression", None, {**SLOW, **REJECTED, "spec_decode_acceptance_ratio": 0.7}),
+    ("gpu_throttled", None, {**SLOW, **REJECTED, "gpu_sm_clock_ratio": 0.8}),
+    ("healthy", None, {"waiting_deferred_share_10m_ratio": 0.9, "engine_kind": "decode_only"}),
+    ("deferred_admission", "demand", {**DEFERRED, **MISSED, "engine_kind": "decode_only"}),
     ("replica_slow", None, {**SLOW, "pool_speed_at_equal_load_ratio": 1.0}),
     ("scheduler_regression", None, SLOW),
     ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS}),
@@ -323,6 +339,11 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
         "gpu_sm_clock_ratio": [0.5, 1.0],
         "reference_prefix_cache_hit_ratio": [0.0, 0.5],
         "prefix_cache_hit_ratio": [0.0, 0.5],
+        "spec_decode_acceptance_ratio": [0.3, 0.7],
+        "reference_spec_decode_acceptance_ratio": [0.7],
+        "tokens_per_output": [1.9, 3.1],
+        "reference_tokens_per_output": [3.1],
+        "engine_kind": ["generate", "pooling", "decode_only"],
         "binding_limit": [
             "max_num_seqs",
             "max_num_seqs",

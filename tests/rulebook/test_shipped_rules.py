@@ -283,6 +283,10 @@ def test_deferred_admission(book: Rulebook) -> None:
     ticket, page = 'DeferredAdmission{severity="ticket"}', 'DeferredAdmission{severity="page"}'
     change: dict[str, Any] = {"waiting_deferred_share_10m_ratio": 0.5}
     assert (says(book, ticket, **change), says(book, page, **change)) == (True, False)
+    # the decode side of a disaggregated pair waits for its KV cache: only a missed target is news
+    decode = {**change, "engine_kind": "decode_only"}
+    assert (says(book, ticket, **decode), says(book, page, **decode)) == (False, False)
+    assert says(book, page, **decode, slo_missed=True) is True
     change["slo_missed"] = True
     assert (says(book, ticket, **change), says(book, page, **change)) == (True, True)
     change["observed_10m_seconds"] = 299.0
@@ -358,6 +362,9 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
         SLOW | {"prefix_cache_hit_ratio": 0.1, "reference_prefix_cache_hit_ratio": 0.5},
         None,
     ),
+    ("spec_decode_acceptance_fell", BOUND | {
+        "spec_decode_acceptance_ratio": 0.4, "reference_spec_decode_acceptance_ratio": 0.7,
+        "tokens_per_output": 2.2, "reference_tokens_per_output": 3.1}, None),
     ("replica_slow", SLOW | {"pool_speed_at_equal_load_ratio": 1.0}, None),
     ("replica_slow", {"slower_than_pool": True}, None),  # without a pin, and asked before limits
     ("replica_slow", REFERENCE | BOUND | {"slower_than_pool": True}, None),
