@@ -35,8 +35,10 @@ def engine_text(evidence: Mapping[str, Any]) -> str:
     accepted = evidence.get("spec_decode_acceptance_ratio")
     if accepted is not None:
         before = evidence.get("reference_spec_decode_acceptance_ratio")
-        was = "" if before is None else f" (reference {before:.0%})"
+        was = "" if before is None else f" (reference {100 * before:.0f} %)"
         tokens = evidence.get("tokens_per_output")
         each = "" if tokens is None else f", {tokens:.2f} tokens an output"
-        said.append(f"speculative decoding: {accepted:.0%} of drafted tokens accepted{was}{each}")
+        said.append(
+            f"speculative decoding: {100 * accepted:.0f} % of drafted tokens accepted{was}{each}"
+        )
     return "; ".join(said)

@@ -35,8 +35,9 @@ def minute_line(row: Mapping[str, Any]) -> str:
     few = f", {count(row['scrapes'])} scrape" if row["scrapes"] < 2 else ""
     if row.get("engine_asleep"):
         return f"{clock}  asleep, {_waiting(row['waiting_requests'] or 0.0)} requests held{few}"
-    busy = ("running_requests", "generation_tokens_per_second", "prompt_tokens_per_second")
-    if not any(row.get(name) != 0 for name in busy):
+    pooling = row.get("engine_kind") == "pooling"
+    made = row["prompt_tokens_per_second" if pooling else "generation_tokens_per_second"]
+    if row["running_requests"] == 0 and made == 0:
         return f"{clock}  idle{few}"
     first, *rest = [*_said(row), *([few.removeprefix(", ")] if few else [])]
     lines = [f"{clock}  {first}"]

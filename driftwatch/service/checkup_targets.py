@@ -52,7 +52,7 @@ def engine(key: TargetKey, row: Row, rules: Iterable[Rule]) -> Iterator[Seen]:
     never = NEVER_FILLED.get(kind, frozenset())
     dark = {c.name for c in COLUMNS if (set(c.sources) - set(c.optional)) & never}
     lost = tuple(rule.id for rule in rules if not can_be_true(rule.when, dark))
-    what = f"{ENGINE_WORDS[kind]}; not applicable: {NOT_APPLICABLE[kind]}"
+    what = f"not applicable: {ENGINE_WORDS[kind]}: {NOT_APPLICABLE[kind]}"
     yield Seen(key, "off", what, what, lost)
 
 

@@ -1,0 +1,80 @@
+"""An engine that is not chat is named in ``watch``, ``explain`` and ``doctor``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from driftwatch.collect.schema import scrape_frame
+from driftwatch.model import TargetKey
+from driftwatch.notify.engine_words import engine_text
+from driftwatch.notify.minute_line import minute_line
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.checkup_targets import engine
+
+ROW: dict[str, Any] = {
+    "end": datetime(2026, 1, 5, 9, 52, tzinfo=UTC),
+    "scrapes": 4.0,
+    "running_requests": 0.0,
+    "waiting_requests": 0.0,
+    "requests_per_forward_pass": 8.0,
+    "forward_passes_overcounted": False,
+    "generation_tokens_per_second": 0.0,
+    "prompt_tokens_per_second": 36_000.0,
+    "batch_assembly_wait_seconds": 0.01,
+    "kv_cache_usage_ratio": 0.04,
+    "restarted": False,
+}
+
+
+def test_watch_shows_what_a_pooling_engine_does_and_does_not_call_it_idle() -> None:
+    line = minute_line(ROW | {"engine_kind": "pooling"})
+    assert "36,000 prompt tokens/s (pooling)" in line
+    assert "idle" not in line
+    assert minute_line(ROW) == "09:52 UTC  idle"
+
+
+def test_watch_says_that_an_engine_sleeps_and_how_many_it_holds() -> None:
+    line = minute_line(ROW | {"engine_asleep": True, "waiting_requests": 3.0})
+    assert line == "09:52 UTC  asleep, 3 requests held"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        ({"engine_kind": "generate", "engine_asleep": False}, ""),
+        ({}, ""),
+        (
+            {"engine_kind": "pooling"},
+            "pooling engine (it generates no tokens); not applicable: speed at equal load, "
+            "time per output token and generation lengths",
+        ),
+        (
+            {"spec_decode_acceptance_ratio": 0.41, "tokens_per_output": 2.234,
+             "reference_spec_decode_acceptance_ratio": 0.7},
+            "speculative decoding: 41 % of drafted tokens accepted (reference 70 %), "
+            "2.23 tokens an output",
+        ),
+        ({"engine_asleep": True}, "the engine sleeps: requests are held until it is woken"),
+    ],
+)  # fmt: skip
+def test_explain_says_what_the_engine_is(evidence: dict[str, Any], said: str) -> None:
+    assert engine_text(evidence) == said
+
+
+def _doctor(**counted: float) -> list[Any]:
+    (row,) = scrape_frame([{"instance": "h:1", "engine": "0", **counted}]).to_dicts()
+    rules = [rule for rule in load_rulebook().rules if rule.enabled]
+    return list(engine(TargetKey("h:1", "0"), row, rules))
+
+
+def test_doctor_names_the_rules_that_a_pooling_engine_has_no_use_for() -> None:
+    (found,) = _doctor(ttft_seconds_count=50, itl_seconds_count=0, generation_tokens_total=0)
+    assert found.status == "off"
+    assert found.what.startswith("not applicable: pooling engine")
+    assert "EngineStuck" not in found.disables
+    assert "BatchLimitBinding" not in found.disables
+    assert "SlowerAtEqualLoad" in found.disables
+    assert _doctor(ttft_seconds_count=50, itl_seconds_count=900, generation_tokens_total=950) == []
