@@ -110,7 +110,7 @@ class Playback:
             self.seen[after:] = np.nan
             until = int(np.searchsorted(self.requests.arrival_seconds, self.ends[after - 1]))
             self.requests, self._came = self.requests.take(slice(until)), self._came[:until]
-        self._whole = np.isfinite(self.seen).any(axis=1)
+        self._whole = np.logical_or.reduce(np.isfinite(self.seen), axis=1)
         if self.observed.source == "metrics":
             self.seen[self._queued(), RESIDUALS.index("ttft_seconds")] = np.nan
         self.seen[self.seen <= 0] = np.nan
