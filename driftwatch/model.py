@@ -223,7 +223,7 @@ class Diagnosis:
     Attributes:
         tree: name of the tree file.
         leaf: name of the leaf, or ``undetermined``.
-        cause: ``prompts``, ``generations``, ``demand`` or None.
+        cause: ``prompts``, ``generations``, ``prefix_hits``, ``demand`` or None.
         path: every node asked, in order.
         limits: the limits model of the window.
         missing: columns whose absence ended the walk (leaf ``undetermined``).

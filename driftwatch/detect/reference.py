@@ -15,6 +15,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.distributions.compared import STATISTICS, compared
+from driftwatch.detect.prefill import extra_prefill_columns
 from driftwatch.detect.swings import LENGTHS as _LENGTHS
 from driftwatch.detect.swings import MIN_REQUESTS as MIN_REQUESTS
 from driftwatch.detect.swings import usual_ratio
@@ -243,6 +244,7 @@ def with_reference(
                 pl.col("requests_per_second") / pl.col(f"reference_{LOW_RATE}")
             )
         },
+        **extra_prefill_columns(MIN_REQUESTS),
         **{
             f"{name}_{statistic}": found[statistic]
             for name, found in _distances(joined).items()

@@ -13,16 +13,19 @@ MIN_REQUESTS = 20
 def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """SLO columns per window.
 
-    A share is exact only where the target is a bucket edge; elsewhere the buckets bound it, and a
-    verdict is given only where both bounds agree.
+    A share is exact only where the target is a bucket edge; elsewhere the buckets and the sum bound
+    it, and a verdict is given only where both bounds agree. Each target has its own. Of both, one
+    that is missed is enough; TTFT met decides alone where TPOT is not known (waiting shows in
+    nothing else); TPOT met decides alone only where no TTFT target is set.
 
     Args:
         totals: totals of the last 10 min.
         serving: slo_ttft_seconds, slo_tpot_seconds, slo_share, row for row beside ``totals``.
 
     Returns:
-        ``slo_missed``, ``ttft_in_target_10m_ratio``, ``tpot_in_target_10m_ratio`` (lower bounds)
-        and ``ttft_in_target_10m_upper_ratio``, ``tpot_in_target_10m_upper_ratio``.
+        ``slo_missed``, ``ttft_missed``, ``tpot_missed``, ``ttft_in_target_10m_ratio``,
+        ``tpot_in_target_10m_ratio`` (lower bounds) and
+        ``ttft_in_target_10m_upper_ratio``, ``tpot_in_target_10m_upper_ratio``.
     """
     columns: dict[str, pl.Series] = {}
     for name in ("ttft", "tpot"):
@@ -30,8 +33,11 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             totals[f"{name}_seconds_buckets"],
             totals[f"{name}_seconds_edges"],
             serving[f"slo_{name}_seconds"],
+            totals[f"{name}_seconds_sum"],
         )
-        enough = totals[f"{name}_seconds_count"] >= MIN_REQUESTS
+        enough = (totals[f"{name}_seconds_count"] >= MIN_REQUESTS) & (
+            (shares["lower"] > 0) | (shares["upper"] < 1)  # from 0 to 1 it is not known
+        )
         for bound, suffix in (("lower", "_ratio"), ("upper", "_upper_ratio")):
             columns[f"{name}_in_target_10m{suffix}"] = (
                 pl.DataFrame({"share": shares[bound], "enough": enough})
@@ -54,12 +60,26 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             .then(False)
         )
 
-    asked = ["ttft", "tpot"]
-    no_target = pl.all_horizontal(pl.col(f"slo_{n}_seconds").is_null() for n in asked)
-    each = [
-        pl.when(pl.col(f"slo_{n}_seconds").is_null()).then(False).otherwise(missed(n))
-        for n in asked
-    ]
+    each = frame.select(ttft=missed("ttft"), tpot=missed("tpot"))
     return frame.select(
-        *columns, slo_missed=pl.when(no_target).then(None).otherwise(pl.any_horizontal(each))
+        *columns,
+        ttft_missed=each["ttft"],
+        tpot_missed=each["tpot"],
+        slo_missed=_missed(each, frame["slo_ttft_seconds"].is_null()),
+    )
+
+
+def _missed(each: pl.DataFrame, no_ttft_target: pl.Series) -> pl.Series:
+    """Both targets as one answer."""
+    ttft, tpot = pl.col("ttft"), pl.col("tpot")
+    met = ~ttft | (~tpot & pl.col("no_ttft_target"))
+    return (
+        each.with_columns(no_ttft_target=no_ttft_target)
+        .select(
+            pl.when((ttft | tpot).fill_null(False))
+            .then(True)
+            .when(met.fill_null(False))
+            .then(False)
+        )
+        .to_series()
     )

@@ -236,6 +236,7 @@ _SUMS_10M = (
     "queue_seconds_count",
     "ttft_seconds_sum",
     "ttft_seconds_count",
+    "tpot_seconds_sum",
     "tpot_seconds_count",
     *_SUMS_2M,
 )
@@ -246,6 +247,8 @@ _REACHING_BACK = (
     "ttft_10m_seconds",
     "queue_share_of_ttft_10m_ratio",
     "slo_missed",
+    "ttft_missed",
+    "tpot_missed",
     "ttft_in_target_10m_ratio",
     "tpot_in_target_10m_ratio",
     "limit_binding_share_10m_ratio",

@@ -30,7 +30,8 @@ class Node:
         no: next node or leaf.
         not_asked: column → reason printed where it is NULL and the walk goes on without it.
         show: extra evidence columns printed with the answer.
-        cause_on_yes: cause recorded when answered yes (``prompts``, ``generations``), or None.
+        cause_on_yes: cause recorded when answered yes (``prompts``, ``generations``,
+            ``prefix_hits``), or None.
     """
 
     name: str

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from driftwatch.evidence.schema import Column, column
+from driftwatch.evidence.schema import Column, Need, column
 
 _NOT_REPLAYED = (
     "asked only while lengths moved and a limit binds; driftwatch recommend TARGET says it"
 )
 
+_TARGETS: tuple[tuple[str, Need], ...] = (("ttft", "slo_ttft"), ("tpot", "slo_tpot"))
+
 SLO: tuple[Column, ...] = (
     column(
         "slo_missed",
         "1",
-        "over the last 10 min fewer than the SLO's share of requests met a target",
+        "over the last 10 min fewer than the SLO's share of requests met a target; not missed "
+        "where TTFT's is met, or TPOT's where no TTFT target is set",
         "ttft_seconds",
         "tpot_seconds",
         off="no slo in the configuration, or the target lies inside a bucket that decides",
@@ -20,6 +23,21 @@ SLO: tuple[Column, ...] = (
         alias=("slo",),
         needs=("slo",),
         optional=("ttft_seconds", "tpot_seconds"),
+    ),
+    *(
+        column(
+            f"{name}_missed",
+            "1",
+            f"over the last 10 min fewer than the SLO's share of requests met the {name.upper()} "
+            "target",
+            f"{name}_seconds",
+            off=f"no slo.{name}_seconds, fewer than 20 requests, or the target lies inside a "
+            "bucket that decides",
+            dtype="bool",
+            alias=("slo",),
+            needs=(need,),
+        )
+        for name, need in _TARGETS
     ),
     column(
         "ttft_in_target_10m_ratio",

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from driftwatch.evidence.schema import NO_REFERENCE, Column, column
 
+_NO_PREFILL = (
+    f"{NO_REFERENCE}; fewer than 100 first tokens in the window, or no prompt was looked up in the "
+    "prefix cache"
+)
+_EXTRA_PREFILL = {
+    "computed_prompt_tokens_ratio": (
+        "prompt tokens computed per second (found in the prefix cache: not computed) over the "
+        "reference's"
+    ),
+    "lost_prefix_hits_prefill_ratio": (
+        "the factor of it that prefix hits bring: (1 - hit ratio) over what it would be if each "
+        "request still found as many tokens as in the reference"
+    ),
+    "lost_prefix_hits_share_ratio": (
+        "share of lost prefix hits in what made the computed prompt tokens rise, by logarithms; "
+        "the rest is longer prompts and more requests"
+    ),
+}
+
 CACHE: tuple[Column, ...] = (
     column(
         "kv_cache_usage_ratio",
@@ -39,6 +58,20 @@ CACHE: tuple[Column, ...] = (
         off=NO_REFERENCE,
         needs=("baseline",),
         optional=("external_prefix_cache_hits_total",),
+    ),
+    *(
+        column(
+            name,
+            "1",
+            meaning,
+            "prompt_tokens_total",
+            "ttft_seconds",
+            "prefix_cache_queries_total",
+            "prefix_cache_hits_total",
+            off=_NO_PREFILL,
+            needs=("baseline",),
+        )
+        for name, meaning in _EXTRA_PREFILL.items()
     ),
 )
 

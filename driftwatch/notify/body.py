@@ -314,6 +314,8 @@ def evidence_text(column: str, found: Any, reason: str | None = None, *, before:
     'wait 1.66 s'
     >>> evidence_text("prompt_tokens_mean_ratio", 2.34)
     'prompts ×2.34'
+    >>> evidence_text("lost_prefix_hits_prefill_ratio", 2.31)
+    'by lost prefix hits ×2.31'
     >>> evidence_text("slo_missed", None, "no slo in the configuration")
     'target missed: unknown (no slo in the configuration)'
     """
@@ -329,6 +331,17 @@ def evidence_text(column: str, found: Any, reason: str | None = None, *, before:
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 
+# how many times the reference's, of lengths and of the prompt tokens that are computed
+_TIMES = (
+    "tokens_mean_ratio",
+    "tokens_mean_2m_ratio",
+    "tokens_mean_10m_ratio",
+    "tokens_usual_ratio",
+    "prompt_tokens_ratio",
+    "prefill_ratio",
+)
+
+
 def evidence_value(column: str, found: Any) -> str:
     """The value alone, in the unit a person reads."""
     if isinstance(found, bool):
@@ -339,14 +352,7 @@ def evidence_value(column: str, found: Any) -> str:
         return knob(found)
     unit = BY_NAME[column].unit if column in BY_NAME else ""
     if unit == "1":
-        if column.endswith(
-            (
-                "tokens_mean_ratio",
-                "tokens_mean_2m_ratio",
-                "tokens_mean_10m_ratio",
-                "tokens_usual_ratio",
-            )
-        ):
+        if column.endswith(_TIMES):
             return times(found, 3)
         if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
             return change(found)

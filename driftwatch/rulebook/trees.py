@@ -24,7 +24,7 @@ TREE_KEYS = ("tree", "continues", "start", "nodes", "leaves")
 NODE_KEYS = ("question", "when", "yes", "no", "not_asked", "show", "cause_on_yes")
 LEAF_KEYS = ("kind", "meaning", "knob", "advice")
 AGAIN_KEYS = ("question", "show", "yes", "no")  # of a node that the continued tree has
-CAUSES = ("prompts", "generations")
+CAUSES = ("prompts", "generations", "prefix_hits")
 UNDETERMINED = "undetermined"  # where an unknown ends a walk; no file names it
 
 

@@ -216,7 +216,10 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
         found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in found:
-        found["slo_missed"] = _slo_unknown(row)
+        found["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
+    for name in ("ttft", "tpot"):
+        if f"{name}_missed" in found:
+            found[f"{name}_missed"] = _slo_unknown(row, name)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
         found["binding_limit"] = _which_limit(row)
     if row.get("forward_passes_overcounted"):
@@ -328,13 +331,13 @@ def _which_limit(row: Mapping[str, Any]) -> str:
     return f"requests wait{level}, yet {said} are not full: does the server run with these?"
 
 
-def _slo_unknown(row: Mapping[str, Any]) -> str:
-    """Why it is not known whether a target was missed."""
-    if row.get("slo_ttft_seconds") is None and row.get("slo_tpot_seconds") is None:
+def _slo_unknown(row: Mapping[str, Any], *names: str) -> str:
+    """Why it is not known whether any of these targets was missed."""
+    targets = [name for name in names if row.get(f"slo_{name}_seconds") is not None]
+    if not targets:
         return "no slo in the configuration"
-    known = any(row.get(f"{n}_in_target_10m_ratio") is not None for n in ("ttft", "tpot"))
-    if not known:
-        return "fewer than 20 requests to judge by"
+    if all(row.get(f"{name}_in_target_10m_ratio") is None for name in targets):
+        return "fewer than 20 requests to judge by, or a histogram without buckets"
     return "the target lies inside a histogram bucket, and that bucket decides"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -102,13 +103,17 @@ def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
     return Quantile(value, lower, upper)
 
 
-def share_within(buckets: pl.Series, edges: pl.Series, targets: pl.Series) -> pl.DataFrame:
+def share_within(
+    buckets: pl.Series, edges: pl.Series, targets: pl.Series, sums: pl.Series | None = None
+) -> pl.DataFrame:
     """Share of observations at or below a target, as the bounds that the buckets allow.
 
     Args:
-        buckets: List(Float64), cumulative counts.
+        buckets: List(Float64), cumulative counts of observations that are never negative.
         edges: List(Float64).
         targets: Float64, one target per row; NULL = none.
+        sums: Float64, sums of the observations; with them the bounds inside a bucket are closer
+            (:func:`_inside`). NULL = not known.
 
     Returns:
         ``lower`` and ``upper`` share (equal where the target is an edge); NULL without a target
@@ -117,21 +122,64 @@ def share_within(buckets: pl.Series, edges: pl.Series, targets: pl.Series) -> pl
     wanted = targets.to_numpy().astype(float)
     rows = np.full((len(buckets), 2), np.nan)
     for target in np.unique(wanted[~np.isnan(wanted)]):
-
-        def compute(counts: Floats, le: Floats, target: float = float(target)) -> Floats:
-            total = counts[:, -1]
-            at_or_below = int(np.searchsorted(le, target, side="right")) - 1
-            at_or_above = int(np.searchsorted(le, target, side="left"))
-            low = counts[:, at_or_below] if at_or_below >= 0 else np.zeros(len(counts))
-            high = counts[:, min(at_or_above, len(le) - 1)]
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return np.stack([low / total, high / total], axis=1)
-
         hit = wanted == target
-        rows[hit] = _by_edges(
-            buckets.filter(pl.Series(hit)), edges.filter(pl.Series(hit)), 2, compute
+        cells = _by_edges(
+            buckets.filter(pl.Series(hit)),
+            edges.filter(pl.Series(hit)),
+            len(_CELL),
+            partial(_cell, float(target)),
         )
+        summed = np.nan if sums is None else sums.to_numpy().astype(float)[hit]
+        rows[hit] = _inside(cells, float(target), summed)
     return pl.DataFrame({"lower": rows[:, 0], "upper": rows[:, 1]}).fill_nan(None)
+
+
+# What is known of the bucket that a target lies in: observations in all, in the buckets below it
+# and in it, its edges, and what all the others sum up to at least and at most.
+_CELL = ("total", "below", "inside", "lower", "upper", "others_least", "others_most")
+
+
+def _cell(target: float, counts: Floats, le: Floats) -> Floats:
+    """:data:`_CELL` of every histogram; ``inside`` is 0 where the target is an edge."""
+    mass = np.diff(counts, axis=1, prepend=0.0)
+    lower = np.concatenate([[0.0], le[:-1]])
+    at = min(int(np.searchsorted(le, target, side="left")), len(le) - 1)
+    if le[at] == target:
+        below, inside = counts[:, at], np.zeros(len(counts))
+    else:
+        below, inside = counts[:, at] - mass[:, at], mass[:, at]
+    others = np.delete(mass, at, axis=1)
+    with np.errstate(invalid="ignore"):  # none of the open bucket
+        most = np.where(others > 0, others * np.delete(le, at), 0.0)
+    columns = (
+        counts[:, -1],
+        below,
+        inside,
+        np.full(len(counts), lower[at]),
+        np.full(len(counts), le[at]),
+        (others * np.delete(lower, at)).sum(axis=1),
+        most.sum(axis=1),
+    )
+    return np.stack(columns, axis=1)
+
+
+def _inside(cells: Floats, target: float, sums: Floats | float) -> Floats:
+    """Bounds of the share within ``target``, [rows, 2].
+
+    Of n observations in (a, b] with the sum s at most (n·b - s)/(b - T) lie at or below the target
+    T, or the others would have to exceed b; at least (n·T - s)/(T - a), or they would have to lie
+    below a. s is known within what the other buckets leave of the whole sum.
+    """
+    total, below, n, a, b, least, most = cells.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        at_least = np.fmax(sums - most, n * a)  # of the sum inside; fmax passes over an unknown
+        at_most = np.fmin(sums - least, np.where(np.isinf(b), np.nan, n * b))
+        few = np.fmax(0.0, (n * target - at_most) / (target - a))
+        many = np.fmin(n, np.where(np.isinf(b), n, (n * b - at_least) / (b - target)))
+        few, many = np.fmin(few, n), np.fmax(many, 0.0)
+        bounds = np.stack([below + np.fmin(few, many), below + np.fmax(few, many)], axis=1)
+        shares: Floats = np.where(n[:, None] > 0, bounds, below[:, None]) / total[:, None]
+    return shares
 
 
 def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Series) -> pl.Series:

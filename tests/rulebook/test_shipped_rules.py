@@ -345,6 +345,12 @@ def test_length_drift(book: Rulebook, signal: str) -> None:
 
 KEPT = {"slower_at_equal_load": False}
 SLOW = {"speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True}
+HITS_LOST = {
+    "prefix_cache_hit_ratio": 0.1,
+    "reference_prefix_cache_hit_ratio": 0.5,
+    "lost_prefix_hits_prefill_ratio": 1.8,
+    "lost_prefix_hits_share_ratio": 0.8,
+}
 WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("healthy", REFERENCE | KEPT, None),
     ("healthy", REFERENCE, None),  # explain says that the speed is not judged
@@ -365,6 +371,10 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("spec_decode_acceptance_fell", BOUND | {
         "spec_decode_acceptance_ratio": 0.4, "reference_spec_decode_acceptance_ratio": 0.7,
         "tokens_per_output": 2.2, "reference_tokens_per_output": 3.1}, None),
+    ("scheduler_regression", SLOW | HITS_LOST, None),
+    ("prefix_cache_collapse", BOUND | HITS_LOST, None),
+    ("concurrency_cap_binding", BOUND | {"prefix_cache_hit_ratio": 0.1,
+                                         "reference_prefix_cache_hit_ratio": 0.5}, None),
     ("replica_slow", SLOW | {"pool_speed_at_equal_load_ratio": 1.0}, None),
     ("replica_slow", {"slower_than_pool": True}, None),  # without a pin, and asked before limits
     ("replica_slow", REFERENCE | BOUND | {"slower_than_pool": True}, None),

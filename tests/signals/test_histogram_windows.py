@@ -150,6 +150,24 @@ def test_a_share_is_exact_at_an_edge_and_bounded_inside() -> None:
     assert found.rows() == [(0.6, 0.6), (0.2, 0.6), (None, None), (0.6, 1.0)]
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    values=st.lists(st.floats(0.001, 20.0), min_size=1, max_size=30),
+    target=st.floats(0.01, 25.0),
+    edges=st.sampled_from([[INF], [1.0, INF], [0.5, 1.0, 2.5, 5.0, INF]]),
+)
+def test_the_sum_narrows_the_bounds_of_a_share_and_never_leaves_it_out(
+    values: list[float], target: float, edges: list[float]
+) -> None:
+    counts = [float(sum(value <= edge for value in values)) for edge in edges]
+    histogram = column([counts]), column([edges]), floats([target])
+    wide = share_within(*histogram).row(0)
+    low, high = share_within(*histogram, floats([sum(values)])).row(0)
+    share = sum(value <= target for value in values) / len(values)
+    assert wide[0] - 1e-9 <= low <= share + 1e-9
+    assert share - 1e-9 <= high <= wide[1] + 1e-9
+
+
 # --- second moments
 
 
