@@ -11,14 +11,19 @@ import polars as pl
 
 from driftwatch.collect.exposition import folded
 from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pod_images import Ask, PodImages
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus_foreign import what_they_are
+from driftwatch.collect.prometheus_numbers import Answers
 from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey
+
+# a query and its errors → the one of them because of which there is no answer
+Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,6 +93,7 @@ class PrometheusSource:
         self._targets: dict[TargetKey, Target] = {}
         self._placements = Placements()
         self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
+        self._images = PodImages()
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Scrapes with since <= time < until.
@@ -137,17 +143,28 @@ class PrometheusSource:
         )
         problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
         # an answer about `up` of which some is missing does not say who left
-        self._targets = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
+        there = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
+        self._targets = self._images.added(there, times.last, self._told_range(failed))
         self._placements.prune()
         scrapes = self._with_what_they_are(made.scrapes)
         return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
+
+    def _told_range(self, failed: Failed) -> Ask:
+        """A range query whose errors are problems."""
+
+        def ask(text: str, times: Grid) -> tuple[Answers, Sequence[SourceError]]:
+            answer, errors = self._ranges.range(text, times)
+            failed(text, errors)
+            return answer, errors
+
+        return ask
 
     def _asked(
         self,
         query: Query,
         times: Grid,
         joined: npt.NDArray[np.int64],
-        failed: Callable[[str, Sequence[SourceError]], SourceError | None],
+        failed: Failed,
     ) -> Asked:
         known = self._placements.known(query.text)
         numbers, heads, errors = self._ranges.numbers(query.text, times, known)

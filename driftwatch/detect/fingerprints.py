@@ -25,6 +25,7 @@ KV_BLOCKS_WITHIN = 0.05
 # Scrape labels that say what release runs: what Kubernetes discovery is commonly relabelled to.
 # A bare "version" may be anybody's.
 RELEASE_LABELS: Mapping[str, str] = {
+    "kube_image": "image",  # of kube_pod_container_info (driftwatch/collect/pod_images.py)
     "vllm_version": "vllm",
     "image": "image",
     "container_image": "image",
@@ -156,6 +157,20 @@ def release_text(fingerprint: Fingerprint) -> str | None:
     """``vllm 0.32.0, image …``; None where no part of the release is known."""
     release = fingerprint.release
     return ", ".join(f"{name} {release[name]}" for name in sorted(release)) or None
+
+
+def release_source(name: str, labels: Mapping[str, str], told: Fingerprint | None) -> str:
+    """Where a part of the release was read, in words.
+
+    >>> release_source("image", {"kube_image": "vllm:0.33"}, None)
+    'kube_pod_container_info'
+    """
+    if told is not None and name in told.release:
+        return "the server's own answer"
+    found = [label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)]
+    if not found:
+        return "unknown"
+    return "kube_pod_container_info" if found[-1] == "kube_image" else f"label {found[-1]}"
 
 
 def _flags(cache_config: str | None) -> Iterator[tuple[str, str]]:

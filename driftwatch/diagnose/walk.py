@@ -113,17 +113,21 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
     return Step(node.name, node.question, answer, shown, reason)
 
 
-# The detector's own word on why these are unknown stands beside them.
-_OF_SPEED = ("slower_at_equal_load", "speed_at_equal_load_ratio")
+# Column → the one that says, in the detector's own words, why it is unknown.
+_WHY = {
+    "slower_at_equal_load": "speed_unknown_reason",
+    "speed_at_equal_load_ratio": "speed_unknown_reason",
+    "release_changed_since_pin": "release_comparison",
+}
 
 
 def _why_unknown(column: str, values: Mapping[str, Any]) -> str:
-    own = values.get("speed_unknown_reason") if column in _OF_SPEED else None
+    own = values.get(_WHY[column]) if column in _WHY else None
     return own or BY_NAME[column].disabled_by or "not on the page"
 
 
 def _said_more(reason: str, column: str, values: Mapping[str, Any]) -> str:
-    own = values.get("speed_unknown_reason") if column in _OF_SPEED else None
+    own = values.get(_WHY[column]) if column in _WHY else None
     return f"{reason}: {own}" if own else reason
 
 

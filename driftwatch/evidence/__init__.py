@@ -20,7 +20,14 @@ from driftwatch.evidence.lengths import DRIFT, LENGTHS
 from driftwatch.evidence.limits import LIMITS
 from driftwatch.evidence.schema import Column, DType, Need
 from driftwatch.evidence.speed import SPEED
-from driftwatch.evidence.target import COVERAGE, KNOBS, RELEASE, RELEASE_SINCE_PIN, RESTARTS
+from driftwatch.evidence.target import (
+    COVERAGE,
+    KNOBS,
+    RELEASE,
+    RELEASE_COMPARISON,
+    RELEASE_SINCE_PIN,
+    RESTARTS,
+)
 from driftwatch.evidence.throughput import THROUGHPUT
 from driftwatch.evidence.traffic import TRAFFIC
 from driftwatch.evidence.trends import ATTRIBUTION, TRENDS
@@ -60,7 +67,16 @@ COLUMNS: tuple[Column, ...] = (
 
 # Columns that detectors with a past add to the minutes; a window has those of its last minute.
 DETECTED: tuple[str, ...] = tuple(
-    column.name for column in (*SPEED, *TRAFFIC, *TRENDS, *ATTRIBUTION, RELEASE_SINCE_PIN, *DRIFT)
+    column.name
+    for column in (
+        *SPEED,
+        *TRAFFIC,
+        *TRENDS,
+        *ATTRIBUTION,
+        RELEASE_SINCE_PIN,
+        RELEASE_COMPARISON,
+        *DRIFT,
+    )
 )
 
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}

@@ -6,7 +6,8 @@ from driftwatch.evidence.schema import Column, column
 
 _NO_RELEASE = (
     "the release is not known: it is on no page, but in /version of a server that is scraped "
-    "directly, or in a label vllm_version, image or driver_version"
+    "directly, in a label vllm_version, image or driver_version, or in kube_pod_container_info of "
+    "its pod"
 )
 
 COVERAGE: tuple[Column, ...] = (
@@ -58,11 +59,20 @@ KNOBS: tuple[Column, ...] = (
 RELEASE_SINCE_PIN = column(
     "release_changed_since_pin",
     "1",
-    "the release (vLLM, image, driver) is another than in the pinned window",
+    "the release (vLLM, image, driver) is another than in the pinned window; without a pin, "
+    "another than it was within the last day",
     off=f"no pin; or {_NO_RELEASE}",
     dtype="bool",
     alias=("upgrade", "version change"),
     needs=("release", "baseline"),
+)
+RELEASE_COMPARISON = column(
+    "release_comparison",
+    "1",
+    "what of the release differs from the pinned window's and where that was read, or why the two "
+    "are not compared",
+    dtype="string",
+    alias=("upgrade", "version change"),
 )
 RELEASE: tuple[Column, ...] = (
     column(
@@ -74,6 +84,7 @@ RELEASE: tuple[Column, ...] = (
         needs=("release",),
     ),
     RELEASE_SINCE_PIN,
+    RELEASE_COMPARISON,
 )
 
 RESTARTS: tuple[Column, ...] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from driftwatch.detect.fingerprints import (
     fingerprint_of,
     merged,
     only,
+    release_source,
     release_text,
     without_knobs,
 )
@@ -33,7 +34,9 @@ PINNED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
     "release": pl.String,  # as it runs now; NULL: not known
+    "release_source": pl.String,  # where that was read
     "release_changed_since_pin": pl.Boolean,  # NULL: no pin, or one of both is not known
+    "release_comparison": pl.String,  # what differs from the pin's, or why they are not compared
     "pin_refused": pl.String,  # why a pin that names the target is not in force
     "pin_until": TIME,  # end of the window of the pin in force
 }
@@ -42,7 +45,11 @@ RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "engine": pl.String,
     "release": pl.String,  # the last one known
     "release_since": TIME,  # end of the minute in which it was first seen; NULL: always so
+    "release_before": pl.String,  # the one before it; NULL: always so
 }
+# Without a pin a change of release is one of the last day: the law that driftwatch takes itself is
+# learnt anew for two days, and what ran a day before is in it.
+_CHANGE_SEEN_FOR = timedelta(days=1)
 
 
 def no_releases() -> pl.DataFrame:
@@ -92,13 +99,15 @@ def pinned(
         gpus: GPU readings, for the names of their models; None = none read.
     """
     models = gpu_models(targets, plan, gpus)
-    rows: list[tuple[str, str, str | None, bool | None, str | None, datetime | None]] = []
+    rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
     held: list[tuple[Pin, TargetKey]] = []
     for key, target in targets.items():
         now = without_knobs(fingerprint(target, plan, models.get(key.instance, ())))
         why = None
         changed = until = None
+        read_from = _release_sources(now, target, plan)
+        comparison = None if now.release else NO_RELEASE_KNOWN
         for pin in pins.said_of(key.instance, key.engine, target.pool or ""):
             found = differences(pin.fingerprint, now)
             other = only(found, "identity")
@@ -106,18 +115,49 @@ def pinned(
                 refused.add((pin.id, *key))
                 why = why or refusal(pin, ", ".join(one.text for one in other))
                 continue
-            if pin.fingerprint.release.keys() & now.release.keys():
-                changed = bool(only(found, "release"))
+            changed, comparison = _compared(pin.fingerprint, now, read_from)
             until = pin.until
             held.append((pin, key))
             break
-        rows.append((*key, release_text(now), changed, why, until))
+        release, source = release_text(now), ", ".join(sorted(set(read_from.values()))) or None
+        rows.append((*key, release, source, changed, comparison, why, until))
     return Pinned(
         pins=replace(pins, not_for=frozenset(refused)) if refused else pins,
         frame=pl.DataFrame(rows, schema=PINNED_SCHEMA, orient="row"),
         reference=_references(held),
         made_of=(pins, targets, plan),
     )
+
+
+NO_RELEASE_KNOWN = (
+    "the release is not known (no /version, no label of the target names it, no "
+    "kube_pod_container_info of its pod)"
+)
+_PIN_KNOWS_NONE = "the baseline's window knew no release"
+
+
+def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
+    """Part of the release → where it was read."""
+    told = plan.pool_of(target).told
+    if (answered := plan.told.get(target.key.instance)) is not None:
+        told = merged(answered, told)
+    return {name: release_source(name, target.labels, told) for name in now.release}
+
+
+def _compared(
+    before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]
+) -> tuple[bool | None, str]:
+    """Whether the release is another than a pin's, and what differs or why nobody knows."""
+    if not now.release:
+        return None, NO_RELEASE_KNOWN
+    shared = before.release.keys() & now.release.keys()
+    if not shared:
+        return None, _PIN_KNOWS_NONE
+    found = only(differences(before, now), "release")
+    if found:
+        return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in found)
+    same = ", ".join(f"{name} {now.release[name]} ({read_from[name]})" for name in sorted(shared))
+    return False, f"{same} as before"
 
 
 def refusal(pin: Pin, what: str) -> str:
@@ -167,7 +207,10 @@ def gpu_models(
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
-    """Fill ``release_changed`` (inside the window) and ``release_changed_since_pin``.
+    """Fill ``release_changed`` (inside the window), and how the release compares with the pin's.
+
+    Where the pin knows no release, or there is no pin, a change that was seen counts: since the end
+    of the pin's window, or within the last day.
 
     Args:
         rows: evidence rows of any windows.
@@ -176,18 +219,48 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     """
     names = [c for c in rows.columns if c not in _FILLED]
     joined = rows.select(names).join(
-        frame.select(*_KEY, "release_changed_since_pin"), on=_KEY, how="left", maintain_order="left"
+        frame.select(
+            *_KEY,
+            "release_changed_since_pin",
+            "release_comparison",
+            "release_source",
+            pinned_until="pin_until",
+        ),
+        on=_KEY,
+        how="left",
+        maintain_order="left",
     )
     joined = joined.join(releases, on=_KEY, how="left", maintain_order="left")
     inside = (pl.col("release_since") > pl.col("start")) & (
         pl.col("release_since") <= pl.col("end")
     )
+    no_pin = pl.col("pinned_until").is_null()
+    since = pl.coalesce("pinned_until", pl.col("end") - _CHANGE_SEEN_FOR)
+    changed = (pl.col("release_since") > since) & (pl.col("release_since") <= pl.col("end"))
+    seen = pl.when(changed.fill_null(False)).then(True)
+    unchanged = pl.when(no_pin & pl.col("release").is_not_null()).then(False)
     return joined.with_columns(
-        release_changed=pl.when(pl.col("release").is_not_null()).then(inside.fill_null(False))
-    ).drop("release", "release_since")
+        release_changed=pl.when(pl.col("release").is_not_null()).then(inside.fill_null(False)),
+        release_comparison=pl.when(pl.col("release_changed_since_pin").is_not_null())
+        .then("release_comparison")
+        .when(changed.fill_null(False))
+        .then(
+            pl.format(
+                "{} → {} since {} UTC ({})",
+                "release_before",
+                "release",
+                pl.col("release_since").dt.strftime("%Y-%m-%d %H:%M"),
+                "release_source",
+            )
+        )
+        .when(no_pin & pl.col("release").is_not_null())
+        .then(pl.format("{} ({}), unchanged for a day", "release", "release_source"))
+        .otherwise("release_comparison"),
+        release_changed_since_pin=pl.coalesce("release_changed_since_pin", seen, unchanged),
+    ).drop("release", "release_since", "release_before", "release_source", "pinned_until")
 
 
-_FILLED = ("release_changed", "release_changed_since_pin")
+_FILLED = ("release_changed", "release_changed_since_pin", "release_comparison")
 
 
 def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
@@ -215,6 +288,8 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
         frame: :data:`PINNED_SCHEMA`, now.
         at: end of the minute in which it is looked at.
     """
+    if "release_before" not in releases.columns:  # remembered by an earlier release
+        releases = releases.with_columns(release_before=pl.lit(None, pl.String))
     now = frame.filter(pl.col("release").is_not_null()).select(*_KEY, now="release")
     if now.is_empty():
         return releases
@@ -224,6 +299,7 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
         *_KEY,
         release="now",
         release_since=pl.when(changed).then(pl.lit(at, dtype=TIME)).otherwise("release_since"),
+        release_before=pl.when(changed).then("release").otherwise("release_before"),
     ).cast(pl.Schema(RELEASES_SCHEMA))
     silent = releases.join(now, on=_KEY, how="anti", maintain_order="left")
     return pl.concat([told, silent]).sort(_KEY)

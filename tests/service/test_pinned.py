@@ -142,6 +142,64 @@ def test_a_change_of_release_is_in_the_minute_in_which_it_is_seen() -> None:
     assert unknown["release_changed"].to_list() == [None] * 4
 
 
+IMAGES = ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.33.0")
+
+
+def _minutes(*ends: datetime) -> pl.DataFrame:
+    rows = [(*KEY, end - timedelta(minutes=1), end) for end in ends]
+    return pl.DataFrame(rows, schema=["instance", "engine", "start", "end"], orient="row")
+
+
+def _with_image(image: str, pins: Pins, before: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    return learnt(before, pinned(pins, {KEY: _target(kube_image=image)}, PLAN).frame, at)
+
+
+def test_a_change_of_image_is_told_with_where_it_was_read(pin: Pin) -> None:
+    ran = replace(pin.fingerprint, release={"image": IMAGES[0]})
+    held = Pins((replace(pin, fingerprint=ran),))
+    frame = pinned(held, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
+    row = with_releases(_minutes(BASELINE.end), frame, no_releases()).row(0, named=True)
+    assert row["release_changed_since_pin"] is True
+    assert row["release_comparison"] == (
+        f"image {IMAGES[0]} → {IMAGES[1]} (kube_pod_container_info)"
+    )
+    same = pinned(held, {KEY: _target(image=IMAGES[0])}, PLAN).frame
+    row = with_releases(_minutes(BASELINE.end), same, no_releases()).row(0, named=True)
+    assert row["release_changed_since_pin"] is False
+    assert row["release_comparison"] == f"image {IMAGES[0]} (label image) as before"
+
+
+@pytest.mark.parametrize("with_pin", [True, False])
+def test_a_change_that_was_seen_counts_where_no_pin_knows_the_release(
+    pin: Pin, with_pin: bool
+) -> None:
+    """A replay takes its own proposal for a pin: nothing remembers what ran then."""
+    pins = Pins((pin,)) if with_pin else Pins()
+    changed = BASELINE.end + timedelta(hours=2)
+    releases = _with_image(IMAGES[0], pins, no_releases(), BASELINE.end)
+    releases = _with_image(IMAGES[1], pins, releases, changed)
+    frame = pinned(pins, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
+    soon, late = changed + timedelta(minutes=30), changed + timedelta(hours=25)
+    found = with_releases(_minutes(changed - timedelta(minutes=5), soon, late), frame, releases)
+    # without a pin a law learns what runs for a day, and no longer tells it apart
+    expected = [None, True, True] if with_pin else [False, True, False]
+    assert found["release_changed_since_pin"].to_list() == expected
+    assert found["release_comparison"][1] == (
+        f"image {IMAGES[0]} → image {IMAGES[1]} since {changed:%Y-%m-%d %H:%M} UTC "
+        "(kube_pod_container_info)"
+    )
+
+
+def test_why_a_release_is_not_compared(pin: Pin) -> None:
+    unknown = pinned(Pins((pin,)), {KEY: _target()}, PLAN).frame
+    row = with_releases(_minutes(BASELINE.end), unknown, no_releases()).row(0, named=True)
+    assert row["release_changed_since_pin"] is None
+    assert row["release_comparison"].startswith("the release is not known (")
+    new = pinned(Pins((pin,)), {KEY: _target(kube_image=IMAGES[0])}, PLAN).frame
+    row = with_releases(_minutes(BASELINE.end), new, no_releases()).row(0, named=True)
+    assert row["release_comparison"] == "the baseline's window knew no release"
+
+
 def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     collected: Collected, pin: Pin
 ) -> None:
