@@ -132,7 +132,6 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("engine_stuck", None, {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
     ("version_change", None, {**SLOW, "release_changed_since_pin": True}),
     ("gpu_throttled", None, {**SLOW, "gpu_sm_clock_ratio": 0.8}),
-    ("prefix_cache_collapse", None, {**SLOW, "prefix_cache_hit_ratio": 0.1}),
     ("spec_decode_acceptance_fell", None, {**SLOW, **REJECTED}),
     ("scheduler_regression", None, {**SLOW, **HARDLY}),
     ("spec_decode_acceptance_fell", None, {**CAP, **MISSED, **REJECTED}),

@@ -363,11 +363,6 @@ WALKS: list[tuple[str, dict[str, Any], str | None]] = [
     ("engine_stuck", {"seconds_since_last_token": 300.0}, None),
     ("version_change", SLOW | {"release_changed_since_pin": True}, None),
     ("gpu_throttled", SLOW | {"gpu_sm_clock_ratio": 0.6}, None),
-    (
-        "prefix_cache_collapse",
-        SLOW | {"prefix_cache_hit_ratio": 0.1, "reference_prefix_cache_hit_ratio": 0.5},
-        None,
-    ),
     ("spec_decode_acceptance_fell", BOUND | {
         "spec_decode_acceptance_ratio": 0.4, "reference_spec_decode_acceptance_ratio": 0.7,
         "tokens_per_output": 2.2, "reference_tokens_per_output": 3.1}, None),
