@@ -46,12 +46,27 @@ def steady(
         return own, max(span, 0.0)
     rounds = max(1, min(round(HORIZON_SECONDS / span), MOST_REQUESTS // len(own)))
     rng = np.random.default_rng(seed)
+    if observed.source == "metrics":
+        own = _staying(own, rng)
     at = own.arrival_seconds - since
     orders = [np.arange(len(own)), *(rng.permutation(len(own)) for _ in range(rounds - 1))]
     again = own.take(np.concatenate(orders))
     arrival = np.concatenate([at + number * span for number in range(rounds)])
     patience = again.cancel_seconds - again.arrival_seconds
     return replace(again, arrival_seconds=arrival, cancel_seconds=arrival + patience), rounds * span
+
+
+def _staying(own: Requests, rng: np.random.Generator) -> Requests:
+    """The requests whose clients left, with generations of those that stayed.
+
+    What they got before they left is the work that was done; what they came for is the demand.
+    """
+    gone = np.isfinite(own.cancel_seconds)
+    if not gone.any() or gone.all():
+        return own
+    generation = own.generation_tokens.copy()
+    generation[gone] = rng.choice(generation[~gone], int(gone.sum()))
+    return replace(own, generation_tokens=generation, cancel_seconds=np.full(len(own), np.inf))
 
 
 def _in_turn(windows: Sequence[tuple[Requests, float]]) -> tuple[Requests, float]:

@@ -61,7 +61,7 @@ def redrawn(requests: Requests, rng: np.random.Generator, arrivals: Arrivals = E
     lengths = np.arange(len(arrival))
     lengths[inside] = lengths[inside][np.lexsort((rng.random(int(inside.sum())), minute[inside]))]
     mixed = requests.take(lengths)
-    return replace(mixed, arrival_seconds=times, cancel_seconds=np.full(len(times), np.inf))
+    return replace(mixed, arrival_seconds=times)
 
 
 def _places(count: int, most: int, rng: np.random.Generator, arrivals: Arrivals) -> Floats:

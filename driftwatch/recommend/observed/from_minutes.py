@@ -19,7 +19,7 @@ from driftwatch.recommend.observed.starting import running_start
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.observed.waits import waits_of
 from driftwatch.recommend.server import Server
-from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.requests import NEVER, Requests, make_requests
 
 Integers = npt.NDArray[np.int64]
 Source = Literal["metrics", "request log"]
@@ -27,6 +27,8 @@ Source = Literal["metrics", "request log"]
 _WAITING_AT_LEAST = 0.5
 _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
+# Later than any window: a client that left is known by it, and when he left is not.
+WHO_LEFT_SECONDS = 1e15
 EVENLY = "when in its minute a request got its first token: drawn evenly"
 _DRAWN = "which prompt came with which generation: drawn"
 _PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
@@ -199,6 +201,7 @@ def _requests(
         np.concatenate((start.prompt_tokens, prompt)),
         np.concatenate((start.generation_tokens, told.generation_tokens[running:count])),
         cached_tokens=np.concatenate((start.cached_tokens, cached)),
+        cancel_seconds=np.where(told.gone[:count], WHO_LEFT_SECONDS, NEVER),
     ), min(carried, count)
 
 

@@ -41,6 +41,7 @@ class Lengths:
         done_tokens: of those that were running at the start, what they had generated.
         clipped: rows whose ``_sum`` is outside what their buckets allow.
         paired: prompts and generations are paired so that the KV cache holds what was observed.
+        gone: those whose clients left before the end: their generation is what they got.
     """
 
     prompt_tokens: Integers
@@ -49,6 +50,7 @@ class Lengths:
     done_tokens: Integers
     clipped: int
     paired: bool
+    gone: npt.NDArray[np.bool_]
 
 
 def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
@@ -163,6 +165,7 @@ def lengths(
         done_tokens=done,
         clipped=clipped,
         paired=held is not None,
+        gone=np.concatenate((np.zeros(finished, dtype=np.bool_), left.gone))[came],
     )
 
 

@@ -31,10 +31,12 @@ class Unfinished:
     Attributes:
         generation_tokens: whole generations: of those that ran, then of those that waited.
         places: where each stands among the requests, in the order in which they came.
+        gone: those whose clients left: their generation is what they got.
     """
 
     generation_tokens: Integers
     places: Integers
+    gone: npt.NDArray[np.bool_]
 
 
 def unfinished(
@@ -77,12 +79,21 @@ def unfinished(
         if longest is not None:
             drawn = np.minimum(drawn, longest)
     rest = sample_lengths(shape, waiting + others, rng, longest=longest)
+    if others and not np.isnan(generated):
+        # who left got what the counters leave for him, and no more: a whole generation would be
+        # work that no engine did
+        owed = float(generated) - (finished_tokens - done_before) - float(done.sum())
+        share = np.clip(owed / max(float(rest[:others].sum()), 1.0), 0.0, 1.0)
+        rest[:others] = np.maximum(np.rint(rest[:others] * share).astype(np.int64), 1)
     first_tokens = _first_token_places(stretch, counts, done)
     carried = counts.running_first
     anywhere = rng.integers(carried, max(total - waiting, carried + 1), others)
     places = _distinct(np.concatenate((carried + first_tokens, anywhere)), total - waiting)
     at_end = np.arange(total - waiting, total)
-    return Unfinished(np.concatenate((drawn, rest)), np.concatenate((places, at_end)))
+    lengths = np.concatenate((drawn, rest))
+    at = np.arange(len(lengths))
+    gone = (at >= running) & (at < running + others)
+    return Unfinished(lengths, np.concatenate((places, at_end)), gone)
 
 
 def _drawn(

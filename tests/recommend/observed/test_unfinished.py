@@ -6,6 +6,7 @@ import pytest
 from observed_cases import server
 
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.steady import steady
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate
@@ -122,3 +123,24 @@ def replayed_tokens(requests: Requests, seconds: float) -> float:
     between = (last - first) / np.maximum(ended["generated_tokens"].to_numpy() - 1, 1)
     lives = np.clip(np.minimum(last, seconds) - first, 0, None)
     return float((lives / np.maximum(between, 1e-9)).sum())
+
+
+def test_clients_that_left_got_what_the_counters_leave_for_them(seen: pl.DataFrame) -> None:
+    """Under a backlog clients give up: their whole generations are work that no engine did, and
+    the demand that a change is judged by."""
+    window, gone, got = seen.head(3), 100.0, 20.0
+    assert 2 * got < window["generation_tokens_sum"].sum() / window["generation_tokens_count"].sum()
+    left = window.with_columns(
+        pl.col("ttft_seconds_count") + gone, pl.col("generation_tokens_total") + gone * got
+    )
+    found = observed_from_minutes(left, server())
+    who = np.isfinite(found.requests.cancel_seconds)
+    assert who.sum() == pytest.approx(3 * gone, rel=0.25)  # gauges are means of minutes
+    whole = observed_from_minutes(window, server()).requests.generation_tokens
+    shorter = found.requests.generation_tokens[who].mean()
+    assert shorter < 0.5 * whole.mean()
+    # judged by what they came for
+    going_on, _ = steady(found, 0)
+    assert np.isinf(going_on.cancel_seconds).all()
+    stayed = found.requests.generation_tokens[~who].mean()
+    assert going_on.generation_tokens.mean() == pytest.approx(stayed, rel=0.15)
