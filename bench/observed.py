@@ -29,8 +29,8 @@ from driftwatch.errors import NoVerdict  # noqa: E402
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes  # noqa: E402
 from driftwatch.simulate.engine import simulate  # noqa: E402
 from driftwatch.simulate.requests import Requests  # noqa: E402
+from driftwatch.testing.fleet.capacity import configuration_of  # noqa: E402
 from driftwatch.testing.fleet.hidden_engine import law_of  # noqa: E402
-from driftwatch.testing.fleet.server_run import configuration_of  # noqa: E402
 
 BEFORE_SECONDS = 1200.0  # the true requests run in from here
 
@@ -54,7 +54,7 @@ def seen(requests: Requests, case: Case, low: float, high: float) -> Seen:
     life = Runs(case.scenario, case.seed, (DRIFT_AT, DRIFT_AT + LASTING), (0,))._lives(0)[0]
     rows = simulate(
         requests,
-        configuration_of(case.scenario, life),
+        configuration_of(case.scenario, life.serving),
         law_of(case.scenario.engine, pool, life.factor),
         seed=0,
     ).requests

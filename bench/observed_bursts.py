@@ -44,8 +44,8 @@ from driftwatch.simulate.disturbance import Disturbance  # noqa: E402
 from driftwatch.simulate.engine import simulate  # noqa: E402
 from driftwatch.simulate.requests import Requests  # noqa: E402
 from driftwatch.simulate.step_time import StepTime  # noqa: E402
+from driftwatch.testing.fleet.capacity import configuration_of  # noqa: E402
 from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of  # noqa: E402
-from driftwatch.testing.fleet.server_run import configuration_of  # noqa: E402
 
 KINDS = ("code", "servegen", "gamma", "poisson", "hot")
 LASTING = 3890.0
@@ -197,7 +197,7 @@ def compared(case: advice_cases.Case) -> list[dict[str, float]]:
     disturbance = replace(disturbance, factor_seconds=disturbance.factor_seconds - (began - low))
     law = law_of(scenario.engine, scenario.pool, life.factor)
     found = []
-    for _, setting in settings(configuration_of(scenario, life)):
+    for _, setting in settings(configuration_of(scenario, life.serving)):
         was = figures(case, true, setting, law, (low, low + observed.seconds), disturbance)
         window = (float(np.nextafter(0.0, 1.0)), observed.seconds)
         said = np.mean([figures(case, rebuilt, setting, f.law, window) for f in made.fits], axis=0)

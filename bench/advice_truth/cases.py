@@ -11,9 +11,9 @@ import numpy as np
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second, paced, replay
+from driftwatch.testing.fleet.capacity import configuration_of
 from driftwatch.testing.fleet.hidden_engine import law_of
 from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.server_run import configuration_of
 from driftwatch.testing.fleet.traffic import PoolTraffic
 
 DRIFT_AT = 1800.0
@@ -174,4 +174,4 @@ def _before(
 
 def _configuration(scenario: Scenario) -> SchedulerConfiguration:
     life = PoolTraffic.of(scenario, 0).servers[0].lives[0]
-    return configuration_of(scenario, life)
+    return configuration_of(scenario, life.serving)

@@ -29,10 +29,11 @@ from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests
+from driftwatch.testing.fleet.capacity import configuration_of
 from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.server_run import CHUNK_SECONDS, configuration_of
+from driftwatch.testing.fleet.server_run import CHUNK_SECONDS
 from driftwatch.testing.fleet.timeline import Life
 from driftwatch.testing.fleet.traffic import PoolTraffic
 from truth_judge.bootstrap import ratio
@@ -223,7 +224,7 @@ class Runs:
     def _ended(self, number: int, life: Life, knobs: Knobs) -> pl.DataFrame:
         """What became of the requests of one process, at the speed that it has."""
         changed = replace(life, serving=life.serving.model_copy(update=dict(knobs)))
-        configuration = configuration_of(self._scenario, changed)
+        configuration = configuration_of(self._scenario, changed.serving)
         configuration.check()
         requests = self._requests[number]
         at = requests.arrival_seconds

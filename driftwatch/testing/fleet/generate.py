@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.compact import Part
+from driftwatch.testing.fleet.load import load_file
 from driftwatch.testing.fleet.naming import relabelled_of, targets_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import CHUNK_SECONDS, Chunk, ServerRun
@@ -86,15 +87,18 @@ def generate_compact(
 
 
 def server_parts(scenario: Scenario, seed: int, number: int, folder: Path) -> list[Part]:
-    """One server's Parquet parts, a day each."""
+    """One server's Parquet parts, a day each; its load goes beside them."""
     run = ServerRun(scenario, seed, number, PoolTraffic.of(scenario, seed), pages=False)
     found: list[Part] = []
+    loads: list[pl.DataFrame] = []
     chunks = run.chunks()
     for day, of_day in enumerate(iter(lambda: list(islice(chunks, _CHUNKS_A_DAY)), [])):
+        loads += [chunk.load for chunk in of_day if chunk.load is not None]
         found += write_part(
             folder,
             f"{number:04d}-{day:03d}",
             pl.concat([chunk.scrapes for chunk in of_day]),
             pl.concat([chunk.gpus for chunk in of_day]),
         )
+    pl.concat(loads).write_parquet(load_file(folder, number), compression="zstd")
     return found

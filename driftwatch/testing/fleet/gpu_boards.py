@@ -25,6 +25,8 @@ class Board:
         memory_clock_mhz: memory clock.
         framebuffer_mib: FB_USED + FB_FREE + FB_RESERVED.
         reserved_mib: FB_RESERVED.
+        idle_sm_clock_mhz: where the driver lets the clocks fall while no kernel runs (P8 of
+            ``nvidia-smi -q -d CLOCK``: 210 on Ampere and Ada boards, 345 on Hopper).
     """
 
     model_name: str
@@ -34,6 +36,7 @@ class Board:
     memory_clock_mhz: float
     framebuffer_mib: float
     reserved_mib: float
+    idle_sm_clock_mhz: float = 210.0
 
 
 # by the name of the simulator's table of GPUs
@@ -41,10 +44,12 @@ BOARDS: Mapping[str, Board] = {
     "A10": Board("NVIDIA A10", 150.0, 25.0, 1695.0, 6251.0, 23028.0, 511.0),
     "A100-40GB": Board("NVIDIA A100-SXM4-40GB", 400.0, 60.0, 1410.0, 1215.0, 40960.0, 448.0),
     "A100-80GB": Board("NVIDIA A100-SXM4-80GB", 400.0, 65.0, 1410.0, 1593.0, 81920.0, 604.0),
-    "H100-80GB": Board("NVIDIA H100 80GB HBM3", 700.0, 115.0, 1980.0, 2619.0, 81559.0, 473.0),
-    "H100-PCIE-80GB": Board("NVIDIA H100 PCIe", 350.0, 75.0, 1755.0, 1593.0, 81559.0, 473.0),
-    "H200-141GB": Board("NVIDIA H200", 700.0, 120.0, 1980.0, 3201.0, 143771.0, 600.0),
-    "B200": Board("NVIDIA B200", 1000.0, 140.0, 1965.0, 3996.0, 183359.0, 726.0),
+    "H100-80GB": Board(
+        "NVIDIA H100 80GB HBM3", 700.0, 115.0, 1980.0, 2619.0, 81559.0, 473.0, 345.0
+    ),
+    "H100-PCIE-80GB": Board("NVIDIA H100 PCIe", 350.0, 75.0, 1755.0, 1593.0, 81559.0, 473.0, 345.0),
+    "H200-141GB": Board("NVIDIA H200", 700.0, 120.0, 1980.0, 3201.0, 143771.0, 600.0, 345.0),
+    "B200": Board("NVIDIA B200", 1000.0, 140.0, 1965.0, 3996.0, 183359.0, 726.0, 345.0),
     "L4": Board("NVIDIA L4", 72.0, 17.0, 2040.0, 6251.0, 23034.0, 484.0),
     "L40S": Board("NVIDIA L40S", 350.0, 40.0, 2520.0, 9001.0, 46068.0, 597.0),
 }

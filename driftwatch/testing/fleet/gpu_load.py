@@ -37,6 +37,7 @@ _RESIDENT_POWER = 4
 _WEDGED_RATIO = 0.96  # a kernel that spins
 _POWER_OF_BUSY, _POWER_OF_TENSOR, _POWER_OF_DRAM = 0.25, 1.1, 0.45
 _COOLED_CELSIUS, _LIMIT_CELSIUS = 28.0, 74.0
+_RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
 
@@ -144,6 +145,7 @@ def gpu_load(
     clock_ratio: Floats | None = None,
     before: pl.DataFrame | None = None,
     energy_joules: float = 0.0,
+    idle: Floats | None = None,
 ) -> GpuLoad:
     """One GPU of an engine, from the engine's own counters.
 
@@ -156,6 +158,9 @@ def gpu_load(
         clock_ratio: (scrapes,) SM clock over the usual one (throttling).
         before: the row before the first of ``scrapes``; without it the engine starts at 0.
         energy_joules: of the counter at ``before``.
+        idle: (scrapes,) uniform draws in 0–1: a clock is read at one moment, and where that moment
+            falls between two steps (draw above the busy share) it is the idle clock. None = the
+            driver keeps the boost clock while a context is open.
     """
 
     def since(name: str) -> Floats:
@@ -188,8 +193,13 @@ def gpu_load(
     used = work.memory_utilization_ratio * board.framebuffer_mib + _CONTEXT_MIB
     free = max(board.framebuffer_mib - board.reserved_mib - used, 0.0)
     steady = np.ones(len(times))
+    sm_clock = board.sm_clock_mhz * clock
+    if idle is not None:
+        resting = (idle > resident) & ~hangs
+        sm_clock = np.where(resting, np.minimum(board.idle_sm_clock_mhz, sm_clock), sm_clock)
+        power = np.where(resting, board.idle_watts * _RESTING_POWER_RATIO, power)
     values = {
-        "DCGM_FI_DEV_SM_CLOCK": board.sm_clock_mhz * clock,
+        "DCGM_FI_DEV_SM_CLOCK": sm_clock,
         "DCGM_FI_DEV_MEM_CLOCK": board.memory_clock_mhz * steady,
         "DCGM_FI_DEV_GPU_TEMP": _COOLED_CELSIUS + (_LIMIT_CELSIUS - _COOLED_CELSIUS) * share,
         "DCGM_FI_DEV_POWER_USAGE": power,

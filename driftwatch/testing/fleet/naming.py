@@ -13,6 +13,7 @@ from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.timeline import servers_of
 
 JOB, DCGM_JOB = "vllm", "dcgm"  # of the servers and of their GPUs' exporters, to a Prometheus
+KUBE_JOB, NAMESPACE, CONTAINER = "kube-state-metrics", "inference", "vllm"
 _PORT, _EXPORTER_PORT = 8000, 9400
 
 
@@ -47,10 +48,22 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
             "engine": key.engine,
             "model_name": model_name(scenario),
         }
-        if scenario.pool.vllm_version is not None:
-            labels["vllm_version"] = scenario.pool.vllm_version
+        labels |= release_labels(scenario.pool.vllm_version, scenario.pool.image)
+        if scenario.pool.image is not None:
+            labels |= pod_of(scenario, number)
         found[key] = Target(key, labels)
     return found
+
+
+def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
+    """Labels that Kubernetes' discovery gives a server, and kube-state-metrics its series."""
+    return {"namespace": NAMESPACE, "pod": host_of(scenario, number)}
+
+
+def release_labels(vllm_version: str | None, image: str | None) -> dict[str, str]:
+    """What a source that reads discovery and kube-state-metrics knows of the release."""
+    found = {"vllm_version": vllm_version, "container_image": image}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def relabelled_of(scenario: Scenario) -> list[Relabelled]:
@@ -60,11 +73,11 @@ def relabelled_of(scenario: Scenario) -> list[Relabelled]:
         Relabelled(
             TargetKey(instance_of(scenario, server.number), "0"),
             start + life.start_seconds,
-            {"vllm_version": life.vllm_version},
+            release_labels(life.vllm_version, life.image),
         )
         for server in servers_of(scenario)
         for before, life in pairwise(server.lives)
-        if life.vllm_version is not None and life.vllm_version != before.vllm_version
+        if (life.vllm_version, life.image) != (before.vllm_version, before.image)
     ]
     return sorted(found, key=lambda one: (one.since, one.key))
 

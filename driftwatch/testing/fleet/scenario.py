@@ -21,9 +21,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.settings_values import Count, Name, Number, Part, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.testing.fleet.dropped import METRIC_NAMES
 from driftwatch.testing.fleet.scenario_fit import misfits
 from driftwatch.testing.fleet.scenario_traffic import (
+    Bursts,
     Change,
+    Hours,
     NewClient,
     Offset,
     Ratio,
@@ -48,6 +51,27 @@ class Scrape(Part):
     interval: Seconds = Field(15.0, description="between two scrapes of a server")
     jitter_seconds: float = Field(0.05, ge=0, description="sd of a scrape's lateness")
     missed_ratio: Ratio = Field(0.002, description="share of scrapes that time out")
+    lost_ratio: Ratio = Field(0.0, description="share of scrapes of which nothing is kept at all")
+    late_ratio: Ratio = Field(0.0, description="share of scrapes late by up to an interval")
+    gaps_per_day: float = Field(
+        0.0, ge=0, description="stretches of 1 to 15 minutes without any scrape of the pool"
+    )
+    gpu_offset: Offset = Field(
+        0.0, description="the exporters are scraped so long after their servers"
+    )
+    without_buckets: tuple[str, ...] = Field(
+        (), description="histograms (vllm:...) of which only the +Inf bucket is kept"
+    )
+    without_metrics: tuple[str, ...] = Field(
+        (), description="metrics (vllm:...) that are dropped at the scrape"
+    )
+
+    @field_validator("without_buckets", "without_metrics")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(value) - METRIC_NAMES):
+            raise ValueError(f"no metric that is read is called {', '.join(unknown)}")
+        return value
 
 
 class Serving(Part):
@@ -122,7 +146,19 @@ class Pool(Part):
         max_length=40,
         description="label that discovery puts on the servers (compact recordings); none: no label",
     )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="of the containers, only in kube-state-metrics; none: nowhere",
+    )
     dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
+    idle_clocks: bool = Field(
+        False, description="SM clocks and power of the GPUs fall while no kernel runs"
+    )
+    declared: bool = Field(
+        True, description="driftwatch.yaml says the scheduler's settings; false: nothing does"
+    )
     serving: Serving = Field(
         default_factory=lambda: Serving.model_validate({}), description="the scheduler's settings"
     )
@@ -197,7 +233,7 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
     "rollout": FaultFields(
         "replicas restart one after the other, from the lowest number on, `every` so long",
         (),
-        ("down", "every", "factor", "serving", "release", "vllm_version"),
+        ("down", "every", "factor", "serving", "release", "vllm_version", "image"),
     ),
     "scale": FaultFields(
         "from then on there are `to` replicas; new ones answer after 40 s", ("to",)
@@ -230,6 +266,9 @@ class Fault(Part):
     release: Style | None = Field(None, description="rollout: pages after it")
     vllm_version: str | None = Field(
         None, min_length=1, max_length=40, description="rollout: its label after it"
+    )
+    image: str | None = Field(
+        None, min_length=1, max_length=200, description="rollout: image of the containers after it"
     )
     to: Count | None = Field(None, description="scale: how many replicas then")
     ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
@@ -343,6 +382,8 @@ SCENARIO_PARTS: Mapping[str, type[Part]] = {
     "pool.slo": Slo,
     "traffic": Traffic,
     "traffic.season": Season,
+    "traffic.bursts": Bursts,
+    "traffic.hours": Hours,
     "traffic.changes": Change,
     "traffic.changes.new_client": NewClient,
     "engine": Engine,

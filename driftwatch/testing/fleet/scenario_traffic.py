@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from driftwatch.durations import parse_duration
-from driftwatch.settings_values import Count, File, Number, Part, Seconds
+from driftwatch.settings_values import Count, File, Name, Number, Part, Seconds
 
 
 def _offset(value: object) -> float:
@@ -56,8 +56,33 @@ class Change(Part):
     adapters: Count | None = Field(None, description="different LoRA adapters in use")
 
 
+class Bursts(Part):
+    """Clumps of minutes in which the whole pool gets many more requests, and then as before.
+
+    They come at random; their lengths and sizes are log-normal around the given ones.
+    """
+
+    per_day: float = Field(gt=0, description="how many in the mean")
+    lasting: Seconds = Field(240.0, description="median length")
+    rate_factor: float = Field(4.0, gt=1, description="median, on requests per second")
+    prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
+    generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
+
+
+class Hours(Part):
+    """What is different in some hours of every day, as with long prompts in the night."""
+
+    since_hour: float = Field(ge=0, lt=24, description="hour (UTC) at which they begin")
+    until_hour: float = Field(
+        ge=0, lt=24, description="hour at which they end; may be the next day"
+    )
+    rate_factor: float = Field(1.0, gt=0, description="on requests per second")
+    prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
+    generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
+
+
 class Traffic(Part):
-    """What the pool is sent."""
+    """What the pool is sent: as many requests a second, or a share of what its servers can do."""
 
     source: Literal["azure_conv", "azure_code", "servegen"] = Field(
         "azure_conv", description="shipped trace that lengths and arrivals come from"
@@ -65,7 +90,16 @@ class Traffic(Part):
     path: File | None = Field(
         None, description="a request log or trace instead; a folder with ServeGen's two files"
     )
-    requests_per_second: Number = Field(description="mean of the whole pool")
+    model_class: Name | None = Field(
+        None, description="ServeGen: which pair of files in the folder, e.g. m-mid"
+    )
+    clients: Literal["all", "even", "odd"] = Field(
+        "all", description="ServeGen: all that have lengths, or those of even or odd number"
+    )
+    requests_per_second: Number | None = Field(None, description="mean of the whole pool")
+    utilisation_ratio: float | None = Field(
+        None, gt=0, le=2, description="instead: mean share of what the servers can do at the start"
+    )
     offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
     season: Season = Field(
         default_factory=lambda: Season.model_validate({}), description="day and week"
@@ -75,4 +109,12 @@ class Traffic(Part):
     cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
     adapters: Count | None = Field(None, description="different LoRA adapters in use")
     timeout: Seconds | None = Field(None, description="after which clients give up")
+    bursts: Bursts | None = Field(None, description="clumps of requests; none: as in the trace")
+    hours: tuple[Hours, ...] = Field((), description="what is different in some hours of a day")
     changes: tuple[Change, ...] = Field((), description="what changes, and when")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.requests_per_second is None) == (self.utilisation_ratio is None):
+            raise ValueError("needs requests_per_second or utilisation_ratio, one of them")
+        return self

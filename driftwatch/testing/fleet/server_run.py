@@ -13,12 +13,12 @@ import polars as pl
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
 from driftwatch.simulate.compiled import compiling_allowed
-from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Edges, Engine
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.kv_cache import num_gpu_blocks
 from driftwatch.simulate.requests import Requests
 from driftwatch.testing.dcgm_pages import FakeGpu
+from driftwatch.testing.fleet.capacity import configuration_of
+from driftwatch.testing.fleet.dropped import page_without, without
 from driftwatch.testing.fleet.families_0_32 import V0_32
 from driftwatch.testing.fleet.families_old import V0_8
 from driftwatch.testing.fleet.gpu_boards import board
@@ -37,6 +37,7 @@ from driftwatch.testing.fleet.hidden_engine import (
     law_of,
     since_start,
 )
+from driftwatch.testing.fleet.load import LOAD_SCHEMA, load_rows, load_times
 from driftwatch.testing.fleet.metric_history import Answer, MetricHistory
 from driftwatch.testing.fleet.naming import (
     exporter_of,
@@ -46,6 +47,7 @@ from driftwatch.testing.fleet.naming import (
     uuids_of,
 )
 from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.scraping import gpu_times, scrape_times
 from driftwatch.testing.fleet.server import Server
 from driftwatch.testing.fleet.timeline import Life
 from driftwatch.testing.fleet.traffic import PoolTraffic
@@ -74,6 +76,7 @@ class Chunk:
         answers: the same scrapes as text, where pages were asked for.
         gpu_answers: pages of the exporter, where pages were asked for.
         requests: what ended, as the simulator tells it; truth only.
+        load: rows in LOAD_SCHEMA; truth only.
     """
 
     number: int
@@ -82,21 +85,7 @@ class Chunk:
     answers: Sequence[Answer] = ()
     gpu_answers: Sequence[Answer] = ()
     requests: pl.DataFrame | None = None
-
-
-def configuration_of(scenario: Scenario, life: Life) -> SchedulerConfiguration:
-    """The scheduler's settings in one life; KV blocks are what the model leaves on the GPU."""
-    pool, serving = scenario.pool, life.serving
-    blocks = serving.num_gpu_blocks or num_gpu_blocks(
-        gpu(pool.gpu),
-        model(pool.model),
-        block_size=serving.block_size,
-        tensor_parallel=pool.gpus_per_replica,
-        gpu_memory_utilization=0.9,
-        max_num_seqs=serving.max_num_seqs,
-        max_num_batched_tokens=serving.max_num_batched_tokens,
-    )
-    return serving.configuration(blocks)
+    load: pl.DataFrame | None = None
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
@@ -104,7 +93,7 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
     style = V0_8 if life.release == "0.8" else V0_32
     custom = {}
     if life.other_buckets:
-        plain = Server("", "", configuration_of(scenario, life), style)
+        plain = Server("", "", configuration_of(scenario, life.serving), style)
         custom = {
             name: edges[1::_OTHER_EDGES]
             for name, edges in plain.finite_edges().items()
@@ -113,31 +102,12 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
     return Server(
         instance=instance_of(scenario, number),
         model_name=model_name(scenario),
-        configuration=configuration_of(scenario, life),
+        configuration=configuration_of(scenario, life.serving),
         style=style,
         log_stats=life.stats,
         custom_histogram_buckets=custom,
         ready_after_seconds=_BOOT_SECONDS,
     )
-
-
-def scrape_times(
-    scenario: Scenario, seed: int, number: int
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """When a server is scraped, and which of these scrapes time out, over the whole scenario."""
-    said = scenario.scrape
-    rng = generator(seed, "scrapes", number)
-    planned = np.arange(rng.random() * said.interval, scenario.duration, said.interval)
-    late = np.abs(rng.standard_normal(len(planned))) * said.jitter_seconds
-    times = planned + np.minimum(late, said.interval / 3.0)
-    missed = rng.random(len(times))
-    ratio = np.full(len(times), said.missed_ratio)
-    for fault in scenario.faults:
-        if fault.kind == "missed_scrapes" and (not fault.replicas or number in fault.replicas):
-            during = (times >= fault.at) & (times < (fault.until or np.inf))
-            ratio[during] = fault.ratio or 0.0
-    inside = times < scenario.duration
-    return times[inside], (missed < ratio)[inside]
 
 
 def _compiled(scenario: Scenario) -> bool | None:
@@ -168,10 +138,13 @@ class ServerRun:
         listed = self._server.is_listed(times)
         self._times, self._missed = times[listed], missed[listed]
         self._up = self._server.is_up(self._times)
+        self._gpu_times = gpu_times(scenario, seed, number)
+        self._load: list[pl.DataFrame] = []
         self._history: MetricHistory | None = None
         self._engine: Engine | None = None
         self._life = -1
         self._before: pl.DataFrame | None = None
+        self._last: pl.DataFrame | None = None
         self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
         self._gpu_pages: list[Answer] = []
@@ -220,20 +193,27 @@ class ServerRun:
             compiled=_compiled(self._scenario),
             identify_blocks=False,  # each request brings its cached tokens
         )
-        self._before = None
+        self._before = self._last = None
 
     def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
         """A life, or the part of it that is in a chunk."""
         assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
         at = requests.arrival_seconds
         self._engine.offer(requests.take((at >= first) & (at < last)))
-        inside = (self._times >= first) & (self._times < last)
-        outcome = self._engine.advance(last, self._times[inside])
+        inside = self._times[(self._times >= first) & (self._times < last)]
+        beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
+        minutes = load_times(first, last)
+        sampled = np.union1d(np.union1d(inside, beside), minutes)
+        outcome = self._engine.advance(last, sampled)
         if outcome.scrapes is not None and len(outcome.scrapes):
+            every = outcome.scrapes
+            at = every["time_seconds"].to_numpy()
             # the exporter is another process: it answers where the server's answer timed out
-            self._read_gpus(outcome.scrapes, life)
-            answered = outcome.scrapes.filter(pl.Series(~self._missed[inside]))
-            outcome = replace(outcome, scrapes=answered)
+            self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
+            whole = every.filter(pl.Series(np.isin(at, minutes)))
+            self._note_load(whole, requests.arrival_seconds)
+            answered = self._times[~self._missed]
+            outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answered))))
         self._history.add(outcome)
         found = [outcome.requests]
         if last == life.end_seconds:
@@ -250,8 +230,19 @@ class ServerRun:
         self._engine = None
         return [outcome.requests]
 
+    def _note_load(self, minutes: pl.DataFrame, arrivals: Floats) -> None:
+        """What the scheduler had to do, whether or not anybody scraped it."""
+        assert self._engine is not None  # noqa: S101 - just advanced
+        since = minutes if self._last is None else pl.concat([self._last, minutes])
+        scenario, configuration = self._scenario, self._engine.configuration
+        instance = instance_of(scenario, self._number)
+        self._load.append(load_rows(since, arrivals, configuration, scenario.start, instance))
+        self._last = since.tail(1)
+
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
-        """The exporter beside the server is read whenever the server is."""
+        """The exporter beside the server."""
+        if scrapes.is_empty():
+            return
         times = scrapes["time_seconds"].to_numpy()
         hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
         self._tell_gpus(scrapes, hangs, loaded=True)
@@ -259,7 +250,7 @@ class ServerRun:
 
     def _read_idle_gpus(self, first: float, last: float) -> None:
         """While no server runs its GPUs are idle, and their exporter answers."""
-        times = self._times[(self._times >= first) & (self._times < last)]
+        times = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
         if len(times):
             nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
             idle = nothing.with_columns(time_seconds=times)
@@ -272,6 +263,11 @@ class ServerRun:
         pool = scenario.pool
         if not pool.dcgm:
             return
+        times = scrapes["time_seconds"].to_numpy()
+        idle = None
+        if pool.idle_clocks:
+            whole = int(times[0] * 1000) if len(times) else 0
+            idle = generator(self._seed, "clocks", number, whole).random(len(times))
         work = work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica)
         load = gpu_load(
             board(pool.gpu),
@@ -279,9 +275,10 @@ class ServerRun:
             scenario.start,
             scrapes,
             wedged=hangs,
-            clock_ratio=clock_ratio(scenario, number, scrapes["time_seconds"].to_numpy()),
+            clock_ratio=clock_ratio(scenario, number, times),
             before=self._before if loaded else None,
             energy_joules=self._energy,
+            idle=idle,
         )
         self._energy = load.energy_joules
         fakes = [
@@ -314,10 +311,15 @@ class ServerRun:
         history = self._history
         if history is None:
             return Chunk(self._number, empty_scrapes(), empty_gpus())
-        scrapes = history.scrape_frame()
-        answers = history.answers() if self._pages else []
+        dropped = self._scenario.scrape.without_buckets, self._scenario.scrape.without_metrics
+        scrapes = without(history.scrape_frame(), *dropped)
+        answers = [
+            replace(answer, body=page_without(answer.body, *dropped))
+            for answer in (history.answers() if self._pages else [])
+        ]
         history.drop()
         gpus, gpu_pages = pl.concat([empty_gpus(), *self._gpus]), self._gpu_pages
         self._gpus, self._gpu_pages = [], []
         requests = pl.concat(ended) if ended else None
-        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests)
+        load, self._load = pl.concat([LOAD_SCHEMA.to_frame(), *self._load]), []
+        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests, load)

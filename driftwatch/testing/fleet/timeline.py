@@ -28,6 +28,7 @@ class Life:
         other_buckets: with another layout of histograms.
         stats: with vllm: series on its page.
         vllm_version: what discovery labels it with, None = with nothing.
+        image: of its container, None = nothing tells.
     """
 
     start_seconds: float
@@ -38,6 +39,7 @@ class Life:
     other_buckets: bool = False
     stats: bool = True
     vllm_version: str | None = None
+    image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def _server(scenario: Scenario, number: int) -> Server:
             pool.serving,
             release=pool.release,
             vllm_version=pool.vllm_version,
+            image=pool.image,
         )
         for at, fault in sorted(_restarts(scenario, own, number), key=lambda one: one[0]):
             if not start <= at < end:
@@ -154,6 +157,7 @@ def _after(life: Life, fault: Fault, start: float) -> Life:
         other_buckets=life.other_buckets or fault.kind == "bucket_layout",
         stats=life.stats and fault.kind != "stats_disabled",
         vllm_version=fault.vllm_version or life.vllm_version,
+        image=fault.image or life.image,
     )
 
 

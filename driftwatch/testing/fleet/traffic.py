@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.testing.fleet.capacity import capacity
 from driftwatch.testing.fleet.hidden_engine import generator
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_traffic import Change, Season
@@ -31,9 +33,39 @@ _HIT_SHARE = 0.8  # of a prompt that is found in the cache at all; the rest of i
 _NEW_CLIENT_SIGMA = 0.25  # of the log of its lengths
 _PATIENCE_SECONDS = 8.0  # median time after which a client that gives up does so
 _PATIENCE_SIGMA = 1.0
+_BURST_SIGMA = 0.5  # of the logs of a burst's length and of its size
+_DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Stretches in order of their starts, each with a size.
+
+    Attributes:
+        start_seconds: when each begins.
+        end_seconds: when it ends; it may reach into the next.
+        size: how large; above 0.
+    """
+
+    start_seconds: Floats
+    end_seconds: Floats
+    size: Floats
+
+    @classmethod
+    def none(cls) -> Windows:
+        """No stretch at all."""
+        return cls(np.zeros(0), np.zeros(0), np.zeros(0))
+
+    def sizes(self, times: Floats) -> Floats:
+        """The size of the last stretch that began before each time and lasts still, else 0."""
+        if not len(self.start_seconds):
+            return np.zeros(len(times))
+        last = np.searchsorted(self.start_seconds, times, side="right") - 1
+        on = (last >= 0) & (times < self.end_seconds[np.maximum(last, 0)])
+        return np.where(on, self.size[np.maximum(last, 0)], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
 class PoolTraffic:
     """The traffic of a scenario's pool.
 
@@ -58,12 +90,48 @@ class PoolTraffic:
         Changes of the whole pool are in it, those of single replicas are not.
         """
         said = self.scenario.traffic
-        rate = said.requests_per_second * season_factor(self.scenario, times)
+        rate = self.mean_rate * season_factor(self.scenario, times)
         rate *= self._wander(times)
+        rate *= self._beside("rate_factor", times)
         for change in said.changes:
             if not change.replicas:
                 rate *= _factor(change, change.rate_factor, times)
         return rate
+
+    @cached_property
+    def mean_rate(self) -> float:
+        """Requests per second of the whole pool over a week, without changes and bursts."""
+        said = self.scenario.traffic
+        if said.requests_per_second is not None:
+            return said.requests_per_second
+        assert said.utilisation_ratio is not None  # noqa: S101 - the file has one of the two
+        return said.utilisation_ratio * self.scenario.pool.replicas * capacity(self.scenario)
+
+    @cached_property
+    def bursts(self) -> Windows:
+        """Clumps of the whole pool, and by how much each raises the rate."""
+        said = self.scenario.traffic.bursts
+        if said is None:
+            return Windows.none()
+        rng = generator(self.seed, "bursts")
+        count = rng.poisson(said.per_day * self.scenario.duration / _DAY_SECONDS)
+        start = np.sort(rng.uniform(0.0, self.scenario.duration, count))
+        lasting, size = np.exp(_BURST_SIGMA * rng.standard_normal((2, count)))
+        return Windows(start, start + said.lasting * lasting, 1.0 + (said.rate_factor - 1.0) * size)
+
+    def _beside(self, name: str, times: Floats) -> Floats:
+        """The factor of that name that bursts and hours of the day have at these times."""
+        said, found = self.scenario.traffic, np.ones(len(times))
+        clock = hour_of_day(self.scenario, times)
+        for hours in said.hours:
+            since, until = hours.since_hour, hours.until_hour
+            lasts = (clock - since) % 24.0 < (until - since) % 24.0
+            found[lasts] *= getattr(hours, name)
+        if said.bursts is not None:
+            size = self.bursts.sizes(times)
+            factor = size if name == "rate_factor" else float(getattr(said.bursts, name))
+            found = np.where(size > 0.0, found * factor, found)
+        return found
 
     def changes_of(self, number: int) -> tuple[Change, ...]:
         """What changes for one server, in the file's order."""
@@ -108,6 +176,8 @@ class PoolTraffic:
         said, at = self.scenario.traffic, drawn.at
         prompt = drawn.prompt_tokens.astype(float)
         generation = drawn.generation_tokens.astype(float)
+        prompt *= self._beside("prompt_factor", at)
+        generation *= self._beside("generation_factor", at)
         for change in changes:
             prompt *= _factor(change, change.prompt_factor, at)
             generation *= _factor(change, change.generation_factor, at)
@@ -182,6 +252,12 @@ def _with_new_clients(
         prompt = np.concatenate([prompt, client.prompt_tokens * spread[0]])[order]
         generation = np.concatenate([generation, own])[order]
     return at, prompt, generation
+
+
+def hour_of_day(scenario: Scenario, times: Floats) -> Floats:
+    """Hours since midnight UTC at these times, 0 up to 24."""
+    midnight = scenario.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    return ((scenario.start - midnight).total_seconds() + times) / 3600.0 % 24.0
 
 
 def season_factor(scenario: Scenario, times: Floats) -> Floats:

@@ -112,15 +112,28 @@ class ServeGenSource:
         folder: holds ``servegen_rates.parquet`` and ``servegen_lengths.parquet``, or the names of
             the dataset (``m-small_…``).
         offset_seconds: where in its two weeks the scenario begins.
+        model_class: which of several pairs of files; None = the folder has one pair.
+        clients: ``all`` that have lengths, or those of ``even`` or ``odd`` number.
     """
 
-    def __init__(self, folder: Path, offset_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        offset_seconds: float = 0.0,
+        model_class: str | None = None,
+        clients: str = "all",
+    ) -> None:
         from driftwatch.simulate.workload.servegen import ServeGen
 
-        rates, lengths = (_one_of(folder, f"*_{kind}.parquet") for kind in ("rates", "lengths"))
+        of = "*" if model_class is None else model_class
+        rates, lengths = (_one_of(folder, f"{of}_{kind}.parquet") for kind in ("rates", "lengths"))
         self._servegen = ServeGen(rates, lengths)
         self._offset = offset_seconds
-        whole = pl.read_parquet(rates).filter(pl.col("client").is_in(list(self._servegen.clients)))
+        parity = {"all": (0, 1), "even": (0,), "odd": (1,)}[clients]
+        self._clients = tuple(c for c in self._servegen.clients if c % 2 in parity)
+        if not self._clients:
+            raise WorkloadError((f"{rates}: no {clients} client has lengths",))
+        whole = pl.read_parquet(rates).filter(pl.col("client").is_in(list(self._clients)))
         sent = float(whole["requests_per_second"].cast(pl.Float64).sum())
         self._mean_rate = sent / whole["start_seconds"].n_unique()
         self._first, self._end = self._servegen.start_seconds, self._servegen.end_seconds
@@ -140,7 +153,7 @@ class ServeGenSource:
         while filled < length:
             some = min(length - filled, self._end - start)
             drawn = self._servegen.requests(
-                start, start + some, rng, scale=scale, fill_missing=True
+                start, start + some, rng, scale=scale, clients=self._clients, fill_missing=True
             )
             pieces.append((drawn, filled))
             start, filled = self._first, filled + some
@@ -158,19 +171,23 @@ def source_of(traffic: Traffic) -> TrafficSource:
     Raises:
         WorkloadError: its file is none that is read.
     """
-    return _source(traffic.source, traffic.path, traffic.offset)
+    return _source(
+        traffic.source, traffic.path, traffic.offset, traffic.model_class, traffic.clients
+    )
 
 
 @lru_cache(maxsize=4)
-def _source(name: str, path: Path | None, offset: float) -> TrafficSource:
+def _source(
+    name: str, path: Path | None, offset: float, model_class: str | None, clients: str
+) -> TrafficSource:
     if path is not None:
         if path.is_dir():
-            return ServeGenSource(path, offset)
+            return ServeGenSource(path, offset, model_class, clients)
         found = read_requests(path)
         return TraceSource(found.arrival_seconds, found.prompt_tokens, found.generation_tokens)
     with as_file(files("driftwatch.testing.fleet") / "traffic_data") as folder:
         if name == "servegen":
-            return ServeGenSource(folder, offset)
+            return ServeGenSource(folder, offset, clients=clients)
         table = pl.read_parquet(folder / f"azure_2023_{name.removeprefix('azure_')}.parquet")
     return TraceSource(
         table["arrival_seconds"].cast(pl.Float64).to_numpy(),

@@ -68,12 +68,13 @@ def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str
     found: dict[str, Any] = {
         "name": pool.name,
         "gpus_per_replica": float(pool.gpus_per_replica),
-        "serving": {
+    }
+    if pool.declared:
+        found["serving"] = {
             "max_num_seqs": said.max_num_seqs,
             "max_num_batched_tokens": said.max_num_batched_tokens,
             "max_model_len": said.max_model_len,
-        },
-    }
+        }
     if pool.dcgm:
         found["gpu_uuids"] = [
             uuid for n in range(scenario.servers) for uuid in uuids_of(scenario, n)

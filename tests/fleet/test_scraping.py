@@ -1,0 +1,95 @@
+"""Scrapes that come late, are lost or lie apart, and what a scrape config drops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fleet_cases import whole_run
+from pydantic import ValidationError
+
+from driftwatch.collect.registry import HISTOGRAMS
+from driftwatch.testing.fleet.generate import generate
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.scraping import gaps, gpu_times, scrape_times
+
+TPOT = "vllm:request_time_per_output_token_seconds"
+
+
+def scenario(hours: float = 1.0, **scrape: Any) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "name": "x",
+            "title": "x",
+            "duration": f"{round(hours * 3600)}s",
+            "pool": {"replicas": 2},
+            "traffic": {"requests_per_second": 1.0},
+            "scrape": scrape,
+            "truth": {},
+        }
+    )
+
+
+def test_a_third_of_the_scrapes_is_lost_and_nothing_is_kept_of_them() -> None:
+    plain, lossy = scenario(24), scenario(24, lost_ratio=0.3)
+    whole, left = (len(scrape_times(made, 3, 0)[0]) for made in (plain, lossy))
+    assert left / whole == pytest.approx(0.7, abs=0.02)
+    missed = scrape_times(lossy, 3, 0)[1]
+    assert missed.mean() < 0.01  # a lost scrape is no scrape that failed
+
+
+def test_late_scrapes_stay_in_order_and_come_up_to_an_interval_late() -> None:
+    times = scrape_times(scenario(24, late_ratio=0.2), 3, 0)[0]
+    apart = np.diff(times)
+    assert (apart > 0).all()
+    assert apart.max() > 20 and apart.min() < 8  # of 15 s
+    plain = np.diff(scrape_times(scenario(24), 3, 0)[0])
+    assert plain.max() < 16
+
+
+def test_gaps_are_those_of_the_whole_pool_and_of_its_exporters() -> None:
+    made = scenario(24, gaps_per_day=12)
+    starts, ends = gaps(made, 3)
+    assert len(starts) > 4 and (ends - starts >= 60).all() and (ends - starts <= 900).all()
+    for times in (scrape_times(made, 3, 0)[0], scrape_times(made, 3, 1)[0], gpu_times(made, 3, 1)):
+        for first, last in zip(starts, ends, strict=True):
+            assert not ((times >= first) & (times < last)).any()
+    assert len(gaps(scenario(24), 3)[0]) == 0
+
+
+def test_exporters_are_scraped_apart_from_their_servers() -> None:
+    made = scenario(0.25, gpu_offset="7s", jitter_seconds=0.0)
+    chunk = whole_run(made)
+    servers, gpus = (
+        frame["time"].dt.epoch("us").to_numpy() / 1e6 for frame in (chunk.scrapes, chunk.gpus)
+    )
+    assert not set(servers) & set(gpus)
+    behind = (gpus[:, None] - servers[None, :]) % 15.0
+    assert np.allclose(behind, 7.0, atol=1e-3)
+    together = whole_run(scenario(0.25))
+    assert together.gpus["time"].to_list() == together.scrapes["time"].to_list()
+
+
+def test_dropped_buckets_and_metrics_are_gone_from_table_and_text() -> None:
+    made = scenario(
+        0.25, without_buckets=[TPOT], without_metrics=["vllm:request_queue_time_seconds"]
+    )
+    chunk = next(iter(generate(made, 1, pages=True)))
+    row = chunk.scrapes.filter("ok")[-1]
+    assert row["tpot_seconds_edges"].to_list() == [[float("inf")]]
+    assert row["tpot_seconds_buckets"].to_list() == [row["tpot_seconds_count"].to_list()]
+    assert row["queue_seconds_sum"].null_count() == 1
+    assert row["queue_seconds_edges"].null_count() == 1
+    assert len(row["ttft_seconds_edges"][0]) > 5
+    text = chunk.answers[-1].body
+    buckets = [line for line in text.splitlines() if line.startswith(f"{TPOT}_bucket")]
+    assert len(buckets) == 1 and 'le="+Inf"' in buckets[0]
+    assert f"\n{TPOT}_sum" in text
+    assert "\nvllm:request_queue_time_seconds_" not in text
+    assert "tpot_seconds" in HISTOGRAMS and "queue_seconds" in HISTOGRAMS
+
+
+def test_a_metric_that_nobody_reads_cannot_be_dropped() -> None:
+    with pytest.raises(ValidationError, match="no metric that is read is called vllm:nothing"):
+        scenario(without_metrics=["vllm:nothing"])

@@ -1,0 +1,108 @@
+"""Bursts, hours of the day, shares of what servers can do, and halves of ServeGen's clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from fleet_cases import whole_run
+from pydantic import ValidationError
+
+from driftwatch.testing.fleet.capacity import capacity
+from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.testing.fleet.traffic_source import ServeGenSource
+
+SLOW = {"times_roofline": 4.0, "wander_sd_ratio": 0.0, "stalls_per_day": 0.0}
+
+
+def scenario(hours: float, traffic: dict[str, Any], **more: Any) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "name": "x",
+            "title": "x",
+            "duration": f"{round(hours * 3600)}s",
+            "start": "2026-11-16T00:00:00Z",
+            "traffic": {"requests_per_second": 1.0, "wander_ratio": 0.0, **traffic},
+            "truth": {},
+            **more,
+        }
+    )
+
+
+def test_a_burst_raises_the_rate_and_ends() -> None:
+    made = scenario(24, {"bursts": {"per_day": 20, "lasting": "4m", "rate_factor": 5}})
+    traffic = PoolTraffic.of(made, 4)
+    times = np.arange(5.0, 86_400.0, 10.0)
+    rates = traffic.rates(times)
+    quiet = np.isclose(rates, 1.0)
+    assert 0.8 < quiet.mean() < 0.99
+    assert np.median(rates[~quiet]) > 2.5
+    starts, ends = traffic.bursts.start_seconds, traffic.bursts.end_seconds
+    assert 10 < len(starts) < 32
+    assert 100 < np.median(ends - starts) < 500
+    assert np.isclose(rates[-1], 1.0) or times[-1] < ends.max()
+    (again, other) = (PoolTraffic.of(made, seed).bursts for seed in (4, 5))
+    assert np.array_equal(again.start_seconds, starts)
+    assert not np.array_equal(other.start_seconds, starts)
+
+
+def test_a_burst_may_have_lengths_of_its_own() -> None:
+    bursts = {"per_day": 40, "lasting": "20m", "rate_factor": 3, "generation_factor": 0.1}
+    made = scenario(6, {"requests_per_second": 8.0, "bursts": bursts}, pool={"replicas": 1})
+    traffic = PoolTraffic.of(made, 4)
+    sent = traffic.requests(0, 0.0, 6 * 3600.0)
+    inside = traffic.bursts.sizes(sent.arrival_seconds) > 0
+    within, outside = (sent.generation_tokens[which].mean() for which in (inside, ~inside))
+    assert within < 0.2 * outside
+
+
+def test_nights_are_of_long_prompts_and_short_answers() -> None:
+    hours = [{"since_hour": 22, "until_hour": 2, "prompt_factor": 3, "generation_factor": 0.05}]
+    made = scenario(24, {"hours": hours}, pool={"replicas": 1})
+    sent = PoolTraffic.of(made, 4).requests(0, 0.0, 86_400.0)
+    at = sent.arrival_seconds / 3600.0
+    night = (at < 2) | (at >= 22)
+    assert sent.prompt_tokens[night].mean() > 2 * sent.prompt_tokens[~night].mean()
+    assert sent.generation_tokens[night].mean() < 0.1 * sent.generation_tokens[~night].mean()
+
+
+@pytest.mark.parametrize("share", [0.12, 0.95])
+def test_a_share_of_what_the_servers_can_do_is_what_they_are_busy_with(share: float) -> None:
+    made = scenario(
+        0.5,
+        {"requests_per_second": None, "utilisation_ratio": share},
+        engine=SLOW,
+        pool={"replicas": 2, "dcgm": False, "serving": {"max_num_seqs": 24}},
+    )
+    whole = PoolTraffic.of(made, 1).mean_rate
+    assert whole == pytest.approx(share * 2 * capacity(made))
+    load = whole_run(made).load
+    assert load is not None
+    busy = load.filter(pl.col("time") > made.start)
+    sequences = float(busy["sequences_ratio"].mean())  # type: ignore[arg-type]
+    if share < 0.5:
+        assert sequences < 0.3 and busy["waiting_requests"].max() <= 2
+    else:
+        assert sequences > 0.6 and busy["waiting_requests"].max() > 2
+
+
+@pytest.mark.parametrize("traffic", [{"utilisation_ratio": 0.5}, {"requests_per_second": None}])
+def test_the_rate_is_given_once(traffic: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="one of them"):
+        scenario(1, traffic)
+
+
+def test_halves_of_the_clients_share_none(shared_data: Path) -> None:
+    folder = shared_data / "servegen"
+    rng = np.random.default_rng(1)
+    drawn = {}
+    for clients in ("even", "odd", "all"):
+        source = ServeGenSource(folder, 0.0, "m-mid", clients)
+        drawn[clients] = source.draw(20_000.0, 1, (0.0, 86_400.0), rng)
+    means = [float(drawn[c].prompt_tokens.mean()) for c in ("even", "odd", "all")]
+    assert min(means[:2]) < means[2] < max(means[:2])
+    assert {c % 2 for c in ServeGenSource(folder, 0.0, "m-mid", "odd")._clients} == {1}
