@@ -152,6 +152,6 @@ def _about(case: Case) -> str:
     serving = pool.serving
     return (
         f"{pool.model} {pool.gpu} S {serving.max_num_seqs} B {serving.max_num_batched_tokens} "
-        f"{traffic.source} x{case.drift} {traffic.requests_per_second:.2f}/s "
+        f"{traffic.source} x{case.drift} {traffic.requests_per_second or 0.0:.2f}/s "
         f"hits {traffic.prefix_hit_ratio}"
     )

@@ -23,6 +23,7 @@ from truth_judge.whatif import Runs
 from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.testing.fleet.traffic import PoolTraffic
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAWS = ("bench/advice_truth/cases.py", "driftwatch/testing/fleet")
@@ -144,6 +145,7 @@ def write(path: Path, text: str) -> None:
 def _at_demand(scenario: Scenario, demand: float) -> Scenario:
     if demand == 1.0:
         return scenario
-    rate = scenario.traffic.requests_per_second * demand
-    traffic = scenario.traffic.model_copy(update={"requests_per_second": rate})
+    rate = PoolTraffic.of(scenario, scenario.seed).mean_rate * demand
+    said = {"requests_per_second": rate, "utilisation_ratio": None}
+    traffic = scenario.traffic.model_copy(update=said)
     return scenario.model_copy(update={"traffic": traffic})
