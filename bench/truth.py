@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,21 @@ from truth_judge import disguise, golden, saved, through_prometheus, whatif
 from truth_judge.commands import Case
 from truth_judge.facts import MONTH_SECONDS
 from truth_judge.figures import confusion, detection, false_alarms, not_slower, unexpected
+from truth_judge.goals import goals
 from truth_judge.healthy import summary as healthy_summary
+from truth_judge.mixed_pools import HELD_OUT, WORKING, Traces
 from truth_judge.recordings import recorded_cases
 from truth_judge.report import into_page, sections
 from truth_judge.running import Ran, run_draw, run_recorded
-from truth_judge.sets import SETS, SIZES, Draw, detection_draws, draws
+from truth_judge.sets import SETS, SIZES, Draw, derived, detection_draws, draws
+from truth_judge.shown import shown
 
 from driftwatch.testing.fleet.scenario_file import shipped_scenarios
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "shared" / "data"
-EXPLAINS = {"smoke": 2, "standard": 10, "full": 24}
-WHATIFS = {"smoke": 2, "standard": 8, "full": 24}
+EXPLAINS = {"quick": 0, "smoke": 2, "standard": 8, "full": 24}
+WHATIFS = {"quick": 0, "smoke": 2, "standard": 5, "full": 24}
 THROUGH_PROMETHEUS = "wedged"  # the scenario that goes through a real Prometheus as well
 HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
 
@@ -66,6 +70,8 @@ def _measured(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="driftwatch-truth-") as scratch:
         folder = given.keep or Path(scratch)
         ran = _everything(given, folder)
+        if given.show:
+            print("\n".join(shown(given.show, ran, folder)))
         named = f"{given.set} --detection" if given.detection else given.set
         figures = _figures(ran, given.seed, named, commit, given) | {
             "scheduler": _scheduler(given, folder),
@@ -110,6 +116,7 @@ def _figures(
             for group in ("healthy", "shipped", "grid", "recorded")
             if (found := [r.stretch for r in ran if r.group == group])
         },
+        "goals": goals(ran, seed=seed),
         "detection": detection(stretches, seed=seed),
         "not_slower": not_slower(stretches, seed=seed),
         "unexpected": unexpected(stretches),
@@ -153,6 +160,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             help="of a stretch, drawn by its seed, at most; "
             + ", ".join(f"{name} {most}" for name, most in each.items()),
         )
+    asked.add_argument(
+        "--held-out", action="store_true", help="traffic that nobody works with: at the end, once"
+    )
+    asked.add_argument(
+        "--show",
+        choices=("false", "wrong", "missed"),
+        help="print each false page, each wrong one, or each episode that nobody was told of",
+    )
     asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
     asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
     asked.add_argument("--date", help="printed beside the figures")
@@ -204,7 +219,14 @@ def _drawn(given: argparse.Namespace) -> list[Draw]:
     if given.detection:
         return list(detection_draws(given.set, given.seed, given.servegen))
     shipped = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
-    return list(draws(SIZES[given.set], given.seed, shipped, given.servegen))
+    return list(draws(SIZES[given.set], given.seed, shipped, _traces(given)))
+
+
+def _traces(given: argparse.Namespace) -> Traces:
+    """Whose requests the mixed fleets get: those for working, unless the end has come."""
+    folder = given.servegen or given.data / "servegen"
+    of = HELD_OUT if given.held_out else WORKING
+    return replace(of, servegen=folder if folder.is_dir() else None)
 
 
 def _vllm(given: argparse.Namespace) -> Path:
@@ -214,6 +236,7 @@ def _vllm(given: argparse.Namespace) -> Path:
 def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
     """Every stretch, side by side; what is told of each goes to stderr as it ends."""
     drawn, cases = _drawn(given), recorded_cases(_vllm(given))
+    cases = cases if SIZES[given.set].recorded or given.only else []
     if given.only:
         drawn = [draw for draw in drawn if {draw.name, _of(draw)} & set(given.only)]
         cases = [case for case in cases if case.name in given.only]
@@ -275,7 +298,7 @@ def _commit() -> str:
 def _scheduler(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs = []
     for number, run in enumerate(golden.golden_runs(given.data)):
-        if given.only or given.detection:
+        if given.only or given.detection or given.set == "quick":
             break
         into = _anew(folder / f"golden-{number}")
         into.mkdir(parents=True)
@@ -301,7 +324,7 @@ def _one_draw(given: argparse.Namespace, name: str) -> Draw | None:
     """The draw of one scenario that a proof is made with."""
     if given.detection or (given.only and name not in given.only):
         return None
-    return next(draws(SIZES["full"], given.seed, {name: 1.0}, None))
+    return Draw(name, derived(given.seed, name, 0), name, "shipped")
 
 
 def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
@@ -312,6 +335,8 @@ def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     cases: list[Case] = [
         case for case in recorded_cases(_vllm(given)) if not given.only or case.name in given.only
     ]
+    if given.set == "quick":
+        return []
     draw = _one_draw(given, HIDDEN)
     if draw is not None:
         cases.append(fleets.made(draw, folder / "plain"))

@@ -107,9 +107,14 @@ def pages(*words: str) -> tuple[list[dict[str, Any]], float]:
 
 def replayed(case: Case, evidence: Path | None = None) -> tuple[tuple[Finding, ...], float]:
     """The findings of a case, and the seconds it took; its evidence table into a file as well."""
-    more = [] if evidence is None else ["--evidence", str(evidence)]
-    said, seconds = pages(*case.words(), *more, str(case.recording))
+    said, seconds = sent_pages(case, evidence)
     return findings_of(said), seconds
+
+
+def sent_pages(case: Case, evidence: Path | None = None) -> tuple[list[dict[str, Any]], float]:
+    """The same as driftwatch prints it."""
+    more = [] if evidence is None else ["--evidence", str(evidence)]
+    return pages(*case.words(), *more, str(case.recording))
 
 
 def explained(

@@ -42,6 +42,8 @@ class Episode:
         notices: rules that should inform. Nothing in the three: nobody should be told.
         leaf: where the diagnosis should end; None = the truth does not say.
         knob: the setting that should be advised; None = none helps.
+        allowed: rules that may speak, of any severity, and need not.
+        also: leaves that are right as well, where two limits bind together.
         grace_seconds: how long after its end a finding still counts as its own.
         visible_seconds: from when on it could be seen at all (enough changed requests had
             finished); None = from its start on.
@@ -59,6 +61,8 @@ class Episode:
     notices: frozenset[str] = frozenset()
     leaf: str | None = None
     knob: str | None = None
+    allowed: frozenset[str] = frozenset()
+    also: frozenset[str] = frozenset()
     grace_seconds: float = GRACE_SECONDS
     visible_seconds: float | None = None
     detectable: bool | None = None

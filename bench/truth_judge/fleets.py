@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from truth_judge.commands import Case, driftwatch
+from truth_judge.due import with_due
 from truth_judge.facts import Episode
+from truth_judge.saturated import saturations
 from truth_judge.sets import Draw
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
@@ -22,6 +24,13 @@ TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 def scenario_of(draw: Draw, folder: Path) -> str:
     """What names the scenario of a draw: a shipped one's name, or the file in its folder."""
     return draw.scenario if isinstance(draw.scenario, str) else str(folder / "scenario.yaml")
+
+
+def text_of(draw: Draw) -> str:
+    """The file of a draw's scenario."""
+    if isinstance(draw.scenario, str):
+        return shipped_text(draw.scenario)
+    return json.dumps(draw.scenario, indent=1)  # JSON is YAML
 
 
 def shipped_text(name: str) -> str:
@@ -46,10 +55,7 @@ def written(draw: Draw, folder: Path, form: str) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     scenario, into = scenario_of(draw, folder), folder / form
-    if isinstance(draw.scenario, str):
-        text = shipped_text(draw.scenario)
-    else:
-        text = json.dumps(draw.scenario, indent=1)  # JSON is YAML
+    text = text_of(draw)
     path, truth = folder / "scenario.yaml", into / TRUTH
     same = truth.exists() and path.exists() and path.read_text() == text
     if same and json.loads(truth.read_text())["seed"] == draw.seed:
@@ -73,7 +79,11 @@ def case_of(folder: Path, name: str, draw: str) -> Case:
         start_seconds=whole[0],
         end_seconds=whole[1],
         instances=tuple(server["instance"] for server in truth["servers"]),
-        episodes=tuple(_episode(effect) for effect in truth["effects"]),
+        episodes=with_due(
+            [_episode(effect) for effect in truth["effects"]],
+            saturations(folder, _share_of_target(folder)),
+            [server["instance"] for server in truth["servers"]],
+        ),
         reference=baseline and (baseline["start_seconds"], baseline["end_seconds"]),
         options=("-c", str(folder / CONFIGURATION)),
         present={
@@ -82,6 +92,12 @@ def case_of(folder: Path, name: str, draw: str) -> Case:
             if server["listed"] != [whole]
         },
     )
+
+
+def _share_of_target(folder: Path) -> float | None:
+    """Share of requests that must meet the target of their first token; None = it is not known."""
+    slo = json.loads((folder / CONFIGURATION).read_text())["pools"][0].get("slo", {})
+    return float(slo.get("share", 0.95)) if "ttft_seconds" in slo else None
 
 
 def _episode(effect: dict[str, Any]) -> Episode:

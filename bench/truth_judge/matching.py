@@ -48,7 +48,8 @@ class Detection:
 class Alarm:
     """A finding that fired, and what the truth says of it.
 
-    ``found``, ``unexpected``, ``false``, or ``small``: of a loss that no rule promises to see.
+    ``found``, ``unexpected``, ``false``, ``small`` (of a loss that no rule promises to see), or
+    ``allowed``: of a limit, while requests waited for room.
     """
 
     stretch: Stretch
@@ -118,6 +119,7 @@ class Claim:
         return self.stretch.block(self.episode.start_seconds)
 
 
+SATURATION = "saturation"  # a stretch that nobody injected
 SLOWER = frozenset({"SlowerAtEqualLoad", "ReplicaSlow"})
 
 
@@ -126,10 +128,12 @@ def claims(stretches: Iterable[Stretch], kinds_that_slow: frozenset[str]) -> lis
     found = []
     for stretch in stretches:
         for episode in _episodes(stretch):
-            if episode.kind in kinds_that_slow:
+            if episode.kind in kinds_that_slow or episode.kind == SATURATION:
                 continue
             said = [f for f in _firing(stretch) if f.severity == "page" and _covers(episode, f)]
-            others = sum(f.said not in episode.expected for f in said)
+            others = sum(
+                f.said not in episode.expected and f.rule not in episode.allowed for f in said
+            )
             slower = sum(f.rule in SLOWER for f in said)
             found.append(Claim(stretch, episode, others, slower))
     return found
@@ -152,6 +156,8 @@ def alarms(stretches: Iterable[Stretch]) -> list[Alarm]:
             covering = [e for e in telling if _covers(e, finding)]
             if any(finding.said in e.expected for e in covering):
                 verdict = "found"
+            elif any(finding.rule in e.allowed and _covers(e, finding) for e in stretch.episodes):
+                verdict = "allowed"
             elif not covering and any(_covers(e, finding) for e in small):
                 verdict = "small"
             else:

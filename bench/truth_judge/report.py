@@ -50,6 +50,7 @@ def sections(figures: Mapping[str, Any]) -> list[str]:
         f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
         "",
     ]
+    lines += _goals(figures["goals"])
     lines += _false(figures["false_alarms"])
     lines += _detection(figures["detection"], figures["unexpected"])
     lines += _not_slower(figures["not_slower"])
@@ -58,6 +59,28 @@ def sections(figures: Mapping[str, Any]) -> list[str]:
     lines += _scheduler(figures["scheduler"])
     lines += _engine(figures)
     return lines + _cost(figures)
+
+
+def _goals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the project is held to, on the mixed fleets."""
+    if not rows:
+        return []
+    return [
+        "### The goals, on mixed fleets",
+        "",
+        *table(
+            ("figure", "goal", "measured", "count"),
+            [
+                (
+                    row["figure"],
+                    row["goal"] or _NONE,
+                    interval(row["estimate"], row["unit"]),
+                    _NONE if row["count"] is None else row["count"],
+                )
+                for row in rows
+            ],
+        ),
+    ]
 
 
 def _false(false: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ import numpy as np
 import polars as pl
 
 from truth_judge import fleets, sent
-from truth_judge.commands import Case, explained, leaf_of, recommended, replayed
-from truth_judge.facts import DAY_SECONDS, Block, Episode, Finding, Stretch
+from truth_judge.commands import Case, explained, leaf_of, recommended, replayed, sent_pages
+from truth_judge.due import injected
+from truth_judge.facts import DAY_SECONDS, Block, Episode, Finding, Stretch, findings_of
 from truth_judge.figures import NO_VERDICT, Verdict
 from truth_judge.healthy import Wander, counters_of, wander
+from truth_judge.kept import kept, made_with
 from truth_judge.sets import Draw
 from truth_judge.undisturbed import servers_again
 from truth_judge.visible import with_visibility
 from truth_judge.whatif import AT_MOST_SECONDS, FOLK, PAGES, RECOMMEND
 
 HEALTHY = "healthy"
+PAGES_FILE = "pages.json"  # what was sent of a stretch, whole
 FAILED = "failed"  # the command ended with an error
 MOST_ROWS = 300_000  # explain reads a whole recording; of a larger one it is given the days around
 AROUND_SECONDS = 6 * 3600.0
@@ -80,19 +84,21 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
         keep: leave the files.
     """
     began = time.perf_counter()
+    # where a recording is kept, what was said of it by these same sources is as well
     case = fleets.made(draw, folder)
     if draw.unjudged_days:
         begin = case.start_seconds + draw.unjudged_days * DAY_SECONDS
         case = replace(case, judged_from_seconds=begin)
     make_seconds = time.perf_counter() - began
     table = folder / "evidence.parquet" if draw.evidence else None
-    findings, seconds = replayed(case, table)
+    findings, seconds = _replayed(draw, case, folder, table)
     if table is not None:
         case = with_visibility(case, table)
     stretch = case.stretch(findings)
     moments = moments_of(case, explains, draw.seed)
-    said = [_explained(case, moment, folder / "around") for moment in moments]
-    gains = _gains(draw, case, findings, folder, whatifs)
+    answers = _Answers(draw, case, folder)
+    said = [answers.explained(moment) for moment in moments]
+    gains = _gains(draw, case, findings, answers, whatifs)
     out: list[tuple[str | None, float, float]] = []
     for episode in case.episodes:
         whom: Iterable[str | None] = episode.instances or (None,)
@@ -123,12 +129,14 @@ class Moment:
         at_seconds: end of the window.
         leaf: where the diagnosis should end.
         window_seconds: length of the window: it does not reach out of a short episode.
+        also: leaves that are right as well.
     """
 
     instance: str
     at_seconds: float
     leaf: str
     window_seconds: float = WINDOW_SECONDS
+    also: frozenset[str] = frozenset()
 
 
 def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
@@ -143,12 +151,13 @@ def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
             e.end_seconds,
             e.leaf,
             min(WINDOW_SECONDS, e.end_seconds - e.start_seconds),
+            e.also,
         )
         for e in case.episodes
         if e.leaf is not None
     ]
     draw = np.random.default_rng([seed, 1])
-    if not case.episodes:
+    if not injected(case.episodes):
         span = case.end_seconds - case.start_seconds
         scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
         for _ in range(most * TRIES):
@@ -156,6 +165,10 @@ def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
             at += float(draw.random()) * (span - SETTLED_SECONDS)
             instance = str(draw.choice(case.instances))
             leaf = HEALTHY if scrapes is None else _quiet_leaf(case, scrapes, instance, at)
+            window = Episode("", at - WINDOW_SECONDS, at)
+            busy = (e for e in case.episodes if e.concerns(instance))
+            if any(e.start_seconds < at and window.start_seconds < e.until_seconds for e in busy):
+                leaf = None  # saturated: nobody says what a diagnosis should be
             if leaf is not None:
                 found.append(Moment(instance, at, leaf))
             if len(found) == most:
@@ -182,7 +195,8 @@ def _explained(case: Case, moment: Moment, around: Path | None = None) -> Verdic
     except RuntimeError as error:  # that it breaks is what there is to tell
         print(error, file=sys.stderr, flush=True)
         said = FAILED
-    return Verdict(moment.leaf, said, _block(case.draw, moment.at_seconds))
+    true = said if said in moment.also else moment.leaf
+    return Verdict(true, said, _block(case.draw, moment.at_seconds))
 
 
 def _cut(case: Case, at: float, into: Path) -> Case:
@@ -219,7 +233,9 @@ def paged(stretch: Stretch) -> list[Verdict]:
         told = [f for f in _told_of(stretch.findings, episode) if f.severity != "notice"]
         if episode.leaf is not None and told:
             block = _block(stretch.draw, episode.start_seconds)
-            pairs.append(Verdict(episode.leaf, told[0].leaf or NO_VERDICT, block))
+            leaf = told[0].leaf or NO_VERDICT
+            true = leaf if leaf in episode.also else episode.leaf
+            pairs.append(Verdict(true, leaf, block))
     return pairs
 
 
@@ -242,27 +258,28 @@ def advice(findings: Iterable[Finding], episode: Episode) -> tuple[str, float] |
 
 
 def _gains(
-    draw: Draw, case: Case, findings: Iterable[Finding], folder: Path, most: int
+    draw: Draw, case: Case, findings: Iterable[Finding], answers: _Answers, most: int
 ) -> list[dict[str, Any]]:
     """The episodes again with what each adviser advises, and with a ladder of other settings."""
-    findings, episodes = list(findings), list(case.episodes)
+    findings, episodes = list(findings), injected(case.episodes)
     if len(episodes) > most:
         some = np.random.default_rng([draw.seed, 2]).choice(len(episodes), most, replace=False)
         episodes = [episodes[i] for i in sorted(some)]
     if not episodes or most == 0:
         return []
-    asked, answers = [], []
+    asked: list[dict[str, Any]] = []
+    answered: list[dict[str, Any]] = []
     scrapes = sent.lengths_of(case.recording)
     for episode in episodes:
         window = [t - case.start_seconds for t in (episode.start_seconds, episode.end_seconds)]
-        answer, advised = _recommended(case, episode, folder / "around")
+        answer, advised = answers.recommended(episode)
         # a page that comes late is no help before it came: the whole episode is judged all the same
         changes = {
             PAGES: advice(findings, episode),
             RECOMMEND: advised,
             FOLK: _folk(case, episode, scrapes),
         }
-        answers.append({"answer": answer, "asked_of": episode.cell, "leaf": episode.leaf})
+        answered.append({"answer": answer, "asked_of": episode.cell, "leaf": episode.leaf})
         asked.append(
             {
                 "block": _block(case.draw, episode.start_seconds),
@@ -271,8 +288,67 @@ def _gains(
                 "changes": {who: change for who, change in changes.items() if change is not None},
             }
         )
-    told = _in_its_own_process("whatif", draw, folder, {"episodes": asked})
-    return [one | more for one, more in zip(told, answers, strict=True) if one is not None]
+    told = [
+        kept(
+            answers.file("whatif", one["window"][0]),
+            [draw.seed, fleets.text_of(draw), one, made_with(simulator=True)],
+            partial(_in_its_own_process, "whatif", draw, answers.folder, {"episodes": [one]}),
+        )[0]
+        for one in asked
+    ]
+    return [one | more for one, more in zip(told, answered, strict=True) if one is not None]
+
+
+class _Answers:
+    """What single commands say of a stretch, kept beside its recording.
+
+    Args:
+        draw: which.
+        case: what is asked about.
+        folder: where the answers are kept.
+    """
+
+    def __init__(self, draw: Draw, case: Case, folder: Path) -> None:
+        self._draw, self._case, self.folder = draw, case, folder
+        (folder / "answers").mkdir(exist_ok=True)
+
+    def file(self, verb: str, at_seconds: float) -> Path:
+        """Where the answer about a moment is kept."""
+        return self.folder / "answers" / f"{verb}-{at_seconds:.0f}.json"
+
+    def _asked(self, *words: object) -> list[object]:
+        return [self._draw.seed, fleets.text_of(self._draw), made_with(), *words]
+
+    def explained(self, moment: Moment) -> Verdict:
+        """True and said leaf of a moment."""
+        asked = self._asked(moment.instance, moment.at_seconds, moment.window_seconds)
+        around = self.folder / "around"
+        file = self.file(f"explain-{moment.instance}", moment.at_seconds)
+        said = kept(file, asked, lambda: _explained(self._case, moment, around).said)
+        true = said if said in moment.also else moment.leaf
+        return Verdict(true, said, _block(self._case.draw, moment.at_seconds))
+
+    def recommended(self, episode: Episode) -> tuple[str | None, tuple[str, float] | None]:
+        """What ``driftwatch recommend`` answers of an episode."""
+        asked = self._asked(sorted(episode.instances), episode.start_seconds, episode.end_seconds)
+        around = self.folder / "around"
+        file = self.file("recommend", episode.start_seconds)
+        answer, change = kept(file, asked, lambda: _recommended(self._case, episode, around))
+        return answer, None if change is None else (change[0], change[1])
+
+
+def _replayed(
+    draw: Draw, case: Case, folder: Path, table: Path | None
+) -> tuple[tuple[Finding, ...], float]:
+    """The findings of a case and the seconds that they took, now or when they were kept."""
+    asked = [draw.seed, fleets.text_of(draw), made_with(), case.words(), table is not None]
+
+    def ask() -> dict[str, Any]:
+        said, seconds = sent_pages(case, table)
+        return {"pages": said, "seconds": seconds}
+
+    told = kept(folder / PAGES_FILE, asked, ask)
+    return findings_of(told["pages"]), told["seconds"]
 
 
 def _recommended(

@@ -16,7 +16,7 @@ from truth_judge.figures import Verdict
 from truth_judge.healthy import Wander
 from truth_judge.running import Ran
 
-_SETS = ("instances", "pages", "tickets", "notices")
+_SETS = ("instances", "pages", "tickets", "notices", "allowed", "also")
 
 
 def as_json(ran: Ran) -> dict[str, Any]:

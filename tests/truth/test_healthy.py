@@ -15,7 +15,6 @@ from truth_judge.healthy import (
     wander_of,
 )
 from truth_judge.recordings import recorded_case
-from truth_judge.sets import healthy_azure
 from truth_judge.undisturbed import scrapes_of, servers_again, without_disturbance
 
 from driftwatch.collect.recordings import open_recording
@@ -132,9 +131,21 @@ def test_an_interval_with_a_preemption_is_not_of_speed() -> None:
 
 def test_a_healthy_server_of_the_shipped_engine_wanders_by_three_percent() -> None:
     """A day of a real-traffic server: without disturbance, with, and under twenty more draws."""
-    said = healthy_azure(1, 1)
-    said = said | {"traffic": said["traffic"] | {"requests_per_second": 2.0}, "truth": {}}
-    scenario = Scenario.model_validate(said)
+    scenario = Scenario.model_validate(
+        {
+            "name": "day",
+            "title": "nothing is wrong",
+            "duration": "1d",
+            "start": "2026-11-16T00:00:00Z",
+            "scrape": {"interval": "30s"},
+            "pool": {"replicas": 1},
+            "traffic": {
+                "requests_per_second": 2.0,
+                "season": {"peak_to_trough": 5.6, "weekend_ratio": 0.6},
+            },
+            "truth": {},
+        }
+    )
     still = scrapes_of(without_disturbance(scenario), 3, 0)
     (misfit,), (moved,) = wander(still), wander(scrapes_of(scenario, 3, 0))
     told = summary([moved], [(moved, misfit.sd)])

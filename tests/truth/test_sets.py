@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,14 +11,8 @@ import pytest
 import truth
 from truth_judge.detection_sets import KINDS, PINNED_UNTIL, Kind
 from truth_judge.matching import quiet_months
-from truth_judge.sets import (
-    GRIDS,
-    SIZES,
-    detection_draws,
-    draws,
-    healthy_azure,
-    healthy_servegen,
-)
+from truth_judge.mixed_pools import HELD_OUT, WORKING
+from truth_judge.sets import MIXED, SIZES, detection_draws, draws
 
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.scenario_file import read_scenario, shipped_scenarios
@@ -31,23 +26,58 @@ def read(data: object, folder: Path) -> Scenario:
     return read_scenario(path)
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.__name__)
-def test_a_grid_is_a_scenario_whatever_the_seed(grid: object, tmp_path: Path) -> None:
-    for seed in range(6):
-        made = grid(np.random.default_rng(seed))  # type: ignore[operator]
+@pytest.mark.parametrize("name", sorted(MIXED))
+def test_a_mixed_pool_is_a_scenario_whatever_the_seed(name: str, tmp_path: Path) -> None:
+    _, make = MIXED[name]
+    scenarios = []
+    for seed in range(8):
+        made = make(np.random.default_rng(seed), 3, 5, 2.0, WORKING)
+        assert made == make(np.random.default_rng(seed), 3, 5, 2.0, WORKING)
         scenario = read(made, tmp_path)
-        assert made == grid(np.random.default_rng(seed))  # type: ignore[operator]
-        effects = scenario.truth.effects
+        scenarios.append(scenario)
+        windows = [(e.at, e.until) for e in scenario.truth.effects]
+        assert (name == "mixed-quiet") == (not windows)
         assert scenario.truth.baseline is not None
-        by_replica: dict[tuple[int, ...], list[tuple[float, float]]] = {}
-        for effect in effects:
-            assert effect.until is not None and effect.at > scenario.truth.baseline.until
-            by_replica.setdefault(effect.replicas, []).append((effect.at, effect.until))
-        for windows in by_replica.values():
-            assert all(a[1] + 3600 <= b[0] for a, b in pairwise(sorted(windows)))
-        cells = Counter((e.kind, e.size) for e in effects)
-        assert max(cells.values()) - min(cells.values()) <= 1
-    assert grid(np.random.default_rng(1)) != grid(np.random.default_rng(2))  # type: ignore[operator]
+        for (_, before), (at, _) in pairwise([(0.0, scenario.truth.baseline.until), *windows]):
+            assert before is not None and at >= before + 3600
+    assert len({one.engine for one in scenarios}) == 8
+    assert len({one.pool.serving for one in scenarios}) == 8
+    assert {one.pool.declared for one in scenarios} == {True, False}
+
+
+def test_mixed_fleets_are_what_evaluation_asks_for() -> None:
+    size, drawn = SIZES["standard"], list(draws(SIZES["standard"], 101, SHIPPED, WORKING))
+    scenarios = [Scenario.model_validate(d.scenario) for d in drawn]
+    days = sum(one.pool.replicas * size.days for one in scenarios)
+    assert days / 30.4375 >= 10
+    busy = [one.traffic.utilisation_ratio or 0.0 for one in scenarios]
+    assert min(busy) < 0.12 and max(busy) > 0.7
+    assert any(one.traffic.bursts for one in scenarios)
+    assert any(one.traffic.hours for one in scenarios)
+    assert any(one.pool.idle_clocks and one.pool.dcgm for one in scenarios)
+    assert any(one.scrape.lost_ratio > 0.1 for one in scenarios)
+    assert any(one.scrape.without_buckets for one in scenarios)
+    assert any(one.pool.image for one in scenarios)
+    assert any(one.engine.law for one in scenarios)
+    kinds = Counter(e.kind for one in scenarios for e in one.truth.effects)
+    assert {"loss", "throttle", "prompts", "generations", "rate", "prefix-loss"} <= set(kinds)
+
+
+def test_traffic_for_the_end_is_none_that_is_worked_with(shared_data: Path) -> None:
+    folder = shared_data / "servegen"
+    size = SIZES["standard"]
+    used: dict[str, set[tuple[str, str | None, float]]] = {}
+    for name, traces in (("work", WORKING), ("end", HELD_OUT)):
+        of = replace(traces, servegen=folder)
+        used[name] = {
+            (t["clients"] if t.get("model_class") == "m-mid" else t["model_class"], None,
+             float(t["offset"].removesuffix("d") or 0) // 7)
+            for d in draws(size, 101, {}, of)
+            if not isinstance(d.scenario, str) and "model_class" in (t := d.scenario["traffic"])
+        }  # fmt: skip
+    assert used["work"] and used["end"] and not used["work"] & used["end"]
+    assert {clients for clients, _, _ in used["work"]} == {"m-small", "even"}
+    assert {clients for clients, _, _ in used["end"]} == {"m-small", "odd"}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -68,60 +98,33 @@ def test_a_grid_of_the_detection_figures_is_a_scenario_whatever_the_seed(
                 windows.setdefault(replica, []).append((effect.at, until))
         for own in windows.values():
             assert all(a[1] + 1800 <= b[0] for a, b in pairwise(sorted(own)))
-        assert (kind.group == "healthy") == (not windows)
+        assert windows
     assert len(engines) > 1  # no draw is of one engine alone
 
 
 def test_the_detection_set_is_large_enough_for_its_goals() -> None:
     drawn = list(detection_draws("full", 7, None))
     cells: Counter[tuple[str, float | None]] = Counter()
-    months = 0.0
     for draw in drawn:
         assert not isinstance(draw.scenario, str)
-        days = float(draw.scenario["duration"].removesuffix("d")) - draw.unjudged_days
-        months += draw.scenario["pool"]["replicas"] * days / 30.4375 * (draw.group == "healthy")
         for effect in draw.scenario["truth"]["effects"]:
             judged = float(effect["at"].removesuffix("s")) >= 86_400 * draw.unjudged_days
             cells[effect["kind"], effect.get("size")] += judged
-    assert months >= 120
-    promised = {"loss", "loss-wander-6", "uneven-prompt", "uneven-generation", "shift-prompt"}
+    promised = {"loss", "uneven-prompt", "uneven-generation", "shift-prompt"}
     promised |= {"shift-generation", "shift-new-client", "loss-at-cap"}
     assert min(count for (kind, _), count in cells.items() if kind in promised) >= 240
     assert len({draw.seed for draw in drawn}) == len(drawn)
 
 
-def test_healthy_weeks_have_nothing_in_them(tmp_path: Path, shared_data: Path) -> None:
-    for days in (1, 7):
-        for data in (healthy_azure(3, days), healthy_servegen(3, days, shared_data / "servegen")):
-            scenario = read(data, tmp_path)
-            assert scenario.truth.effects == () and scenario.faults == ()
-            assert scenario.traffic.changes == ()
-            assert scenario.truth.baseline is not None
-            assert scenario.duration == days * 86_400
-
-
-def test_the_full_set_is_large_enough_for_its_goals() -> None:
-    drawn = list(draws(SIZES["full"], 7, SHIPPED, None))
-    healthy = [d for d in drawn if d.group == "healthy"]
-    servers, days, _ = SIZES["full"].healthy
-    assert len(healthy) * servers * days / 30.4375 >= 120
-    cells: Counter[tuple[str, float | None]] = Counter()
-    for draw in drawn:
-        if draw.group == "grid":
-            assert not isinstance(draw.scenario, str)
-            effects = draw.scenario["truth"]["effects"]
-            cells.update((effect["kind"], effect["size"]) for effect in effects)
-    assert min(cells.values()) >= 240
-    seeds = Counter(draw.seed for draw in drawn)
-    assert set(seeds.values()) == {1}  # nothing shares a draw
-    others = {draw.seed for draw in draws(SIZES["full"], 8, SHIPPED, None)}
-    assert not others & set(seeds)
-
-
 def test_smaller_sets_are_parts_of_larger_ones() -> None:
-    names = {name: {d.name for d in draws(size, 7, SHIPPED, None)} for name, size in SIZES.items()}
-    assert names["smoke"] < names["standard"] < names["full"]
-    assert {"wedged", "kv-pressure", "prompts-x4", "rate-drop"} <= names["smoke"]
+    small = {d.name for d in draws(SIZES["smoke"], 7, SHIPPED, WORKING)}
+    assert {"wedged", "kv-pressure", "prompts-x4", "rate-drop", *MIXED} <= small
+    for name in ("quick", "standard"):
+        assert {d.name for d in draws(SIZES[name], 7, SHIPPED, WORKING)} == set(MIXED)
+    seeds = [d.seed for d in draws(SIZES["standard"], 7, SHIPPED, WORKING)]
+    assert len(set(seeds)) == len(seeds)  # nothing shares a draw
+    others = {d.seed for d in draws(SIZES["standard"], 8, SHIPPED, WORKING)}
+    assert not others & set(seeds)
 
 
 @pytest.mark.parametrize(

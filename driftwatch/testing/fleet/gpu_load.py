@@ -158,15 +158,12 @@ def gpu_load(
         clock_ratio: (scrapes,) SM clock over the usual one (throttling).
         before: the row before the first of ``scrapes``; without it the engine starts at 0.
         energy_joules: of the counter at ``before``.
-        idle: (scrapes,) uniform draws in 0–1: a clock is read at one moment, and where that moment
-            falls between two steps (draw above the busy share) it is the idle clock. None = the
-            driver keeps the boost clock while a context is open.
+        idle: (scrapes,) uniform draws in 0–1: where one is above the busy share, the moment of the
+            reading fell between two steps. None = the boost clock stays while a context is open.
     """
 
     def since(name: str) -> Floats:
-        values = scrapes[name].cast(pl.Float64).to_numpy()
-        first = 0.0 if before is None else float(before[name][-1])
-        return np.diff(values, prepend=first)
+        return _since(scrapes, before, name)
 
     times = scrapes["time_seconds"].to_numpy()
     step = float(times[1] - times[0]) if len(times) > 1 else 1.0
@@ -195,9 +192,7 @@ def gpu_load(
     steady = np.ones(len(times))
     sm_clock = board.sm_clock_mhz * clock
     if idle is not None:
-        resting = (idle > resident) & ~hangs
-        sm_clock = np.where(resting, np.minimum(board.idle_sm_clock_mhz, sm_clock), sm_clock)
-        power = np.where(resting, board.idle_watts * _RESTING_POWER_RATIO, power)
+        sm_clock, power = _resting(board, (idle > resident) & ~hangs, sm_clock, power)
     values = {
         "DCGM_FI_DEV_SM_CLOCK": sm_clock,
         "DCGM_FI_DEV_MEM_CLOCK": board.memory_clock_mhz * steady,
@@ -219,6 +214,22 @@ def gpu_load(
         epoch_micros + np.rint(times * 1e6).astype(np.int64),
         {name: np.round(series, FAMILIES[name][3]) for name, series in values.items()},
     )
+
+
+def _since(scrapes: pl.DataFrame, before: pl.DataFrame | None, name: str) -> Floats:
+    """By how much a counter grew up to each scrape."""
+    values = scrapes[name].cast(pl.Float64).to_numpy()
+    first = 0.0 if before is None else float(before[name][-1])
+    return np.diff(values, prepend=first)
+
+
+def _resting(
+    board: Board, between: npt.NDArray[np.bool_], sm_clock: Floats, power: Floats
+) -> tuple[Floats, Floats]:
+    """Clock and power where a reading falls between two kernels and the driver rests the board."""
+    low = np.minimum(board.idle_sm_clock_mhz, sm_clock)
+    resting_watts = board.idle_watts * _RESTING_POWER_RATIO
+    return np.where(between, low, sm_clock), np.where(between, resting_watts, power)
 
 
 def dcgm_text(

@@ -211,7 +211,7 @@ class ServerRun:
             # the exporter is another process: it answers where the server's answer timed out
             self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
             whole = every.filter(pl.Series(np.isin(at, minutes)))
-            self._note_load(whole, requests.arrival_seconds)
+            self._note_load(whole, requests.arrival_seconds, outcome.requests)
             answered = self._times[~self._missed]
             outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answered))))
         self._history.add(outcome)
@@ -230,13 +230,12 @@ class ServerRun:
         self._engine = None
         return [outcome.requests]
 
-    def _note_load(self, minutes: pl.DataFrame, arrivals: Floats) -> None:
+    def _note_load(self, minutes: pl.DataFrame, arrivals: Floats, ended: pl.DataFrame) -> None:
         """What the scheduler had to do, whether or not anybody scraped it."""
         assert self._engine is not None  # noqa: S101 - just advanced
         since = minutes if self._last is None else pl.concat([self._last, minutes])
         scenario, configuration = self._scenario, self._engine.configuration
-        instance = instance_of(scenario, self._number)
-        self._load.append(load_rows(since, arrivals, configuration, scenario.start, instance))
+        self._load.append(load_rows(since, arrivals, ended, scenario, self._number, configuration))
         self._last = since.tail(1)
 
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:

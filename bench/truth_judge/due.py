@@ -1,0 +1,77 @@
+"""What is due of an episode once it is known whether the servers could take what they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from truth_judge.facts import Episode
+from truth_judge.matching import SATURATION
+from truth_judge.saturated import LIMIT_RULES, Saturation, within
+
+TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss"})
+LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
+# the windows of the rules are 10 minutes, and a page waits until it is certain
+DUE_SECONDS = 1200.0
+
+
+def with_due(
+    episodes: Sequence[Episode], found: Sequence[Saturation], instances: Sequence[str]
+) -> tuple[Episode, ...]:
+    """The episodes with what is due of them, and a stretch of its own for all other saturation.
+
+    Args:
+        episodes: what was injected.
+        found: when the servers were saturated.
+        instances: every server.
+    """
+    resolved = [_resolved(one, found, instances) for one in episodes]
+    harming = [one for one in found if one.harms]
+    return (*resolved, *(_allowed(one) for one in harming))
+
+
+def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence[str]) -> Episode:
+    """An episode of traffic pages a limit where a limit harmed for long enough."""
+    if episode.kind not in TRAFFIC:
+        return episode
+    there = within(
+        found, episode.instances or instances, episode.start_seconds, episode.end_seconds
+    )
+    harming = [one for one in there if one.harms]
+    longest = harming[0] if harming else None
+    if longest is None:
+        # where requests wait and harm nobody, which words fit is a matter of taste
+        return replace(episode, leaf=None if there else episode.leaf)
+    lasts = longest.overlap(episode.start_seconds, episode.end_seconds)
+    if lasts < DUE_SECONDS or not longest.leaves:
+        return replace(episode, allowed=LIMIT_RULES, leaf=None)
+    lost = episode.kind == "prefix-loss"
+    leaves = (*((episode.leaf,) if lost and episode.leaf else ()), *longest.leaves)
+    began = max(longest.start_seconds, episode.start_seconds)
+    return replace(
+        episode,
+        kind="limit-prefix-loss" if lost else f"limit-{longest.limits[0]}",
+        size=None,
+        instances=frozenset(one.instance for one in harming),
+        pages=LIMIT_PAGES,
+        allowed=LIMIT_RULES | episode.notices,
+        leaf=leaves[0],
+        also=frozenset(leaves[1:]),
+        visible_seconds=began,
+    )
+
+
+def _allowed(one: Saturation) -> Episode:
+    """A stretch in which a limit may be paged and need not be."""
+    return Episode(
+        SATURATION,
+        one.start_seconds,
+        one.end_seconds,
+        instances=frozenset({one.instance}),
+        allowed=LIMIT_RULES,
+    )
+
+
+def injected(episodes: Iterable[Episode]) -> list[Episode]:
+    """Those that were injected."""
+    return [one for one in episodes if one.kind != SATURATION]

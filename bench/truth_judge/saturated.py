@@ -1,0 +1,148 @@
+"""When a server could not take what it was sent: a truth of its own, read from the scheduler.
+
+The load beside a recording (``driftwatch/testing/fleet/load.py``) says for every minute how many
+requests waited for room and which limit was full. A stretch in which they wait is *saturated*,
+whatever was injected: there somebody may be told of a limit, and nobody that an engine is slower.
+Where a target of time to first token is known and met all the while, waiting harms nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+# what a rule of limits may say there; of anything else saturation is no excuse
+LIMIT_RULES = frozenset({"BatchLimitBinding", "BatchDrift", "RetuneAdvised", "DeferredAdmission"})
+LEAVES: Mapping[str, str] = {
+    "sequences": "concurrency_cap_binding",
+    "tokens": "token_budget_binding",
+    "kv": "kv_pressure",
+}
+_AROUND = 5  # minutes: a queue that is gone in between is the same queue
+_SHARE = 0.5  # of them in which requests wait
+_SHORTEST_SECONDS = 180.0
+_APART_SECONDS = 600.0  # the windows that rules judge: two stretches closer than that are one
+_FULL: Mapping[str, float] = {"sequences": 0.98, "tokens": 0.85, "kv": 0.9}
+_BINDS = 0.3  # of a stretch's minutes, or a half of those of the limit that binds most
+_TARGET_MINUTES = 10  # over which a share in target is taken, as a rule of it does
+
+Booleans = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """A stretch in which requests waited for room.
+
+    Attributes:
+        instance: the server.
+        start_seconds: when it began.
+        end_seconds: when it was over.
+        limits: those that were full, the one that was full most often first: ``sequences``,
+            ``tokens``, ``kv``; empty = the engine alone.
+        harms: requests missed a target in it, or no target of their first token is known.
+    """
+
+    instance: str
+    start_seconds: float
+    end_seconds: float
+    limits: tuple[str, ...]
+    harms: bool
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Where a diagnosis may end, the likeliest first."""
+        return tuple(LEAVES[limit] for limit in self.limits)
+
+    def overlap(self, start: float, end: float) -> float:
+        """Seconds that it shares with a window."""
+        return max(0.0, min(self.end_seconds, end) - max(self.start_seconds, start))
+
+
+def saturations(folder: Path, share: float | None) -> tuple[Saturation, ...]:
+    """Of every server of a recording, in order of time.
+
+    Args:
+        folder: of a compact recording; without load files there are none.
+        share: of requests that must meet the target of their first token; None = no target.
+    """
+    found: list[Saturation] = []
+    for file in sorted(folder.glob("*.load.parquet")):
+        rows = pl.read_parquet(file).sort("time")
+        if not rows.is_empty():
+            found += stretches(rows, share)
+    return tuple(sorted(found, key=lambda one: one.start_seconds))
+
+
+def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
+    """Of one server.
+
+    Args:
+        rows: its load, in order.
+        share: as of :func:`saturations`.
+    """
+    at = rows["time"].dt.epoch("us").to_numpy() / 1e6
+    waits = ((rows["waiting_requests"] > 0) | (rows["preemptions"] > 0)).to_numpy()
+    smooth = np.convolve(waits, np.ones(_AROUND) / _AROUND, mode="same") >= _SHARE
+    missed = _missed(rows, share)
+    found = []
+    for first, last in _joined(at, smooth):
+        inside = (at >= first) & (at <= last)
+        if last - first < _SHORTEST_SECONDS:
+            continue
+        limits = _limits(rows.filter(pl.Series(inside)))
+        harms = bool(missed[inside].any())
+        found.append(Saturation(rows["instance"][0], first, last, limits, harms))
+    return found
+
+
+def _joined(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, float]]:
+    """Runs of true minutes, near ones as one."""
+    runs: list[tuple[float, float]] = []
+    for time in at[on]:
+        if runs and time - runs[-1][1] <= _APART_SECONDS:
+            runs[-1] = (runs[-1][0], float(time))
+        else:
+            runs.append((float(time), float(time)))
+    return runs
+
+
+def _limits(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Which were full while requests waited, most often first."""
+    waiting = rows.filter((pl.col("waiting_requests") > 0) | (pl.col("preemptions") > 0))
+    full = {
+        "sequences": waiting["sequences_ratio"] >= _FULL["sequences"],
+        "tokens": waiting["step_tokens_ratio"] >= _FULL["tokens"],
+        "kv": (waiting["kv_cache_ratio"].fill_null(0.0) >= _FULL["kv"])
+        | (waiting["preemptions"] > 0),
+    }
+    shares = {name: float(held.mean() or 0.0) for name, held in full.items()}  # type: ignore[arg-type]
+    least = max(_BINDS, max(shares.values()) / 2.0)
+    binding = [name for name, held in shares.items() if held >= least]
+    return tuple(sorted(binding, key=lambda name: -shares[name]))
+
+
+def _missed(rows: pl.DataFrame, share: float | None) -> Booleans:
+    """Minutes around which too few requests met the target of their first token."""
+    if share is None:
+        return np.ones(len(rows), dtype=np.bool_)
+    span = _TARGET_MINUTES
+    ended, met = (
+        rows[name].cast(pl.Float64).rolling_sum(span, min_samples=1).to_numpy()
+        for name in ("ended_requests", "in_ttft_requests")
+    )
+    # requests that wait are in no count yet: a queue of which nothing ends meets nothing
+    return np.where(ended > 0, met < share * ended, rows["waiting_requests"].to_numpy() > 0)
+
+
+def within(
+    found: Sequence[Saturation], instances: Iterable[str], start: float, end: float
+) -> list[Saturation]:
+    """Those of some servers that reach into a window, the longest share of it first."""
+    of = set(instances)
+    there = [one for one in found if one.instance in of and one.overlap(start, end) > 0]
+    return sorted(there, key=lambda one: -one.overlap(start, end))
