@@ -67,8 +67,8 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
         else:
             yield from ("\t".join(row) for row in (header, *rows))
     yield from found.notes
-    if any(effect.low < -effect.before for effect in found.effects):
-        yield "limits beyond the mean before itself: so few minutes know that mean no better"
+    if any(effect.low <= -effect.before < 0 < effect.after for effect in found.effects):
+        yield "a lower limit of minus the mean before: too few minutes to bound it closer"
 
 
 def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:

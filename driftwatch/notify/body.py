@@ -237,7 +237,7 @@ def _seen(page: Page) -> str | None:
     if wait is not None and ttft is not None:
         of = f" ({percent(share)})" if share is not None else ""
         parts.append(
-            f"mean wait {bare_seconds(wait, 3)} of {seconds(ttft, 3)} TTFT{of}, "
+            f"mean wait {bare_seconds(min(wait, ttft), 3)} of {seconds(ttft, 3)} TTFT{of}, "
             f"{seen_of(value(page, 'observed_10m_seconds'))}"
         )
     slo, goals = page["slo"] or {}, []

@@ -211,9 +211,9 @@ def _waited(page: Page, past: bool) -> list[str]:
     if wait is None or wait < 0.1:
         return []
     ttft = value(page, "ttft_10m_seconds")
-    if ttft is None or ttft < wait:
+    if ttft is None:
         return [f"requests {verb} {seconds(wait)}"]
-    return [f"requests {verb} {bare_seconds(wait)} of {seconds(ttft)} TTFT"]
+    return [f"requests {verb} {bare_seconds(min(wait, ttft))} of {seconds(ttft)} TTFT"]
 
 
 def _binding(page: Page, past: bool) -> list[str]:

@@ -157,10 +157,15 @@ def advised_in(kept: Iterable[KeptAdvice], key: TargetKey, pool: str) -> list[Ad
 
 
 def _with_targets(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The recommendation, its forecast with the latency targets that it was made for."""
+    """The recommendation, its forecast with the targets and the load that it was made for."""
     said = dict(document.get("recommendation") or {})
     if said.get("forecast"):
-        said["forecast"] = {**said["forecast"], "slo": document.get("slo")}
+        load = "offered_requests_per_second"
+        said["forecast"] = {
+            **said["forecast"],
+            "slo": document.get("slo"),
+            load: document.get(load),
+        }
     return said
 
 

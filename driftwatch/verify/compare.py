@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import polars as pl
 from driftwatch.model import Slo
 from driftwatch.verify.adjust import adjusted
 from driftwatch.verify.figures import FIGURES, IN_TARGET, log_densities, parts
-from driftwatch.verify.interval import Both, Side, both_of, difference
+from driftwatch.verify.interval import Both, Level, Side, both_of, difference
 from driftwatch.verify.strata import LENGTHS, Matched, matched
 from driftwatch.verify.verification import Effect
 
@@ -183,7 +183,26 @@ def _both(found: Matched, slo: Slo | None, confidence: float) -> dict[str, Both]
         if both is not None:
             told[name] = both
     _add_in_target(told)
+    _bound_wait(told)
     return told
+
+
+def _bound_wait(told: dict[str, Both]) -> None:
+    """A wait is a part of the time to first token, and is no longer than it.
+
+    vLLM books waits when requests finish and first tokens when they come: not the same requests.
+    """
+    part, whole = told.get("batch_assembly_wait_seconds"), told.get("ttft_seconds_mean")
+    if part is not None and whole is not None:
+        one, other = (
+            Level(*(min(x, y) for x, y in zip(_of(inner), _of(outer), strict=True)))
+            for inner, outer in ((part.before, whole.before), (part.after, whole.after))
+        )
+        told["batch_assembly_wait_seconds"] = replace(part, before=one, after=other)
+
+
+def _of(level: Level) -> tuple[float, float, float]:
+    return level.value, level.low, level.high
 
 
 def _minutes_of(found: Matched) -> tuple[Ints, Ints]:

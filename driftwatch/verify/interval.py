@@ -46,6 +46,8 @@ class Level:
 def difference(before: Level, after: Level, correlation: float = 0.0) -> tuple[float, float]:
     """Limits of after - before, from those of both sides.
 
+    No figure is below 0, so none falls by more than it is.
+
     Args:
         before: the first.
         after: the second.
@@ -54,7 +56,7 @@ def difference(before: Level, after: Level, correlation: float = 0.0) -> tuple[f
     middle = after.value - before.value
     low = _combined(after.value - after.low, before.high - before.value, correlation)
     high = _combined(after.high - after.value, before.value - before.low, correlation)
-    return middle - low, middle + high
+    return max(middle - low, -before.value), middle + high
 
 
 def _combined(one: float, other: float, correlation: float) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from driftwatch.verify.compare import FEWEST_MINUTES, FEWEST_REQUESTS, Comparison
 from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES
+from driftwatch.verify.strata import LOAD_BIN
 from driftwatch.verify.verification import Effect, Kind, Verdict
 from driftwatch.verify.words import WORDS
 
@@ -98,10 +99,31 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
     if found.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
     if forecast is not None:
+        if (said := load_not_met(found, forecast)) is not None:
+            return Judgement("INCONCLUSIVE", said, primary.name)
         return _unkept(found, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
         return Judgement("PASS", f"{_said(primary)} no worse{_inside(found)}", primary.name)
     return _untold(found, primary, kind)
+
+
+def load_not_met(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+    """Why a forecast is not compared: it was made for another load than the one that was met.
+
+    Args:
+        found: at matched traffic.
+        forecast: with ``offered_requests_per_second``; without one nobody knows its load.
+
+    Returns:
+        One line; None where the loads are within a bin of each other, or one is not known.
+    """
+    made_for, met = (forecast or {}).get("offered_requests_per_second"), found.load_after
+    if not made_for or not met or max(met / made_for, made_for / met) <= LOAD_BIN:
+        return None
+    return (
+        f"the forecast is for {made_for:.3g} requests/s, the matched minutes after carried "
+        f"{met:.3g}: not compared"
+    )
 
 
 def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:

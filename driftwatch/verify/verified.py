@@ -10,7 +10,7 @@ import polars as pl
 from driftwatch.model import Slo
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import inside_bucket, percentile_cell
-from driftwatch.verify.judge import Judgement, judge, promised
+from driftwatch.verify.judge import Judgement, judge, load_not_met, promised
 from driftwatch.verify.traffic import (
     after_change,
     before_change,
@@ -106,6 +106,10 @@ def verified(
         confidence=confidence,
     )
     said = judge(found, opened.change.kind, opened.forecast)
+    unmet = load_not_met(found, opened.forecast)
+    if unmet is not None:
+        apart = tuple(replace(effect, forecast=None) for effect in found.effects)
+        found = replace(found, effects=apart)
     return replace(
         opened,
         closed_at=at,
@@ -113,7 +117,7 @@ def verified(
         reason=said.reason,
         effects=_primary_first(found, said),
         matched_minutes=found.matched.minutes,
-        notes=_notes(opened, found, before, after, slo, confidence),
+        notes=(*([unmet] if unmet else []), *_notes(opened, found, before, after, slo, confidence)),
     )
 
 

@@ -120,9 +120,9 @@ def test_what_is_shared_follows_the_correlation() -> None:
 
 
 def test_limits_of_a_difference_come_from_both_sides() -> None:
-    one, other = Level(2.0, 1.5, 3.0), Level(1.0, 0.9, 1.2)
+    one, other = Level(2.0, 1.5, 2.9), Level(1.0, 0.9, 1.2)
     low, high = difference(one, other)
-    assert low == pytest.approx(-1.0 - math.hypot(0.1, 1.0))
+    assert low == pytest.approx(-1.0 - math.hypot(0.1, 0.9))
     assert high == pytest.approx(-1.0 + math.hypot(0.2, 0.5))
     near = difference(one, other, 0.6)
     assert low < near[0] < near[1] < high
@@ -146,3 +146,10 @@ def test_the_same_minutes_give_the_same_limits_and_unknown_stays_unknown() -> No
     )
     empty = Side(none, np.arange(5), np.zeros(5, np.int64), np.ones(1))
     assert both_of(empty, _side(values, 5), NAME, 0.95) is None
+
+
+def test_a_time_cannot_fall_by_more_than_it_is() -> None:
+    """A mean before of 2.5 s that so few minutes know as 0.1 to 55 s."""
+    low, high = difference(Level(2.5, 0.1, 55.0), Level(0.4, 0.2, 0.9))
+    assert low == -2.5
+    assert low < -2.1 < high

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.verify.compare import Comparison, Load
+from driftwatch.verify.compare import Comparison, Load, _bound_wait
 from driftwatch.verify.figures import FIGURES
+from driftwatch.verify.interval import Both, Level
 from driftwatch.verify.judge import judge
 from driftwatch.verify.strata import Matched
 from driftwatch.verify.verification import Effect
@@ -219,3 +220,28 @@ def test_under_more_load_a_longer_time_is_not_told_of_the_change() -> None:
     slower = _effect("e2e_seconds_mean", 3.0, 4.0, 0.8, 1.2)
     found = _found(more, slower, load="more")
     assert judge(found, "knobs", None).reason == "requests in target improved"
+
+
+def test_a_forecast_of_another_load_is_not_compared() -> None:
+    """12 requests/s are met after the change."""
+    still = _effect("ttft_seconds_mean", 1.8, 1.75, -0.3, 0.2)
+    for made_for in (12.0, 10.0, 15.0, None):
+        promise = PROMISE | {"offered_requests_per_second": made_for}
+        assert judge(_found(still, SAME_E2E), "knobs", promise).verdict == "FAIL"
+    for made_for in (4.0, 30.0):
+        promise = PROMISE | {"offered_requests_per_second": made_for}
+        said = judge(_found(still, SAME_E2E), "knobs", promise)
+        assert said.verdict == "INCONCLUSIVE"
+        assert f"for {made_for:.3g} requests/s" in said.reason and "carried 12" in said.reason
+        assert judge(_found(TTFT, E2E), "knobs", promise).verdict == "PASS"  # better for certain
+
+
+def test_a_part_is_no_larger_than_the_whole() -> None:
+    told = {
+        "batch_assembly_wait_seconds": Both(Level(24.7, 20.0, 30.0), Level(0.1, 0.0, 0.2)),
+        "ttft_seconds_mean": Both(Level(24.6, 21.0, 29.0), Level(0.3, 0.2, 0.4)),
+    }
+    _bound_wait(told)
+    assert told["batch_assembly_wait_seconds"] == Both(
+        Level(24.6, 20.0, 29.0), Level(0.1, 0.0, 0.2)
+    )

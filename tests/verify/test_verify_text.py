@@ -40,9 +40,9 @@ def test_two_servers_are_named_where_a_change_has_before_and_after() -> None:
 
 
 def test_limits_beyond_the_mean_before_are_explained() -> None:
-    assert "know that mean" not in "\n".join(one_in_full(FOUND, AT))
-    wide = replace(FOUND, effects=(replace(FASTER, low=-9.8),))
-    assert "know that mean no better" in "\n".join(one_in_full(wide, AT))
+    assert "too few minutes" not in "\n".join(one_in_full(FOUND, AT))
+    wide = replace(FOUND, effects=(replace(FASTER, low=-FASTER.before),))
+    assert "too few minutes to bound it closer" in "\n".join(one_in_full(wide, AT))
 
 
 def test_an_output_without_utf_8_gets_signs_by_their_spelling(

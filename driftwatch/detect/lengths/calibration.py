@@ -29,6 +29,13 @@ PEER_SCALE: Final = Shipped(
     "(generations) on ServeGen m-small days 1-7, 3.9 and 3.9 on Azure conv 2023; 1.9 to 2.3 on "
     "the same traffic thinned to 1 in 10 or 20",
 )
+UNCALIBRATED: Final = Shipped(
+    2.0,
+    "own scales of five days: 2.2 to 2.8 (ServeGen m-small days 8-14), 2.7 to 3.5 (m-mid days "
+    "8-14, even clients), 4.4 to 4.6 (Azure conv at 5 requests a second): traffic that nobody "
+    "measured may be a factor of 2 apart. Of 20 false episodes on m-mid before it had a scale of "
+    "its own the highest score was 2.0; prompts x1.4 at one of six servers score 3.6 to 5.6",
+)
 CONTEXT_SCALE: Final = Shipped(
     10.5,
     "99 % quantile of JS x sqrt(m) of a pool's nearest context on ServeGen m-small days 2-7 "

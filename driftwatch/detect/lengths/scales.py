@@ -16,6 +16,7 @@ from driftwatch.detect.lengths.calibration import (
     MOST_TAIL,
     PEER_SCALE,
     PEER_TAIL,
+    UNCALIBRATED,
 )
 from driftwatch.detect.lengths.episodes import Integers
 from driftwatch.detect.lengths.layouts import SIGNALS
@@ -31,7 +32,8 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
     """The scale per target and signal, and whose it is.
 
     A pool knows as many days as the member that knows most; of fewer than five of them the scale
-    moves only part of the way from the shipped one (in ln).
+    moves only part of the way from the shipped one (in ln), and until then it counts
+    :data:`~driftwatch.detect.lengths.calibration.UNCALIBRATED` times.
 
     Args:
         past: slot = place of the target x signals + place of the signal.
@@ -63,7 +65,8 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
     with np.errstate(invalid="ignore", divide="ignore"):
         mixed = np.exp(share * np.log(pooled) + (1.0 - share) * np.log(shipped))
     mixed = np.where(np.isnan(pooled), shipped, mixed)
-    return _first(own, mixed, ~np.isnan(pooled) & (share >= 1.0))
+    settled = ~np.isnan(pooled) & (share >= 1.0)
+    return _first(own, np.where(settled, mixed, UNCALIBRATED.value * mixed), settled)
 
 
 def context_scales(past: Null) -> tuple[Floats, Integers]:

@@ -126,7 +126,7 @@ def test_too_few_requests_are_no_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signal", "factor", "within"), [(0, 2.0, 5), (1, 2.0, 5), (0, 1.3, 10), (1, 1.3, 10)]
+    ("signal", "factor", "within"), [(0, 2.0, 5), (1, 2.0, 5), (0, 1.3, 12), (1, 1.3, 12)]
 )
 def test_one_server_with_other_lengths_is_told_of_and_nobody_else(
     signal: int, factor: float, within: int

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.detect.lengths.calibration import PEER_SCALE, PEER_THRESHOLD
+from driftwatch.detect.lengths.calibration import PEER_SCALE, PEER_THRESHOLD, UNCALIBRATED
 from driftwatch.detect.lengths.episodes import CALM, OFF, Reading, reading, step, watch
 from driftwatch.detect.lengths.quick import quickly
 from driftwatch.detect.lengths.scales import peer_scales
@@ -108,7 +108,7 @@ def test_ten_servers_on_one_day_have_seen_one_day_of_traffic() -> None:
     pool = np.zeros(10, dtype=np.int64)
     scale, source = peer_scales(past(10, 1, 1.0), pool)
     assert set(source.ravel()) == {2}
-    one_fifth = PEER_SCALE.value**0.8
+    one_fifth = UNCALIBRATED.value * PEER_SCALE.value**0.8
     assert np.allclose(scale, one_fifth, rtol=0.1)
     assert set(peer_scales(past(10, 5, 1.0), pool)[1].ravel()) == {0}
     # a newcomer has the pool's five days
