@@ -136,7 +136,7 @@ class _Screen:
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
         self._resumes = resumes
-        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        self._seen: dict[tuple[str, str], int] = {}
         self._taken = Taken()
         self._failing = Failing()
 
@@ -159,9 +159,8 @@ class _Screen:
         if self._resumes:
             return None
         key = (row["instance"], row["engine"])
-        scrapes, minutes = self._seen.get(key, (0.0, 0))
-        self._seen[key] = scrapes, minutes = scrapes + row["scrapes"], minutes + 1
-        return earliest_law(scrapes, minutes, scrapes / minutes, row["end"])
+        self._seen[key] = minutes = self._seen.get(key, 0) + (row["scrapes"] > 0)
+        return earliest_law(minutes, row["end"]) if minutes else None
 
     def _say(self, text: str) -> None:
         from driftwatch.notify.layout import spell, wrap

@@ -112,7 +112,7 @@ def render_explained(
         ("engine", engine_text(finding.evidence)),
         ("moved", _moved_text(finding)),
         ("signals", signals_text(finding.evidence, _before(finding), finding.reasons)),
-        ("arming", _earliest(finding, start, end)),
+        ("arming", _earliest(finding, end)),
         ("made of", attribution_text(finding.evidence, _before(finding), finding.reasons)),
         ("not seen", _not_seen(finding)),
         ("gpus", _gpus_text(finding)),
@@ -306,12 +306,12 @@ def _throughput(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _earliest(finding: Finding, start: datetime, end: datetime) -> str:
+def _earliest(finding: Finding, end: datetime) -> str:
     """``no verdict on its speed before 09:08 UTC at this pace``: a lower bound; else nothing."""
     if finding.reference is not None:
         return ""  # a pin's window is over: waiting adds nothing to it
-    why, seen = finding.reasons.get("slower_at_equal_load"), finding.evidence.get("scrapes")
-    at = earliest_of(why or "", seen or 0.0, (end - start).total_seconds(), end)
+    why = finding.reasons.get("slower_at_equal_load")
+    at = earliest_of(why or "", end) if finding.evidence.get("scrapes") else None
     if at is None:
         return ""
     return f"no verdict on its speed before {at.astimezone(UTC):%H:%M} UTC at this pace"

@@ -332,7 +332,7 @@ class ArmingTarget:
 
     @property
     def text(self) -> str:
-        """``arming: 37 of 240 scrapes, load spread 1.1x of 1.5x, no verdict before 11:34 UTC``."""
+        """``arming: 15 of 20 minutes, load spread 1.1x of 1.5x, no verdict before 11:34 UTC``."""
         if self.lacking is None:
             return "no pin: driftwatch baseline propose has one"
         soonest = "" if self.earliest is None else f", no verdict before {self.earliest:%H:%M} UTC"

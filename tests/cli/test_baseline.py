@@ -134,7 +134,7 @@ def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
         assert store.incidents() == []
     # what is left is too little for a load model: pin would refuse it, so nothing is fit
     (proposal,) = _json(run, "propose", "--db", str(path), code=4)["proposals"]
-    assert "of 240 scrapes" in proposal["arming"]
+    assert "of 20 minutes" in proposal["arming"]
     assert proposal["to"] <= "2026-11-21T09:10:00Z"
     assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
@@ -162,7 +162,7 @@ def test_too_short_a_window_is_refused_with_its_reasons(run: Run, db: str) -> No
     code, out, err = run("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
     assert code == 1
     assert "too little for a load model: " in out
-    assert " of 240 scrapes" in out
+    assert " of 20 minutes" in out
     assert "--anyway --why" in err
     assert _json(run, "list", "--db", db)["pins"] == []
 

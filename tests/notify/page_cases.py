@@ -752,14 +752,14 @@ REPLICA = case(
     {
         "slower_than_pool": True,
         "speed_against_pool_ratio": 0.845,
-        "speed_unknown_reason": "arming: 37 of 240 scrapes, load spread 2.1× of 3×",
+        "speed_unknown_reason": "arming: 15 of 20 minutes, load spread 2.1× of 3×",
         "itl_seconds_mean": 0.013,
         "running_requests": 16.4,
         "waiting_requests": 0.0,
     },
     labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
     reasons={
-        "slower_at_equal_load": "arming: 37 of 240 scrapes, load spread 2.1× of 3×",
+        "slower_at_equal_load": "arming: 15 of 20 minutes, load spread 2.1× of 3×",
         "prompt_tokens_mean_ratio": NO_REFERENCE,
     },
     diagnosis=Diagnosis(

@@ -102,16 +102,16 @@ def test_more_gpus_are_a_factor_of_their_own() -> None:
 
 def test_what_is_unknown_is_named() -> None:
     no_speed = NOW | {"speed_at_equal_load_ratio": None, "slower_at_equal_load": None}
-    reasons = {"slower_at_equal_load": "arming: 37 of 240 scrapes"}
+    reasons = {"slower_at_equal_load": "arming: 15 of 20 minutes"}
     found = attribution(no_speed, BEFORE, reasons)
     assert not isinstance(found, str)
-    assert found.unknown == {"load and speed": "arming: 37 of 240 scrapes"}
+    assert found.unknown == {"load and speed": "arming: 15 of 20 minutes"}
     assert "time per token" in found.factors
     said = attribution_text(no_speed, BEFORE, reasons)
     assert "load and speed not told apart" in said
     # a time that rose is not printed with a minus
     assert "tokens/s a request" in said and "time per token" not in said
-    assert "speed unknown: arming: 37 of 240" in signals_text(no_speed, BEFORE, reasons)
+    assert "speed unknown: arming: 15 of 20 minutes" in signals_text(no_speed, BEFORE, reasons)
     assert attribution_text(NOW, {}, {}).startswith("unknown: no ")
 
 

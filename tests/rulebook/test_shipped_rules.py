@@ -459,7 +459,7 @@ def test_an_unmeasured_speed_is_said(book: Rulebook) -> None:
     found = diagnosis(book, **BOUND)
     reasons = {step.node: step.reason for step in found.path}
     assert reasons["engine_slower"] == "no speed at equal load; not compared with twins"
-    arming = "arming: 37 of 240 scrapes"
+    arming = "arming: 15 of 20 minutes"
     reasons = {s.node: s.reason for s in diagnosis(book, speed_unknown_reason=arming, **BOUND).path}
     said = f"no speed at equal load: {arming}; not compared with twins"
     assert reasons["engine_slower"] == said

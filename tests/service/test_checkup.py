@@ -65,7 +65,7 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
 def test_what_waits_says_for_what(shared_data: Path) -> None:
     frame, plan = _page(shared_data), replace(shipped_plan(), pools=(COMPLETE,))
     targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
-    told = "arming: 37 of 240 scrapes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
+    told = "arming: 15 of 20 minutes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
     found = checkup(frame, targets, plan, False, waits={KEY: told})
     arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
     assert arming[told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")

@@ -33,7 +33,9 @@ from driftwatch.detect.speed.load import (
     load_of,
 )
 
-MIN_SCRAPES = 240.0
+# Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve.
+# A floor of 240 scrapes (20 min at 5 s, 4 h at 60 s) let laws of sparse scrapes swallow the fault
+# that they were to find; on 30 simulated services it kept no false finding away.
 MIN_MINUTES = 20
 # q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; minutes average
 # over them, and outside its range a law is only trusted as far as the slack below says.
@@ -134,7 +136,7 @@ class Arming:
     """Why there is no law yet.
 
     Attributes:
-        reason: what is missing, e.g. ``37 of 240 scrapes, load spread 1.2× of 1.5×``.
+        reason: what is missing, e.g. ``15 of 20 minutes, load spread 1.2× of 1.5×``.
         scrapes: usable ones.
         spread: q95/q05 of requests per forward pass; None without a usable minute.
         earliest: when there would be enough at the present pace; None where only other load helps.
@@ -173,37 +175,41 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
         .over(list(KEY_COLUMNS))
     ).to_series()
     good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
-    found = law_of(load.values[good], float(load.scrapes[good].sum()), blocks.to_numpy()[good])
+    distinct = ordered["end"].filter(pl.Series(good)).n_unique()
+    scrapes = float(load.scrapes[good].sum())
+    found = law_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
     if isinstance(found, Law):
         return found
-    pace = load.scrapes[good].sum() / max(ordered["end"].n_unique(), 1)
     last = ordered["end"].max()
-    short = max(MIN_SCRAPES - found.scrapes, (MIN_MINUTES - int(good.sum())) * pace)
-    # with enough scrapes only another load helps
+    short = MIN_MINUTES - distinct
+    # with enough minutes only another load helps
     earliest = None
-    if short > 0 and pace > 0 and isinstance(last, datetime):
-        earliest = last + timedelta(minutes=math.ceil(short / pace))
+    if short > 0 and good.any() and isinstance(last, datetime):
+        earliest = last + timedelta(minutes=short)
     return Arming(found.reason, found.scrapes, found.spread, earliest)
 
 
 def law_of(
-    values: npt.NDArray[np.floating], scrapes: float, blocks: npt.NDArray[np.int64]
+    values: npt.NDArray[np.floating],
+    scrapes: float,
+    blocks: npt.NDArray[np.int64],
+    minutes: int,
 ) -> Law | Arming:
     """The law of known minutes.
 
     Args:
-        values: (minute, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`).
+        values: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`).
         scrapes: how many they hold.
         blocks: which of them are of the same target and ten minutes.
+        minutes: how many different ones, whoever's.
     """
-    minutes = len(values)
     requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
     spread = None
-    if minutes:
+    if len(values):
         low, high = np.quantile(requests, (0.05, 0.95))
         spread = float(high / low) if low > 0 else None
-    if scrapes < MIN_SCRAPES or minutes < MIN_MINUTES or (spread or 0.0) < MIN_SPREAD:
-        return Arming(missing(scrapes, minutes, spread), int(scrapes), spread, None)
+    if min(minutes, len(values)) < MIN_MINUTES or (spread or 0.0) < MIN_SPREAD:
+        return Arming(missing(minutes, spread), int(scrapes), spread, None)
     load = features(values)
     itl = np.asarray(values[:, ITL], dtype=np.float64)
     found = nonnegative_fit(load, itl, blocks)
@@ -218,7 +224,7 @@ def law_of(
         (float(found[0]), float(found[1]), float(found[2]), float(found[3])),
         (float(low), float(high)),
         int(scrapes),
-        minutes,
+        len(values),
         (float(edges[0]), float(edges[1]), float(edges[2])),
         ratio,
         float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
@@ -227,20 +233,17 @@ def law_of(
     )
 
 
-def missing(scrapes: float, minutes: int, spread: float | None, whose: str = "") -> str:
+def missing(minutes: int, spread: float | None, whose: str = "") -> str:
     """What a law still needs, in words.
 
     Args:
-        scrapes: so far.
         minutes: so far.
         spread: of the load so far.
         whose: if not the target's own, e.g. `` of its pool``.
     """
     parts = []
-    if scrapes < MIN_SCRAPES:
-        parts.append(f"{scrapes:.0f} of {MIN_SCRAPES:.0f} scrapes{whose}")
     if minutes < MIN_MINUTES:
-        parts.append(f"{minutes} of {MIN_MINUTES} minutes")
+        parts.append(f"{minutes} of {MIN_MINUTES} minutes{whose}")
     if (spread or 0.0) < MIN_SPREAD:
         # rounded down: 1.4998 is short of 1.5, and to be read so
         known = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"

@@ -15,7 +15,6 @@ import polars as pl
 
 from driftwatch.detect.speed.law import (
     MIN_MINUTES,
-    MIN_SCRAPES,
     Law,
     law_from,
     law_of,
@@ -114,12 +113,12 @@ class Learner:
     def ready(self) -> bool:
         """Whether there are enough minutes for a first law, or for the next one."""
         if self.law is None:
-            return self.scrapes >= MIN_SCRAPES and self.minutes >= MIN_MINUTES
+            return self.minutes >= MIN_MINUTES
         return not self.done and self.minutes >= STAGES[self.fits - 1]
 
     def fitted(self) -> Learner:
         """With a law of the minutes so far, where they can carry one."""
-        found = law_of(self.values, self.scrapes, self.blocks)
+        found = law_of(self.values, self.scrapes, self.blocks, self.minutes)
         if not isinstance(found, Law):
             return self
         law = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
@@ -135,12 +134,12 @@ class Learner:
         )
 
     def arming(self, whose: str = "") -> str:
-        """What a first law still needs, in words; ``whose`` scrapes, where several targets give."""
+        """What a first law still needs, in words; ``whose`` minutes, where several targets give."""
         spread = None
         if len(self.values):
             low, high = np.quantile(self.values[:, REQUESTS].astype(np.float64), (0.05, 0.95))
             spread = float(high / low) if low > 0 else None
-        return missing(self.scrapes, self.minutes, spread, whose) or "fitted within 5 min"
+        return missing(self.minutes, spread, whose) or "fitted within 5 min"
 
 
 def widened(values: Singles) -> Singles:

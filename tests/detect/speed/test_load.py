@@ -102,19 +102,19 @@ def test_a_missing_input_is_named(column: str, metric: str) -> None:
         assert set(told["speed_unknown_reason"]) == {f"{metric}: not on the page"}
 
 
-def test_arming_says_whose_scrapes_it_counts() -> None:
+def test_arming_says_whose_minutes_it_counts() -> None:
     one = made(np.ones(9), np.linspace(8, 30, 9), instance="a:1")
     two = made(np.ones(9), np.linspace(8, 30, 9), instance="b:1")
     alone, _ = told_of(one, Pins(), WATCHING)
     pool, _ = told_of(pl.concat([one, two]), Pins(), WATCHING)
-    assert alone["speed_unknown_reason"][-1] == "arming: 18 of 240 scrapes, 9 of 20 minutes"
+    assert alone["speed_unknown_reason"][-1] == "arming: 9 of 20 minutes"
     said = pool["speed_unknown_reason"][-1]
-    assert said == "arming: 36 of 240 scrapes of its pool, 9 of 20 minutes"
+    assert said == "arming: 9 of 20 minutes of its pool"
 
 
 def test_a_spread_just_short_does_not_read_as_enough() -> None:
-    assert missing(300.0, 30, 1.49999) == "load spread 1.49× of 1.5×"
-    assert missing(300.0, 30, 1.0) == "load spread 1× of 1.5×"
+    assert missing(30, 1.49999) == "load spread 1.49× of 1.5×"
+    assert missing(30, 1.0) == "load spread 1× of 1.5×"
 
 
 def test_a_memory_of_before_preemptions_were_known_goes_on() -> None:
