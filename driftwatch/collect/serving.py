@@ -80,6 +80,15 @@ def _positive(value: object) -> float | None:
     return None
 
 
+def _ratio(value: object) -> float | None:
+    """A label that holds a number with a point; None where it holds none above 0."""
+    try:
+        found = float(str(value))
+    except ValueError:
+        return None
+    return found if 0 < found < float("inf") else None
+
+
 def from_startup_log(text: str, *, path: str) -> Serving:
     """The last server start in a log.
 
@@ -276,6 +285,11 @@ def from_cache_config(labels_json: str) -> Serving:
     block = _positive(labels.get("block_size"))
     if block is not None:
         found["kv_block_tokens"] = Setting(block, "metrics", "block_size")
+    together = _ratio(labels.get("kv_cache_max_concurrency"))
+    if size is not None and together is not None:
+        # vLLM counts how many requests of max_model_len the cache holds (v1/core/kv_cache_utils.py)
+        detail = "kv_cache_size_tokens / kv_cache_max_concurrency"
+        found["max_model_len"] = Setting(float(round(size / together)), "metrics", detail)
     return Serving(**found)
 
 

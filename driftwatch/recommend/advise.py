@@ -10,7 +10,7 @@ from driftwatch.recommend.candidates import candidate, capacity_of
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.choosing import chosen
 from driftwatch.recommend.engine_first import not_a_knob
-from driftwatch.recommend.gates import failed_first, is_queued, met_in_window
+from driftwatch.recommend.gates import failed_first, met_in_window
 from driftwatch.recommend.measured_capacity import by_measured_capacity
 from driftwatch.recommend.observed.reference import reference_requests
 from driftwatch.recommend.prepare import Prepared, Refused, prepare
@@ -117,8 +117,7 @@ def _case(question: Question, prepared: Prepared) -> Case:
     ground, judged = prepared.ground, prepared.judged
     lasting = ground.judged.until_seconds
     offered = len(judged) / lasting if lasting else 0.0
-    saturated = is_queued(prepared.observed) and prepared.observed.source == "metrics"
-    today = candidate(ground, {}, offered=offered, saturated=saturated, judged_requests=judged)
+    today = candidate(ground, {}, offered=offered, judged_requests=judged)
     reference = None
     as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
     if as_pinned is not None:
@@ -133,7 +132,7 @@ def _case(question: Question, prepared: Prepared) -> Case:
         question.replicas,
         reference,
         tokens,
-        saturated,
+        not ground.ttft_compared,
         {} if ground.judged.slo is None else met_in_window(prepared.observed, ground.judged.slo),
     )
 

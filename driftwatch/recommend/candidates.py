@@ -26,7 +26,6 @@ def candidate(
     knobs: Knobs,
     *,
     offered: float,
-    saturated: bool,
     judged_requests: Requests | None = None,
     near: float | None = None,
     demand: float = 1.0,
@@ -37,7 +36,6 @@ def candidate(
         ground: of the sweep.
         knobs: what is turned; empty = today.
         offered: requests a second at the observed demand.
-        saturated: TTFT of today's settings cannot be replayed from counts.
         judged_requests: the requests to find the capacity with; None = it is not looked for.
         near: requests a second to start looking at.
         demand: times the observed rate.
@@ -83,7 +81,7 @@ def candidate(
             capacities_requests_per_second=limit.rates,
         )
     keeps_up = all(one.keeps_up for one in measured)
-    return without_ttft(made, offered * demand, saturated and not knobs, keeps_up)
+    return without_ttft(made, offered * demand, not ground.ttft_compared, keeps_up)
 
 
 def capacity_of(

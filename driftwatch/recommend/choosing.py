@@ -65,7 +65,6 @@ def chosen(
             ground,
             dict(knobs),
             offered=case.offered,
-            saturated=False,
             judged_requests=judged,
             near=near,
         )

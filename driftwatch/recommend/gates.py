@@ -243,6 +243,11 @@ def is_queued(observed: Observed) -> bool:
     return len(waiting) > 0 and int((waiting >= 1.0).sum()) >= QUEUED_SHARE * len(waiting)
 
 
+def ttft_is_skipped(observed: Observed) -> bool:
+    """The replayed TTFT cannot be held against the observed one: nor is another forecast."""
+    return is_queued(observed) and observed.source == "metrics"
+
+
 def nobody_waited(observed: Observed, slo: Slo | None) -> bool:
     """No scrape saw a waiting request, nothing was preempted, and the targets are met.
 

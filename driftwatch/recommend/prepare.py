@@ -18,12 +18,12 @@ from driftwatch.recommend.gates import (
     failed_first,
     fit_gates,
     identifiable_gate,
-    is_queued,
     kv_gate,
     nobody_waited,
     passing,
     server_gates,
     traffic_gates,
+    ttft_is_skipped,
 )
 from driftwatch.recommend.judged_stretch import alike_since, recent
 from driftwatch.recommend.kv_blocks import BlockCount
@@ -122,6 +122,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
         budget_known=question.server.serving.max_num_batched_tokens is not None,
         objective=question.objective,
         demands=demands(now, len(going_on) / lasting if lasting else 0.0),
+        ttft_compared=not any(ttft_is_skipped(one) for one in (observed, now)),
     )
     ground, hits = with_unknown_hits(ground, now, question.seed)
     gates.append(hits)
@@ -229,7 +230,7 @@ def _fitting(
     worlds: Sequence[World], observed: Observed, arrivals: Arrivals, seed: int
 ) -> tuple[list[World], list[Gate]]:
     """The worlds whose replay of today is right, and what the gates say of the best of them."""
-    queued, chance = is_queued(observed) and observed.source == "metrics", None
+    queued, chance = ttft_is_skipped(observed), None
     kept = passing(worlds, saturated=queued, observed=observed)
     if not kept:
         chance = spread_by_chance(observed, worlds[0], arrivals, seed)

@@ -43,6 +43,8 @@ class Ground:
         demands: times the observed rate, less and more, at which a change must still be right.
         whole_hits: the same requests with prefix hits as whole prompts, for the worlds that ask for
             them; None where none does.
+        ttft_compared: today's replayed TTFT was held against the observed one; where it was not,
+            none is forecast.
     """
 
     worlds: Sequence[World]
@@ -53,6 +55,7 @@ class Ground:
     objective: Literal["throughput", "latency"] = "throughput"
     demands: tuple[float, ...] = (0.9, 1.1)
     whole_hits: Requests | None = None
+    ttft_compared: bool = True
     memory: dict[tuple[object, ...], Measured | None] = field(default_factory=dict)
     limits: dict[tuple[object, ...], Narrowing] = field(default_factory=dict)
     capacities: dict[tuple[object, ...], Capacity] = field(default_factory=dict)

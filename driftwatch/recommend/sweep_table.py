@@ -64,7 +64,6 @@ def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
         case.ground,
         knobs,
         offered=case.offered,
-        saturated=False,
         judged_requests=judged,
         near=case.today.capacity_requests_per_second,
     )

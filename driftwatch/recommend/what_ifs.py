@@ -65,7 +65,7 @@ def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n
         have: replicas now.
         n: replicas then.
     """
-    found = candidate(ground, {}, offered=offered, saturated=False, demand=have / n)
+    found = candidate(ground, {}, offered=offered, demand=have / n)
     return replace(
         found,
         knobs={REPLICAS: float(n)},
@@ -94,7 +94,7 @@ def shedding(ground: Ground, today: Candidate, offered: float) -> Candidate | No
     prompt = float(ground.requests.prompt_tokens.mean())
     tokens = max(prompt, slo.ttft_seconds * limit * prompt)
     rounded = float(2 ** math.floor(math.log2(max(tokens, 1.0))))
-    return candidate(ground, {"max_num_queued_tokens": rounded}, offered=offered, saturated=False)
+    return candidate(ground, {"max_num_queued_tokens": rounded}, offered=offered)
 
 
 def asked_for(
@@ -116,7 +116,6 @@ def asked_for(
                 ground,
                 knobs,
                 offered=offered,
-                saturated=False,
                 judged_requests=requests,
                 near=near,
             )
@@ -146,7 +145,7 @@ def _asked(
     today: Candidate,
 ) -> Candidate:
     """Share in every world; capacity as the best law has it, in proportion to today's by all."""
-    found = candidate(then, {}, offered=0.0, saturated=False)
+    found = candidate(then, {}, offered=0.0)
     limit = today.capacity_requests_per_second
     rates = capacity_of(ground, {}, ground.requests).rates
     base = rates[0] if rates else 0.0

@@ -199,6 +199,17 @@ def test_cache_config_labels() -> None:
     assert from_cache_config("{}") == Serving()
 
 
+@pytest.mark.parametrize(
+    ("size", "together", "longest"),
+    [("262144", "32.0", 8192), ("5120", "2.5", 2048), ("53744", "6.56", 8193), ("None", "2", None)],
+)
+def test_cache_config_tells_max_model_len(size: str, together: str, longest: int | None) -> None:
+    """How many requests of max_model_len the cache holds: the first two are recorded pages."""
+    labels = {"kv_cache_size_tokens": size, "kv_cache_max_concurrency": together}
+    found = from_cache_config(json.dumps(labels)).max_model_len
+    assert (None if found is None else found.value) == longest
+
+
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '"x"'])
 def test_cache_config_that_is_no_object(text: str) -> None:
     with pytest.raises(UsageError, match="cache_config"):

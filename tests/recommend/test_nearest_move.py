@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from advice_cases import H100_8B, prepared_of, requests_of
+
+from driftwatch.model import Slo
+from driftwatch.recommend.calibration.fitted import Fit
+from driftwatch.recommend.candidates import SATURATED, candidate
 from driftwatch.recommend.nearest_move import served_alike
 from driftwatch.recommend.replaying import Measured
+from driftwatch.recommend.worlds import World, between
+from driftwatch.simulate.configuration import SchedulerConfiguration
 
+TODAY = SchedulerConfiguration(64, 2048, 27_000)
 TIES = 0.02
 
 
@@ -29,3 +38,23 @@ def test_a_further_setting_must_serve_more_in_one_and_the_same_world(
 
 def test_what_never_fits_is_like_nothing() -> None:
     assert not served_alike([None], [Measured(1.0)], TIES)
+
+
+def test_no_ttft_is_forecast_where_todays_was_not_compared() -> None:
+    """A backlog adds up every error; a forecast whose own check was skipped is none."""
+    ground = prepared_of(requests_of(3, 600, 150), TODAY, Slo(1.0, 0.05)).ground
+    more = {"max_num_seqs": 128.0}
+    assert candidate(ground, more, offered=3.0).ttft_seconds is not None
+    skipped = candidate(replace(ground, ttft_compared=False), more, offered=3.0)
+    assert skipped.ttft_seconds is None and skipped.ttft_p95_seconds is None
+    assert skipped.reasons["ttft_seconds"] == SATURATED
+    assert skipped.itl_seconds is not None
+
+
+def test_worlds_hold_the_slower_and_the_faster_law_of_the_best_fit() -> None:
+    law = H100_8B["linear"]
+    slow, fast = (replace(law, c0_seconds=times * law.c0_seconds) for times in (1.2, 0.8))
+    fit = Fit("linear", law, {}, 1.0, slower=slow, faster=fast)
+    worlds = [World(TODAY, law, "linear", fit), World(TODAY, H100_8B["hinge"], "hinge")]
+    assert [world.law for world in between(worlds)[2:]] == [slow, fast]
+    assert between(worlds[1:]) == worlds[1:]

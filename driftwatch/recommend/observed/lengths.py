@@ -125,7 +125,9 @@ def lengths(
     clipped = 0
     for name in NAMES:
         check_open_cell(every[name], name, longest)
-        whole[name], contradicting = _of_finished(every[name], rng, longest)
+        # a prompt of max_model_len leaves no room for a token, and vLLM refuses it
+        room = longest - 1 if longest is not None and name == "prompt_tokens" else longest
+        whole[name], contradicting = _of_finished(every[name], rng, room)
         clipped += contradicting
         if len(whole[name]) < finished:
             raise NoVerdict(f"request_{name}: counts fewer requests than generations were counted")
@@ -148,7 +150,7 @@ def lengths(
         pooled(every["prompt_tokens"], last),
         len(left.places),
         rng,
-        longest=longest,
+        longest=None if longest is None else longest - 1,
     )
     prompt = np.concatenate((prompt, rest))
     generation = np.concatenate((generation, left.generation_tokens))
@@ -212,9 +214,9 @@ def _in_order(finished: Integers, left: Integers) -> Integers:
 
 
 def fitted(prompt: Integers, generation: Integers, longest: int) -> Integers:
-    """Generations exchanged until no request is longer than the model allows, where that can be.
+    """Generations exchanged until no request is longer than the model allows.
 
-    The totals stay; pairs that fit stay together.
+    The totals stay, and pairs that fit stay together; what no exchange mends is cut.
     """
     found = generation.copy()
     over = np.flatnonzero(prompt + found > longest)
@@ -229,7 +231,7 @@ def fitted(prompt: Integers, generation: Integers, longest: int) -> Integers:
         if 2 * many >= len(found):
             break
         many *= 2
-    return found
+    return np.maximum(np.minimum(found, longest - prompt), 1)
 
 
 def _running_first(generation: Integers, counts: Flows, rng: np.random.Generator) -> Integers:

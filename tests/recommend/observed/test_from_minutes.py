@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from observed_cases import LogOf, MinutesOf, heavy, light, server
 
 from driftwatch.errors import NoVerdict
+from driftwatch.model import Serving, Setting
 from driftwatch.recommend.observed.clean import clean
 from driftwatch.recommend.observed.flows import flows
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
-from driftwatch.recommend.observed.lengths import lengths
+from driftwatch.recommend.observed.lengths import fitted, lengths
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
 
@@ -224,3 +226,19 @@ def test_a_queue_that_swings_inside_minutes_is_seen_in_the_times_to_first_tokens
     at = np.linspace(0, stretch.seconds, 40)
     off = np.searchsorted(came, at) - np.searchsorted(true, at)
     assert np.abs(off).max() < 0.05 * len(true) + 31  # 31 waited at the start, by the gauge
+
+
+def test_no_request_is_longer_than_the_engine_takes(minutes_of: MinutesOf) -> None:
+    """Prompts of the bucket that max_model_len lies in end below it."""
+    known = replace(server(), serving=Serving(max_model_len=Setting(2460.0, "metrics", "the page")))
+    minutes = minutes_of("run_main")
+    for seed in (0, 1, 2):
+        requests = observed_from_minutes(minutes, known, seed=seed).requests
+        assert int(requests.prompt_tokens.max()) <= 2459
+        assert int((requests.prompt_tokens + requests.generation_tokens).max()) <= 2460
+
+
+def test_what_no_exchange_mends_is_cut() -> None:
+    prompt, generation = np.array([90, 95, 99]), np.array([50, 60, 70])
+    assert (prompt + fitted(prompt, generation, 100)).max() <= 100
+    assert fitted(prompt, generation, 100).min() >= 1
