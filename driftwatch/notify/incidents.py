@@ -12,6 +12,8 @@ the wall clock:
 * an incident that another alert inhibits waits: it does not fire, is dropped when seen false, and
   when nothing inhibits it any more it fires after it was seen true for
   :data:`AFTER_INHIBITION_SECONDS`, so that what recovers a little later tells nobody;
+* an incident that fires ends when an alert that inhibits it, and that it does not inhibit itself,
+  fires on the same target: of two pages that would contradict each other the later one stays;
 * a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
   minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
 
@@ -35,6 +37,8 @@ MINUTE_SECONDS = 60.0
 # A detector's hysteresis lasts 15 min (detection.md, "Time and fleet"): two that look at the same
 # slowdown end that far apart at most.
 AFTER_INHIBITION_SECONDS = 900.0
+
+SUPERSEDES = "says what slows this server; its page replaces this one"
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
 
@@ -72,6 +76,8 @@ class Observation:
         since: when the condition began, where that is earlier than the minute.
         over: whether the condition that ends it holds, None = unknown; read where there is one.
         inhibited_by: alert that keeps it from firing in this minute, None = none.
+        superseded_by: that alert, where its page says what a page of this one would contradict: an
+            incident that fires ends with it.
     """
 
     key: str
@@ -81,6 +87,7 @@ class Observation:
     since: datetime | None = None
     over: bool | None = None
     inhibited_by: str | None = None
+    superseded_by: str | None = None
 
 
 def identity(rule: str, target: Mapping[str, str]) -> str:
@@ -140,12 +147,28 @@ def step(
     """
     transitions: list[Transition] = []
     for key, observation in sorted(_merged(observations).items()):
-        incident, event = _step(incidents.pop(key, None), minute_end, observation)
+        before = incidents.pop(key, None)
+        if _is_superseded(before, minute_end, observation) and before is not None:
+            ended = replace(before, state="resolved", resolved_at=minute_end)
+            reason = f"{observation.superseded_by} {SUPERSEDES}"
+            transitions.append(Transition(ended, "resolved", minute_end, reason))
+            continue
+        incident, event = _step(before, minute_end, observation)
         if event is not None and incident is not None:
             transitions.append(Transition(incident=incident, event=event, at=minute_end))
         if incident is not None and incident.state != "resolved":
             incidents[key] = incident
     return transitions
+
+
+def _is_superseded(before: Incident | None, minute_end: datetime, observation: Observation) -> bool:
+    """Whether an open page gives way to one about the same server that would contradict it."""
+    return (
+        before is not None
+        and before.state == "firing"
+        and before.last_true_at < minute_end
+        and observation.superseded_by is not None
+    )
 
 
 def close(

@@ -98,14 +98,25 @@ class Pooling:
         by_target, by_pool = self._inhibiting(rule, incidents, end)
         if not by_target and not by_pool:
             return seen
+        senior = self._senior(rule)
         told = []
         for one in seen:
             if instance := one.target.get("instance"):
                 by = by_target.get(TargetKey(instance, one.target["engine"]))
             else:
                 by = by_pool.get(one.target["pool"])
-            told.append(replace(one, inhibited_by=by))
+            told.append(replace(one, inhibited_by=by, superseded_by=by if by in senior else None))
         return told
+
+    def _senior(self, rule: Rule) -> frozenset[str]:
+        """Alerts as severe that inhibit a rule's and are not inhibited by it."""
+        return frozenset(
+            one.alert
+            for one in self.rules
+            if one.alert in rule.inhibited_by
+            and one.severity == rule.severity
+            and rule.alert not in one.inhibited_by
+        )
 
     def _inhibiting(
         self, rule: Rule, incidents: Mapping[str, Incident], end: datetime

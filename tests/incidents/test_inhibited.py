@@ -167,6 +167,39 @@ def test_the_first_of_two_that_inhibit_each_other_stays() -> None:
     assert len(other[1]) == 2  # another server is another matter
 
 
+def test_a_page_gives_way_to_a_later_one_that_would_contradict_it() -> None:
+    """A slow engine fills its batch: the limit is found first, and then the engine."""
+    limit = replace(REPLICA, id="Limit", alert="Limit")
+    engine = replace(SLOW, inhibited_by=())
+    slow: Minutes = {
+        "slower_than_pool": [T],
+        "slower_at_equal_load": [F, F, T, T, F],
+        "speed_recovered": [F, F, F, F, T],
+    }
+    for cuts in ((), (1, 2, 3)):
+        incidents, happened = live([engine, limit], {"s0": slow}, 4, cuts=cuts)
+        assert told(happened) == [
+            ("Limit@s0", "firing", 1),
+            ("Limit@s0", "resolved", 3),
+            ("SlowerAtEqualLoad@s0", "firing", 3),
+        ]
+        assert happened[1].reason == (
+            "SlowerAtEqualLoad says what slows this server; its page replaces this one"
+        )
+        open_pages = [i for i in incidents.values() if i.state == "firing"]
+        assert [i.alert for i in open_pages] == ["SlowerAtEqualLoad"]
+        (waiting,) = [i for i in incidents.values() if i.alert == "Limit"]
+        assert waiting.inhibited_by == "SlowerAtEqualLoad"
+    # what still holds when the engine is back is told of again
+    later = told(live([engine, limit], {"s0": slow}, 30)[1])
+    assert later[-1] == ("Limit@s0", "firing", 19)
+    # another severity asks other people, and another server is another matter
+    ticket = replace(engine, severity="ticket")
+    assert ("Limit@s0", "resolved", 3) not in told(live([ticket, limit], {"s0": slow}, 4)[1])
+    elsewhere = {"s0": {"slower_than_pool": [T]}, "s1": slow}
+    assert ("Limit@s0", "resolved", 3) not in told(live([engine, limit], elsewhere, 4, many=2)[1])
+
+
 @pytest.mark.parametrize("last", [17, 18])
 def test_what_was_inhibited_fires_only_when_it_outlasts_the_other(last: int) -> None:
     assert AFTER_INHIBITION_SECONDS == 900  # minutes 4 to 18

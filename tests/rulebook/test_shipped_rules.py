@@ -122,6 +122,8 @@ def test_nothing_is_true_of_a_quiet_server(book: Rulebook) -> None:
 
 PAST = {
     "slower_at_equal_load": False,
+    "speed_at_equal_load_ratio": 1.0,
+    "speed_threshold_ratio": 0.87,
     "speed_recovered": True,
     "slower_than_pool": False,
     "latency_creeps": False,
@@ -135,6 +137,20 @@ COVERAGE = {
     "coverage_missing_seconds": 0.0,
     "pool_coverage_missing_ratio": 0.0,
     "pool_coverage_missing_targets": 0.0,
+}
+
+
+STORM = {
+    "limit_binding_share_10m_ratio": 0.25,
+    "binding_limit": "kv_cache",
+    "slo_missed": True,
+    "ttft_in_target_10m_ratio": 0.4,
+    "preemptions_per_second": 6.0,
+}
+LOW = {
+    "slower_at_equal_load": False,
+    "speed_at_equal_load_ratio": 0.7,
+    "speed_threshold_ratio": 0.87,
 }
 
 
@@ -180,6 +196,20 @@ COVERAGE = {
         ({"queue_share_of_ttft_10m_ratio": 0.4}, False),
         ({"queue_share_of_ttft_10m_ratio": None}, None),
         ({"slo_missed": None, "batch_assembly_wait_10m_seconds": float("nan")}, None),
+        # a KV storm: most requests miss while others are preempted, in a quarter of the scrapes
+        (STORM, True),
+        (STORM | {"observed_10m_seconds": 180.0}, True),
+        (STORM | {"observed_10m_seconds": 179.0}, None),
+        (STORM | {"preemptions_per_second": 0.0}, False),
+        (STORM | {"ttft_in_target_10m_ratio": 0.5}, False),
+        (STORM | {"binding_limit": "max_num_seqs"}, False),  # a queue at a cap drains by itself
+        (STORM | {"slo_missed": False}, False),
+        # the engine looks slow and is not yet known to be: SlowerAtEqualLoad goes first
+        (LOW, None),
+        (LOW | {"limit_binding_share_10m_ratio": 0.95}, True),
+        (LOW | {"slower_at_equal_load": None}, True),  # out there the law may be wrong
+        (LOW | {"slower_at_equal_load": True}, True),  # and that inhibits it
+        (LOW | {"speed_at_equal_load_ratio": 0.88}, True),
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
