@@ -257,6 +257,7 @@ _REACHING_BACK = (
     "queue_wait_estimate_10m_seconds",
     "deferred_requests_10m",
     "binding_running_requests",
+    "binding_kv_cache_usage_ratio",
     "binding_waiting_requests",
     "scrapes_10m",
     "seconds_since_last_token",

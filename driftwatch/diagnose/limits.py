@@ -110,9 +110,10 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
         ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
         they are), ``scrapes_10m``, and over the binding scrapes the means
-        ``binding_running_requests``, ``binding_waiting_requests`` (for capacity) and their sum
-        ``binding_requests``; ``binding_since`` (first binding scrape); ``deferred_since`` and
-        ``deferred_requests_10m`` likewise of the scrapes with deferred requests;
+        ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
+        ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first binding
+        scrape); ``deferred_since`` and ``deferred_requests_10m`` likewise of the scrapes with
+        deferred requests;
         ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
@@ -126,6 +127,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "binding_requests",
         "binding_running_requests",
         "binding_waiting_requests",
+        "binding_kv_cache_usage_ratio",
         "binding_since",
         "deferred_since",
         "deferred_requests_10m",
@@ -162,6 +164,7 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
         binding_running_requests=pl.col("running").filter(batch).mean(),
         binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
+        binding_kv_cache_usage_ratio=pl.col("kv").filter(batch).mean(),
         binding_since=pl.col("time").filter(batch).min(),
         deferred_since=pl.col("time").filter(deferred).min(),
         deferred_requests_10m=pl.col("deferred").filter(deferred).mean(),
@@ -259,10 +262,9 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
         "allows_max_num_seqs", "allows_max_num_batched_tokens", "allows_kv_cache"
     )
     binds = pl.col("binding_limit").is_in([SEQS, BUDGET, KV])
-    while_bound = pl.when(binds).then(pl.col("binding_running_requests"))
     return rows.with_columns(
-        # while a limit binds, what ran while it bound; the light minutes beside are not it
-        binding_margin_ratio=(1 - pl.coalesce(while_bound, "running_requests") / tightest).clip(
-            lower_bound=0.0
-        )
+        # what binds leaves no room, whatever the closed form of mean lengths would let run
+        binding_margin_ratio=pl.when(binds)
+        .then(pl.when(tightest.is_not_null()).then(0.0))
+        .otherwise((1 - pl.col("running_requests") / tightest).clip(lower_bound=0.0))
     )

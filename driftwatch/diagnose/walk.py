@@ -161,8 +161,10 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
     found = []
     for name in (BUDGET, SEQS, KV):
         allows = row[f"allows_{name}"]
-        margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         binds = None if binding is None else binding == name
+        margin = None if not allows or running is None else max(0.0, 1 - running / allows)
+        if binds and margin is not None:
+            margin = 0.0  # the closed form is of mean lengths; what binds leaves no room
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name

@@ -30,7 +30,7 @@ LIMITS: tuple[Column, ...] = (
     column(
         "binding_margin_ratio",
         "1",
-        "room under the tightest known limit",
+        "room under the tightest known limit; none under one that binds",
         "running_requests",
         off="no limit known",
         alias=("what binds",),
@@ -54,6 +54,14 @@ LIMITS: tuple[Column, ...] = (
         "binds",
         "running_requests",
         off="no batch limit binds",
+    ),
+    column(
+        "binding_kv_cache_usage_ratio",
+        "1",
+        "mean KV cache usage over those of the last 10 min's scrapes in which a batch limit binds",
+        "kv_cache_usage_ratio",
+        off="no batch limit binds",
+        alias=("KV pressure",),
     ),
     column(
         "binding_waiting_requests",

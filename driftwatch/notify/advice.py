@@ -49,8 +49,11 @@ def no_verdict(page: Page) -> str | None:
     if diagnosis is not None and diagnosis["leaf"] == "undetermined":
         if diagnosis["missing"] == ["binding_limit"]:
             # which limit cannot be told: the settings that would tell are what is missing
+            # and without the use of the KV cache none of the settings would
             names = ("max_num_seqs", "max_num_batched_tokens")
+            kv = "kv_cache_usage_ratio"
             unknown = [name for name in names if value(page, name) is None]
+            unknown = [kv] if value(page, kv) is None else unknown
             return (
                 f"{' and '.join(unknown)} unknown"
                 if unknown

@@ -25,12 +25,16 @@ def limit_text(page: Page) -> str | None:
     }
     # "KV 4 %" is short enough beside others; where it binds it is named in full
     first = " and ".join(
-        f"KV cache: {_kv(page)[3:]} in use" if name == "kv_cache" else writers[name](page)
+        f"KV cache: {_kv_while_bound(page)} in use" if name == "kv_cache" else writers[name](page)
         for name in bound
         if name in writers
     )
     if value(page, "binding_running_requests") is not None and bound != ["max_num_seqs"]:
-        first += f" ({page_window(page)}); {count(value(page, 'binding_running_requests'))} running"
+        own = bound == ["kv_cache"] and value(page, "binding_kv_cache_usage_ratio") is not None
+        window = (
+            "" if own else f" ({page_window(page)})"
+        )  # of the scrapes in which it bound, or all
+        first += f"{window}; {count(value(page, 'binding_running_requests'))} running"
     waiting = waiting_requests(page)
     if waiting is not None:
         first += f", {count(waiting)} waiting"
@@ -79,6 +83,12 @@ def _budget(page: Page) -> str:
 def _kv(page: Page) -> str:
     used = value(page, "kv_cache_usage_ratio")
     return "KV unknown" if used is None else f"KV {percent(used)}"
+
+
+def _kv_while_bound(page: Page) -> str:
+    """Of the scrapes in which it bound: preemption empties it in between."""
+    used = value(page, "binding_kv_cache_usage_ratio")
+    return _kv(page)[3:] if used is None else percent(used)
 
 
 def preemptions(rate: float) -> str:

@@ -145,9 +145,8 @@ def render_limits(
             said.append(_remark(row))
         if row["name"] == "kv_cache" and preempted is not None:
             said.append(preemptions(preempted))
-        table.append(
-            (f" {name}", *cells, "unknown" if margin is None else percent(margin), "; ".join(said))
-        )
+        room = "none" if row["binds"] else "unknown" if margin is None else percent(margin)
+        table.append((f" {name}", *cells, room, "; ".join(said)))
     sizes = [max(columns(row[at]) for row in table) for at in range(4)]
     out = []
     for name, *figures, remark in table:

@@ -322,6 +322,8 @@ def _no_distance(row: Mapping[str, Any], name: str) -> str:
 def _which_limit(row: Mapping[str, Any]) -> str:
     """Why it cannot be told which limit makes requests wait."""
     names = ("max_num_seqs", "max_num_batched_tokens")
+    if row.get("kv_cache_usage_ratio") is None:
+        return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
     unknown = [name for name in names if row.get(name) is None]
     if unknown:
         return f"requests wait, but {' and '.join(unknown)} unknown"

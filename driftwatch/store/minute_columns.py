@@ -21,6 +21,7 @@ _OF_SCRAPES = (
     "binding_margin_ratio",
     "binding_running_requests",
     "binding_waiting_requests",
+    "binding_kv_cache_usage_ratio",
     "waiting_deferred_share_10m_ratio",
     "deferred_requests_10m",
     "queue_wait_estimate_10m_seconds",
