@@ -145,7 +145,7 @@ def render_limits(
             said.append(_remark(row))
         if row["name"] == "kv_cache" and preempted is not None:
             said.append(preemptions(preempted))
-        room = "none" if row["binds"] else "unknown" if margin is None else percent(margin)
+        room = "full" if row["binds"] else "unknown" if margin is None else percent(margin)
         table.append((f" {name}", *cells, room, "; ".join(said)))
     sizes = [max(columns(row[at]) for row in table) for at in range(4)]
     out = []

@@ -12,6 +12,7 @@ from pipeline_cases import scrapes, serving, windows
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.diagnose.limits import _wanders, binding_of_scrape, limit_that_costs
 from driftwatch.diagnose.walk import limits_of
+from driftwatch.service.findings import reasons
 
 QUEUED = {
     "running": 8.0,
@@ -257,6 +258,33 @@ def test_a_sample_that_is_seen_again_holds_no_level(times: int) -> None:
         repeats=pl.int_range(pl.len()) >= 12, batch=pl.lit(True)
     )
     assert frame.select(_wanders(pl.col("batch"))).item() is True
+
+
+def test_the_kv_cache_while_it_bound_is_not_its_mean() -> None:
+    """Preemption empties it in between: 24 scrapes at 95 %, 16 light ones at 10 %."""
+    found = row([(24, KV_FULL), (16, IDLE | {"kv_cache_usage_ratio": 0.1})])
+    assert found["binding_limit"] == "kv_cache"
+    assert found["binding_kv_cache_usage_ratio"] == pytest.approx(0.95)
+    assert found["kv_cache_usage_ratio"] < 0.7
+    assert row([(40, IDLE)])["binding_kv_cache_usage_ratio"] is None
+
+
+def test_a_limit_that_binds_leaves_no_room_whatever_mean_lengths_would_let_run() -> None:
+    found = row(lengths(390, running_requests=6.0, kv_cache_usage_ratio=0.95),
+                kv_cache_tokens=100_000.0)  # fmt: skip
+    assert found["binding_limit"] == "kv_cache"
+    assert found["binding_margin_ratio"] == 0.0
+    _, seqs, kv = limits_of(pl.DataFrame([found], strict=False))[0]
+    assert (kv.binds, kv.margin_ratio) == (True, 0.0)
+    assert seqs.margin_ratio == pytest.approx(1 - 6 / 64)
+
+
+def test_without_the_kv_caches_use_it_is_named_as_what_is_missing() -> None:
+    found = row([(40, AT_CAP | {"kv_cache_usage_ratio": None, "preemptions_total": None})])
+    assert found["binding_limit"] is None
+    assert "vllm:kv_cache_usage_perc is missing" in reasons(found)["binding_limit"]
+    found = row([(40, AT_CAP)], max_num_seqs=None, max_num_batched_tokens=None)
+    assert "max_num_batched_tokens" in reasons(found | {"binding_limit": None})["binding_limit"]
 
 
 def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:

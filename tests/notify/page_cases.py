@@ -303,7 +303,12 @@ KV = case(
     "BatchLimitBinding",
     "page",
     CAP_EVIDENCE
-    | {"kv_cache_usage_ratio": 0.93, "preemptions_per_second": 0.83, "binding_limit": "kv_cache"},
+    | {
+        "kv_cache_usage_ratio": 0.54,  # preemption empties it in between
+        "binding_kv_cache_usage_ratio": 0.93,
+        "preemptions_per_second": 0.83,
+        "binding_limit": "kv_cache",
+    },
     labels={"engine": "1"},
     diagnosis=Diagnosis(
         tree="batch-size-drift",

@@ -186,7 +186,7 @@ def test_the_limits_table() -> None:
     )
     assert render_limits(limits, waiting=28.0, preempted=0.0) == (
         "limit           allows  in flight   margin\n"
-        " token budget       68         68      0 %  BINDS, 28 waiting\n"
+        " token budget       68         68     full  BINDS, 28 waiting\n"
         " max_num_seqs      256         68     73 %\n"
         " KV cache      unknown    unknown  unknown  binds: unknown; 0 preemptions\n"
         " max_num_seqs  unknown        6.1  unknown  not in /metrics"

@@ -53,6 +53,18 @@ NEVER = re.compile(
 )
 
 
+def test_a_missing_kv_metric_is_named_and_not_the_settings() -> None:
+    finding = UNDETERMINED.finding
+    without_kv = case(
+        "BatchLimitBinding",
+        "page",
+        {**finding.evidence, "kv_cache_usage_ratio": None},
+        diagnosis=finding.diagnosis,
+        recommendation=finding.recommendation,
+    )
+    assert "No verdict: kv_cache_usage_ratio unknown" in headline(without_kv.page())
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"driftwatch.notify.{module}"))
