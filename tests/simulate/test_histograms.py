@@ -225,3 +225,15 @@ def test_a_window_in_which_nobody_finishes_takes_its_neighbours_lengths() -> Non
     found = rebuild([silent, window(start_seconds=60, end_seconds=120)], np.random.default_rng(0))
     assert np.bincount(found.window).tolist() == [5, 7]
     assert found.requests.prompt_tokens[:5].mean() == pytest.approx(200 / 7, abs=0.11)
+
+
+def test_no_length_of_an_inner_bucket_is_beyond_the_longest_that_can_be() -> None:
+    """max_model_len 8,192 lies inside the bucket (5,000, 10,000]."""
+    edges, counts = np.array([1000.0, 2000.0, 5000.0, 10_000.0]), np.array([0, 5, 5, 40, 0])
+    histogram = LengthHistogram(edges, counts, 5 * 1500 + 5 * 3500 + 40 * 7900.0)
+    drawn = sample_lengths(histogram, 50, np.random.default_rng(1), longest=8192)
+    assert drawn.max() <= 8192
+    assert (drawn > 5000).sum() == 40
+    assert drawn.sum() == round(histogram.total_tokens)
+    whole = sample_lengths(histogram, 50, np.random.default_rng(1))
+    assert whole.max() > 8192

@@ -191,10 +191,15 @@ def _problems(windows: Sequence[ScrapedWindow], max_model_len: int | None) -> li
 
 
 def _cells(histogram: LengthHistogram, longest: int | None) -> tuple[Integers, Integers]:
-    """Smallest and largest whole length of each cell; of one without any, both are its bound."""
+    """Smallest and largest whole length of each cell; of one without any, both are its bound.
+
+    No cell reaches beyond ``longest``, but for one that lies beyond it whole: what was counted was.
+    """
     edges = np.floor(histogram.edges).astype(np.int64)
     low = np.concatenate(([1], edges + 1))
     high = np.append(edges, low[-1] if longest is None else max(longest, low[-1]))
+    if longest is not None:
+        high = np.minimum(high, np.maximum(longest, low))
     return np.minimum(low, np.maximum(high, 1)), np.maximum(high, 1)
 
 
