@@ -12,6 +12,7 @@ import click
 
 from driftwatch.cli.database import config_here, open_store
 from driftwatch.cli.options import Progress, plan_from
+from driftwatch.cli.past import Api, recorded
 from driftwatch.cli.proposed import with_proposals
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -73,9 +74,13 @@ def opened(db: Path | None, config: Path | None) -> Iterator[Store]:
 
 
 def known_from(
-    recordings: tuple[Path, ...], db: Path | None, config: Path | None, pins: Path | None
+    recordings: tuple[Path, ...],
+    db: Path | None,
+    config: Path | None,
+    pins: Path | None,
+    past: tuple[Api, tuple[datetime, datetime]] | None = None,
 ) -> Known:
-    """Minutes, targets and pins of the recordings, else of the database.
+    """Minutes, targets and pins of an API's past or of recordings, else of the database.
 
     Raises:
         ConfigError: the configuration or the file of pins has problems.
@@ -86,6 +91,9 @@ def known_from(
 
     chosen = config if config is not None else config_here()
     plan = plan_from(chosen)
+    if past is not None:
+        with recorded(*past) as folder:
+            return _of_recordings((folder,), chosen, pins)
     if recordings:
         return _of_recordings(recordings, chosen, pins)
     with opened(db, config) as store:
@@ -103,7 +111,7 @@ def _of_recordings(recordings: tuple[Path, ...], config: Path | None, pins: Path
     from driftwatch.service.baselines import known_of_recording
 
     progress = Progress("reading")
-    sources = sources_from(recordings, None, (), 15.0, progress)
+    sources = sources_from(recordings, None, progress)
     try:
         spans = [s.span() for s in sources if isinstance(s, Recording)]
         span = (min(s[0] for s in spans), max(s[1] for s in spans))

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -24,6 +24,7 @@ from driftwatch.cli.baseline_from import (
 from driftwatch.cli.database import person, written
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Time, parse_time
+from driftwatch.cli.past import api_options, span_of
 from driftwatch.cli.proposed import YOUNG
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
@@ -54,6 +55,7 @@ class _Wanted:
     help="Pin although the window holds what no baseline should; needs --why.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@api_options
 @minutes_options
 def command(
     names: tuple[str, ...],
@@ -67,6 +69,7 @@ def command(
     pins: Path | None,
     db: Path | None,
     config: Path | None,
+    **history: Any,
 ) -> int:
     """Pin a window of a target or a pool, or accept proposals by their ids.
 
@@ -76,8 +79,10 @@ def command(
     from driftwatch.service.baselines import pinned_window, refused
     from driftwatch.service.pin_making import Acceptance
 
-    _check(names, since, until, written(why, "--why"), anyway, recordings, pins)
-    known = known_from(recordings, db, config, pins)
+    of_api = history["prometheus"] is not None
+    _check(names, since, until, written(why, "--why"), anyway, recordings, pins, of_api=of_api)
+    past = span_of({**history, "since": since, "until": until}, recordings)
+    known = known_from(recordings, db, config, pins, past)
     wanted = _wanted(known, names, since, until, db, config)
     at, who = SystemClock().now(), person(by)
     made: list[Pin] = []
@@ -125,6 +130,8 @@ def _check(
     anyway: bool,
     recordings: tuple[Path, ...],
     pins: Path | None,
+    *,
+    of_api: bool,
 ) -> None:
     """Refuse options that say nothing together.
 
@@ -139,14 +146,16 @@ def _check(
             wrong.append("--from is not before --to")
         if len(names) > 1:
             wrong.append("a window is pinned for one target or pool at a time")
-    elif recordings or pins is not None:
+    elif recordings or pins is not None or of_api:
         wrong.append("proposals are kept in the database only: give --from and --to")
     if anyway and not why.strip():
         wrong.append("--anyway needs --why TEXT")
     if len(why) > _WHY_CHARACTERS:
         wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
-    if bool(recordings) != (pins is not None):
-        wrong.append("--recording needs --pins FILE to write to, and --pins a recording")
+    if not of_api and bool(recordings) != (pins is not None):
+        wrong.append(
+            "--recording needs --pins FILE to write to, and --pins a recording or --prometheus"
+        )
     if wrong:
         raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
 

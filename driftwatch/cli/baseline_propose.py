@@ -19,11 +19,15 @@ from driftwatch.cli.baseline_from import (
 )
 from driftwatch.cli.database import iso_time
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.past import past_options, span_of
 from driftwatch.cli.proposed import YOUNG
 from driftwatch.cli.table import lines
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from driftwatch.cli.past import Api
     from driftwatch.detect.proposals import Proposal
     from driftwatch.service.baselines import Known, Offer
 
@@ -33,6 +37,7 @@ _LEFT_OUT = 6  # stretches that are named on a terminal
 @click.command(name="propose")
 @click.argument("name", metavar="[TARGET|POOL]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@past_options
 @minutes_options
 def command(
     name: str | None,
@@ -41,8 +46,9 @@ def command(
     pins: Path | None,
     db: Path | None,
     config: Path | None,
+    **history: Any,
 ) -> int:
-    """Find the best stretch of the last two days (a recording: of all of it) to pin.
+    """Find the best stretch of the last two days (recording, --prometheus: of it all) to pin.
 
     Says why it is good, and what was left out of it: incidents, restarts, warm-up, slow minutes.
     Without a name every target gets its own. Nothing is pinned. Exit code 4: no stretch is fit
@@ -50,20 +56,21 @@ def command(
     """
     from driftwatch.service.baselines import offer, subjects
 
-    known = known_from(recordings, db, config, pins)
+    past = span_of(history, recordings)
+    known = known_from(recordings, db, config, pins, past)
     found = subjects(known, name)
     if not found:
         listed = ", ".join(key.text for key in sorted(known.targets)[:8])
         raise UsageError(f"no target or pool {name!r}", help_text=f"known targets: {listed}")
     offers = [offer(known, subject) for subject in found]
-    if not recordings and pins is None:
+    if not recordings and pins is None and past is None:
         with opened(db, config) as store:
             store.keep_proposals(orjson.dumps([kept(one) for one in offers if one.proposal]))
     if as_json:
         document = {"schema_version": 1, "proposals": [as_data(one) for one in offers]}
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     else:
-        _print(known, offers, recordings)
+        _print(known, offers, _typed_again(recordings, past))
     fit = any(one.proposal is not None and one.arming is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
@@ -137,7 +144,18 @@ def as_data(one: Offer) -> dict[str, Any]:
     }
 
 
-def _print(known: Known, offers: list[Offer], recordings: tuple[Path, ...]) -> None:
+def _typed_again(
+    recordings: tuple[Path, ...], past: tuple[Api, tuple[datetime, datetime]] | None
+) -> str | None:
+    """What accepts an offer that no database keeps: the options of the same minutes."""
+    if past is not None:
+        return past[0].typed()
+    if recordings:
+        return f"{' '.join(f'--recording {path}' for path in recordings)} --pins pins.json"
+    return None
+
+
+def _print(known: Known, offers: list[Offer], minutes: str | None) -> None:
     """A block each on a terminal; piped a row each."""
     import sys
 
@@ -146,7 +164,7 @@ def _print(known: Known, offers: list[Offer], recordings: tuple[Path, ...]) -> N
             click.echo(line)
         return
     for one in offers:
-        _block(one, recordings)
+        _block(one, minutes)
 
 
 def _row(one: Offer) -> tuple[str, ...]:
@@ -166,7 +184,7 @@ def _row(one: Offer) -> tuple[str, ...]:
     )
 
 
-def _block(one: Offer, recordings: tuple[Path, ...]) -> None:
+def _block(one: Offer, minutes: str | None) -> None:
     from driftwatch.detect.proposals import LONG_ENOUGH
 
     proposal = one.proposal
@@ -190,13 +208,8 @@ def _block(one: Offer, recordings: tuple[Path, ...]) -> None:
         return
     if one.arming is not None:
         said("accept:   not yet: without a load model it would be refused", pad)
-    elif not recordings:
+    elif minutes is None:
         said(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
     else:
         window = f"--from {iso_time(proposal.since)} --to {iso_time(proposal.until)}"
-        files = " ".join(f"--recording {path}" for path in recordings)
-        said(
-            f"accept:   driftwatch baseline pin {one.subject.name} {window} {files} "
-            "--pins pins.json",
-            pad,
-        )
+        said(f"accept:   driftwatch baseline pin {one.subject.name} {window} {minutes}", pad)

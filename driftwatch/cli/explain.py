@@ -20,6 +20,7 @@ from driftwatch.cli.explain_asked import (
     history_of_store,
 )
 from driftwatch.cli.options import Duration, Span, Time, plan_from, serving_options
+from driftwatch.cli.past import past_of, past_options
 from driftwatch.cli.proposed import pins_option
 from driftwatch.errors import UsageError
 
@@ -46,6 +47,7 @@ _EXIT_NO_VERDICT = 4
 @click.option(
     "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
 )
+@past_options
 @click.option(
     "--baseline", type=Span(), help="Window whose lengths, rates and speed are the reference."
 )
@@ -78,9 +80,26 @@ def command(
 ) -> None:
     """Explain TARGET (host:8000, host:8000/1, or a pool of one): evidence, path, limits, advice.
 
-    TARGET may be left out where there is only one. Without --recording, ./driftwatch.yaml is read
-    where there is one. Exit code 0: answered; 4: no verdict, what is missing is named.
+    TARGET may be left out where there is only one. Without --recording and --prometheus,
+    ./driftwatch.yaml is read where there is one. Exit code 0: answered; 4: no verdict, what is
+    missing is named.
     """
+    with past_of(recording, serving, at) as past:
+        _explain(target, at, length, past, baseline, pins, db, symptom, as_json, serving)
+
+
+def _explain(
+    target: str | None,
+    at: datetime | None,
+    length: timedelta,
+    recording: Path | None,
+    baseline: Window | None,
+    pins: Path | None,
+    db: Path | None,
+    symptom: str,
+    as_json: bool,
+    serving: dict[str, Any],
+) -> None:
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.walk import UNDETERMINED

@@ -148,6 +148,7 @@ def history_of_store(
         NoVerdict: it holds no scrape.
     """
     from driftwatch.cli.database import last_scraped, named_store
+    from driftwatch.cli.recorded import print_other_servers
     from driftwatch.service.stored import stored_origins, stored_targets
 
     with named_store(db, config) as store:
@@ -157,8 +158,10 @@ def history_of_store(
         if baseline is not None:
             first = min(first, baseline.start)
         until = max(end, last) + timedelta(seconds=1)
+        scrapes = store.scrapes(first, until)
+        print_other_servers(scrapes)
         return History(
-            store.scrapes(first, until),
+            scrapes,
             store.gpus(first, until),
             plan.assign(stored_targets(store)),
             end,

@@ -12,6 +12,11 @@ from click.core import ParameterSource
 # Options that verbs share and that decide what is looked at.
 _SHARED = (
     "recording",
+    "prometheus",
+    "selector",
+    "step_seconds",
+    "since",
+    "until",
     "baseline",
     "pins",
     "config",
@@ -40,9 +45,18 @@ def following(
         if name not in _SHARED or name in without:
             continue
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            value = context.params[name]
-            if name == "baseline":
-                value = f"{value.start.isoformat()}..{value.end.isoformat()}"
-            text = str(value).replace("+00:00", "Z") if name == "baseline" else str(value)
-            said.append(f" {min(option.opts, key=len)} {shlex.quote(text)}")
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else (values,):
+                said.append(f" {min(option.opts, key=len)} {shlex.quote(_typed(value))}")
     return "".join(said)
+
+
+def _typed(value: object) -> str:
+    """A value as it is typed: times in UTC, a window as FROM..TO."""
+    from driftwatch.service.explain import Window
+
+    if isinstance(value, Window):
+        return f"{_typed(value.start)}..{_typed(value.end)}"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,16 +34,21 @@ class Tally:
         usable: how many of them brought values.
         failed: reason without its numbers → (how many, the first one in full).
         problems: what the sources could not read.
+        until: end of the last minute that was evaluated; None before the first.
     """
 
     scrapes: int = 0
     usable: int = 0
     failed: dict[str, tuple[int, str]] = field(default_factory=dict)
     problems: list[SourceProblem] = field(default_factory=list)
+    until: datetime | None = None
 
     def add(self, outcome: Outcome) -> None:
         """Count one stretch."""
         self.problems += outcome.problems
+        if outcome.rows.height:
+            newest = outcome.rows["end"].max()
+            self.until = newest if isinstance(newest, datetime) else self.until
         seen = outcome.scrapes.select("instance", "time", "ok", "reason").unique(
             ["instance", "time"], keep="first", maintain_order=True
         )

@@ -11,6 +11,7 @@ import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.options import plan_from
+from driftwatch.cli.past import past_of
 from driftwatch.cli.recommend_options import asked_about, check_plot, recommend_options
 from driftwatch.errors import UsageError
 
@@ -50,10 +51,35 @@ def command(
     and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code
     0: answered, also where nothing is to be changed; 4: no verdict, the gate that failed is named.
     """
+    asked = asked_about(what_if)
+    check_plot(plot)
+    with past_of(recording, rest, at) as past:
+        looked, plan, given = _looked(target, at, length, past, baseline, pins, db, rest)
+        advice = _answer(_question(looked, plan, length, asked, given), hardware)
+    if plot is not None:
+        _draw(plot, advice, looked)
+    if as_json:
+        _print_json(advice, looked)
+    else:
+        _print(advice, looked)
+    refused = advice.recommendation.action == "insufficient"
+    click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
+
+
+def _looked(
+    target: str | None,
+    at: datetime | None,
+    length: timedelta | None,
+    recording: Path | None,
+    baseline: Window | None,
+    pins: Path | None,
+    db: Path | None,
+    rest: dict[str, Any],
+) -> tuple[Looked, Plan, dict[str, Any]]:
+    """The target with its minutes, the plan, and what the command line says of the question."""
     from driftwatch.cli.recommend_asked import of_recording, of_store
 
-    asked, own = asked_about(what_if), ("slo", "objective", "log", "model", "gpu", "seed")
-    check_plot(plot)
+    own = ("slo", "objective", "log", "model", "gpu", "seed")
     serving = {name: value for name, value in rest.items() if name not in own}
     given = {name: rest[name] for name in own}
     if length is not None and length < _SHORTEST:
@@ -68,16 +94,7 @@ def command(
     else:
         plan = _plan_of_store(serving, pins)
         looked = of_store(target, plan, at, back, baseline, db, serving["config"])
-    question = _question(looked, plan, length, asked, given)
-    advice = _answer(question, hardware)
-    if plot is not None:
-        _draw(plot, advice, looked)
-    if as_json:
-        _print_json(advice, looked)
-    else:
-        _print(advice, looked)
-    refused = advice.recommendation.action == "insufficient"
-    click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
+    return looked, plan, given
 
 
 def _plan_of_store(serving: dict[str, Any], pins: Path | None) -> Plan:

@@ -71,6 +71,7 @@ def of_store(
         UsageError: no target, or more than one, answers to the name.
     """
     from driftwatch.cli.database import last_scraped, named_store
+    from driftwatch.cli.recorded import print_other_servers
     from driftwatch.service.explain import window_ending
     from driftwatch.service.past_windows import (
         detected_from_store,
@@ -90,6 +91,7 @@ def of_store(
         if baseline is not None:
             since = min(since, baseline.start)
         scrapes, gpus = store.scrapes(since, until), store.gpus(since, until)
+        print_other_servers(scrapes)
         chosen = chosen_target(name, targets, scrapes, end)
         measured = reference_from_store(store, scrapes, gpus, baseline, targets, plan)
         window = window_ending(end, _EVIDENCE)

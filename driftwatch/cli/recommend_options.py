@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from driftwatch.cli.options import Duration, Span, Time, serving_options
+from driftwatch.cli.past import past_options
 from driftwatch.cli.proposed import pins_option
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
@@ -124,6 +125,7 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
         click.option(
             "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
         ),
+        past_options,
         click.option("--baseline", type=Span(), help="Window whose lengths are the reference."),
         pins_option,
         click.option(

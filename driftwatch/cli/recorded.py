@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from driftwatch.cli.options import Progress, print_problems
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def from_recording(
     """Scrapes and GPU readings of a recording, its targets, from the first scrape to the last."""
     from driftwatch.collect.recordings import open_recording
     from driftwatch.service.explain import Window
+    from driftwatch.signals.one_process import of_one_process
 
     progress = Progress("reading")
     source = open_recording(path, progress=progress)
@@ -36,7 +39,26 @@ def from_recording(
         source.close()
     print_problems(collected.problems)
     whole = Window(since, until - timedelta(microseconds=1))
-    return collected.scrapes, collected.gpus, plan.assign(collected.targets), whole
+    scrapes = of_one_process(collected.scrapes)
+    print_other_servers(scrapes)
+    return scrapes, collected.gpus, plan.assign(collected.targets), whole
+
+
+def print_other_servers(scrapes: pl.DataFrame) -> None:
+    """Say on stderr which scrapes another server than the target's answered."""
+    import polars as pl
+
+    from driftwatch.signals.one_process import ANOTHER_SERVER
+
+    others = scrapes.filter(pl.col("reason").str.starts_with(ANOTHER_SERVER))
+    for instance, count, reason in (
+        others.group_by("instance", maintain_order=True)
+        .agg(pl.struct("engine", "time").n_unique(), pl.col("reason").last())
+        .iter_rows()
+    ):
+        whole = scrapes.filter(pl.col("instance") == instance).height
+        text = f"{count:,} of {whole:,} scrapes are not used: {reason}"
+        click.echo(f"warning: {instance}: {text}", err=True)
 
 
 def labelled_at(

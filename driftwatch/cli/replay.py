@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,23 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import (
     Progress,
     Span,
-    Time,
     plan_from,
     print_problems,
     serving_options,
 )
+from driftwatch.cli.past import Api, api_of, past_options
 from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.cli.history import Tally
     from driftwatch.collect.schema import Source
+    from driftwatch.detect.pins import Pins
     from driftwatch.notify.delivery import Sender
     from driftwatch.service.explain import Window
+    from driftwatch.service.plan import Plan
     from driftwatch.service.state import Outcome
 
 
@@ -38,26 +43,15 @@ _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".csv")
 
 @click.command(name="replay")
 @click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
-@click.option("--prometheus", metavar="URL", help="Read history from a Prometheus API instead.")
-@click.option(
-    "--match",
-    "selector",
-    multiple=True,
-    metavar="LABEL=VALUE",
-    help="With --prometheus: only series with this label value.",
-)
-@click.option(
-    "--step",
-    "step_seconds",
-    type=click.FloatRange(min=1),
-    default=15.0,
-    show_default=True,
-    help="With --prometheus: scrape interval in seconds.",
-)
-@click.option("--from", "since", type=Time(), help="Start (needed with --prometheus).")
-@click.option("--to", "until", type=Time(), help="End (needed with --prometheus).")
+@past_options
 @click.option(
     "--baseline", type=Span(), help="Window whose lengths, rates and speed are the reference."
+)
+@click.option(
+    "--write-pins",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --baseline: write what it measured as pins, for driftwatch baseline import.",
 )
 @pins_option
 @click.option(
@@ -76,6 +70,7 @@ def command(
     since: datetime | None,
     until: datetime | None,
     baseline: Window | None,
+    write_pins: Path | None,
     pins: Path | None,
     evidence: Path | None,
     as_json: bool,
@@ -89,35 +84,47 @@ def command(
     """
     from driftwatch.cli.history import Tally
     from driftwatch.collect.fetch import without_secrets
+    from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.service.pin_making import with_more
     from driftwatch.service.replay import replay
 
     if evidence is not None:
         check_evidence(evidence)
+    if write_pins is not None and baseline is None:
+        raise UsageError(
+            "--write-pins needs --baseline, the window to pin",
+            help_text="driftwatch baseline propose finds one",
+        )
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
-    sources = sources_from(recordings, prometheus, selector, step_seconds, progress)
+    sources = sources_from(recordings, api_of(prometheus, selector, step_seconds), progress)
     pinned, taken = pins_from(pins), Taken()
     following = _explained(recordings, baseline, pins, serving)
     sender = StdoutSender(json=as_json, stored=False, next_command=following)
-    rows: list[pl.DataFrame] = []
+    rows = None if evidence is None else EvidenceFile(evidence)
     read = Tally()
     told = 0
     never = {rule.id for rule in plan.enabled}
+    lost: Unavailable | None = None
     try:
         span = _span(sources, since, until)
-        for outcome in replay(sources, span, plan, baseline=baseline, pins=pinned):
+        reference = None
+        if baseline is not None:
+            reference, more = _baseline(sources, baseline, plan, recordings)
+            pinned = with_more(more, pinned or Pins())
+            if write_pins is not None:
+                _write_pins(write_pins, more)
+        for outcome in replay(sources, span, plan, reference=reference, pins=pinned):
             read.add(outcome)
             taken.note(outcome.rows)
-            if evidence is not None and not outcome.rows.is_empty():
-                rows.append(outcome.rows)
+            if rows is not None:
+                rows.add(outcome.rows)
             told += _print_pages(outcome, sender)
             if len(outcome.verdicts):
                 never -= {rule for rule in never if outcome.verdicts[rule].count()}
-    except UsageError as error:
-        if baseline is None or not recordings:
-            raise
-        raise UsageError(error.message, help_text=_reach(sources)) from error
+    except Unavailable as error:
+        lost = error
     finally:
         progress.close()
         for source in sources:
@@ -128,16 +135,69 @@ def command(
     for warning in read.warnings():
         click.echo(f"warning: {where}{warning}", err=True)
     between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
+    if rows is not None:
+        rows.close()
     if not read.usable:
-        raise NoVerdict(f"no usable scrape {between}: {where}{read.first_reason}")
-    if evidence is not None:
-        write_evidence(rows, evidence)
+        why = read.first_reason if lost is None else lost.message
+        raise NoVerdict(f"no usable scrape {between}: {where}{why}")
+    if lost is not None:
+        _print_lost(lost, read, told, evidence)
+        click.get_current_context().exit(EXIT_PROBLEM)
     if not told and not as_json:
         click.echo(f"no page {between}")
         for rule in sorted(never):
             text = f"{rule} could not fire: an input is missing (see doctor)"
             click.echo(textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False))
     click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _baseline(
+    sources: Sequence[Source], window: Window, plan: Plan, recordings: Sequence[Path]
+) -> tuple[pl.DataFrame, Pins]:
+    """What ``--baseline`` measured: reference rows and pins.
+
+    Raises:
+        UsageError: the window holds no two scrapes.
+    """
+    from driftwatch.service.replay import baseline_of
+
+    try:
+        return baseline_of(sources, window, plan)
+    except UsageError as error:
+        if not recordings:
+            raise
+        raise UsageError(error.message, help_text=_reach(sources)) from error
+
+
+def _write_pins(path: Path, made: Pins) -> None:
+    """The pins of ``--baseline``, as ``driftwatch baseline import`` takes them.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from driftwatch.service.pin_documents import exported
+
+    try:
+        path.write_text(exported(made.pins), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    armed = sum(pin.law is not None for pin in made.pins)
+    click.echo(
+        f"wrote {len(made.pins)} pins to {path}, {armed} of them with a load model; accept them "
+        f"with: driftwatch baseline import {shlex.quote(str(path))}",
+        err=True,
+    )
+
+
+def _print_lost(lost: Unavailable, read: Tally, told: int, evidence: Path | None) -> None:
+    """That the database stopped answering: what was kept, and how to go on."""
+    kept = f"{told} pages above" if told else "no page"
+    if evidence is not None:
+        kept += f", its minutes in {evidence}"
+    click.echo(f"error: {lost.message}", err=True)
+    click.echo(f"kept: what was replayed until then: {kept}", err=True)
+    if read.until is not None:
+        click.echo(f"help: go on with the same command and --from {_iso(read.until)}", err=True)
 
 
 def _explained(
@@ -182,30 +242,19 @@ def _reach(sources: Sequence[Source]) -> str:
 
 
 def sources_from(
-    recordings: Sequence[Path],
-    prometheus: str | None,
-    selector: Sequence[str],
-    step_seconds: float,
-    progress: Progress,
-) -> list[Source]:
+    recordings: Sequence[Path], api: Api | None, progress: Progress
+) -> Sequence[Source]:
     """Recordings, or one Prometheus.
 
     Raises:
-        UsageError: neither or both are given, or a --match is not LABEL=VALUE.
+        UsageError: neither or both are given.
     """
-    if bool(recordings) == (prometheus is not None):
+    if bool(recordings) == (api is not None):
         raise UsageError(
             "give recordings, or --prometheus URL", help_text="driftwatch replay scrapes.jsonl.gz"
         )
-    if prometheus is not None:
-        from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
-        from driftwatch.collect.prometheus import PrometheusSource
-        from driftwatch.collect.prometheus_ask import PrometheusAsker
-
-        return [
-            PrometheusSource(prometheus, selector=_matchers(selector), step_seconds=step_seconds),
-            DcgmPrometheusSource(PrometheusAsker(prometheus)),
-        ]
+    if api is not None:
+        return api.sources()
     from driftwatch.collect.recordings import open_recording
 
     return [
@@ -217,16 +266,6 @@ def sources_from(
 def _instance(number: int, count: int) -> str:
     """A name for the server of a recording that names none."""
     return "host:8000" if count == 1 else f"host-{number + 1}:8000"
-
-
-def _matchers(selector: Sequence[str]) -> Mapping[str, str]:
-    found = {}
-    for text in selector:
-        label, equals, value = text.partition("=")
-        if not equals or not label:
-            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
-        found[label] = value
-    return found
 
 
 def _span(
@@ -271,21 +310,47 @@ def check_evidence(path: Path) -> None:
         raise UsageError(f"{path}: not writable for this user")
 
 
-def write_evidence(rows: Sequence[pl.DataFrame], path: Path) -> None:
-    """The evidence table as Parquet (or JSON lines, CSV by suffix), minutes in order."""
-    import polars as pl
+class EvidenceFile:
+    """The evidence table as Parquet (or JSON lines, CSV by suffix), minutes in order.
 
-    from driftwatch.diagnose.evidence_order import evidence_only
+    Rows wait on disk beside each other until the end: those of weeks do not fit into memory.
 
-    table = pl.concat(rows) if rows else pl.DataFrame()
-    if not table.is_empty():
-        table = evidence_only(table).sort("start", "instance", "engine")
-    try:
-        if path.suffix == ".parquet":
-            table.write_parquet(path, compression="zstd", statistics=False)
-        elif path.suffix == ".csv":
-            table.write_csv(path)
-        else:
-            table.write_ndjson(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    Args:
+        path: checked by :func:`check_evidence`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder = tempfile.TemporaryDirectory(prefix="driftwatch-")
+        self._parts: list[Path] = []
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """The minutes of one stretch; none of them before those of the last."""
+        from driftwatch.diagnose.evidence_order import evidence_only
+
+        if rows.is_empty():
+            return
+        part = Path(self._folder.name) / f"{len(self._parts):06}.parquet"
+        evidence_only(rows).sort("start", "instance", "engine").write_parquet(part)
+        self._parts.append(part)
+
+    def close(self) -> None:
+        """Write the file.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        import polars as pl
+
+        rows = pl.scan_parquet(self._parts) if self._parts else pl.LazyFrame()
+        try:
+            if self._path.suffix == ".parquet":
+                rows.sink_parquet(self._path, compression="zstd", statistics=False)
+            elif self._path.suffix == ".csv":
+                rows.sink_csv(self._path)
+            else:
+                rows.sink_ndjson(self._path)
+        except OSError as error:
+            raise UsageError(f"{self._path}: {error.strerror or error}") from error
+        finally:
+            self._folder.cleanup()

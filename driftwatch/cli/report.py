@@ -133,7 +133,7 @@ def _from_recordings(
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
     taken = Taken()
-    sources = sources_from(recordings, None, (), 15.0, progress)
+    sources = sources_from(recordings, None, progress)
     try:
         spans = [source.span() for source in sources if isinstance(source, Recording)]
         first, last = min(s[0] for s in spans), max(s[1] for s in spans)

@@ -15,7 +15,15 @@ from driftwatch.collect.pod_images import Ask, PodImages
 from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus_foreign import what_they_are
 from driftwatch.collect.prometheus_numbers import Answers
-from driftwatch.collect.prometheus_query import Grid, Query, grid, matchers, queries, select
+from driftwatch.collect.prometheus_query import (
+    Grid,
+    Query,
+    Selector,
+    grid,
+    matchers,
+    queries,
+    select,
+)
 from driftwatch.collect.prometheus_rows import Asked, failed_rows, scrape_rows
 from driftwatch.collect.prometheus_series import Placements
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
@@ -38,8 +46,8 @@ class PrometheusSource:
 
     Args:
         url: address of the API, with its path prefix if it has one.
-        selector: label → value that all targets' series carry, ``up`` too; values are escaped
-            here. Empty: every instance that has a ``vllm:`` series.
+        selector: label → value, or values of which one, that all targets' series carry, ``up``
+            too; values are escaped here. Empty: every instance that has a ``vllm:`` series.
         step_seconds: distance of the grid's times.
         timeout_seconds: for one query, from its start to its last byte.
         budget_seconds: for all queries of one ``collect``; those beyond it are not asked.
@@ -61,7 +69,7 @@ class PrometheusSource:
         self,
         url: str,
         *,
-        selector: Mapping[str, str],
+        selector: Selector,
         step_seconds: float = 15.0,
         timeout_seconds: float = 15.0,
         budget_seconds: float = 60.0,

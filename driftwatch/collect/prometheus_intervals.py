@@ -23,7 +23,7 @@ def scrape_intervals_seconds(
     step_seconds: float = _STEP_SECONDS,
     look_seconds: float = _LOOK_SECONDS,
 ) -> dict[str, float]:
-    """Instance → median distance of its scrapes just before ``until``.
+    """Instance → median (of two the lower) distance of its scrapes just before ``until``.
 
     It is asked for on a grid finer than any usual scrape interval; an instance with fewer than
     three scrapes in that time is not in it.
@@ -63,7 +63,11 @@ def scrape_intervals_seconds(
         .drop_nulls()
     )
     # of two jobs that scrape one instance the one that scrapes more often counts
-    each = apart.group_by("instance", "series").agg(pl.col("apart").median(), pl.len())
+    each = apart.group_by("instance", "series").agg(
+        # the lower of two: beside a gap (the API started again) the other is the interval
+        pl.col("apart").quantile(0.5, interpolation="lower"),
+        pl.len(),
+    )
     often = each.filter(pl.col("len") > 1)
     best = often.group_by("instance").agg(pl.col("apart").min()).sort("instance")
     return {instance: apart / 1000 for instance, apart in best.iter_rows()}

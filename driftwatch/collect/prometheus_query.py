@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -20,16 +20,35 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PARTS = ("_bucket", "_sum", "_count")
 
 
-def matchers(selector: Mapping[str, str]) -> str:
+# Label → its value, or the values of which it has one.
+Selector = Mapping[str, str | Sequence[str]]
+
+
+def matchers(selector: Selector) -> str:
     r"""Label matchers of a selector, each value as a PromQL string.
 
     >>> matchers({"job": 'a"b\\c'})
     'job="a\\"b\\\\c"'
+    >>> matchers({"job": ["a.b", "c"]})
+    'job=~"a\\\\.b|c"'
 
     Raises:
         UsageError: a name that is no label name, or a value that is no text.
     """
-    return ",".join(f"{_label(name)}={_quoted(name, value)}" for name, value in selector.items())
+    return ",".join(_matcher(_label(name), value) for name, value in selector.items())
+
+
+def _matcher(name: str, value: str | Sequence[str]) -> str:
+    if isinstance(value, str):
+        return f"{name}={_quoted(name, value)}"
+    if len(value) == 1:
+        return f"{name}={_quoted(name, value[0])}"
+    return f"{name}=~{_quoted(name, '|'.join(map(_literally, value)))}"
+
+
+def _literally(value: str) -> str:
+    """As a regular expression of RE2, which refuses needless escapes (of a blank)."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
 
 
 def _label(name: str) -> str:
@@ -76,7 +95,7 @@ class Query:
         return tuple(metric.column for metric in self.metrics)
 
 
-def queries(selector: Mapping[str, str]) -> tuple[Query, ...]:
+def queries(selector: Selector) -> tuple[Query, ...]:
     """One query for each wire name of the registry, its old names in the same query."""
     matching = matchers(selector)
     found: list[Query] = []

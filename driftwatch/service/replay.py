@@ -19,6 +19,7 @@ from driftwatch.service.pin_making import Acceptance, measured, pins_of, with_mo
 from driftwatch.service.plan import Plan
 from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import CATCH_UP, tick
+from driftwatch.signals.one_process import of_one_process
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that).
 # A tick takes 0.1 s before its first target (hundreds of small tables), so few targets get more
@@ -105,7 +106,7 @@ def baseline_of(sources: Sequence[Source], window: Window, plan: Plan) -> tuple[
     """
     collected = [s.collect(window.start, window.end + timedelta(seconds=1)) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
-    scrapes = in_order(pl.concat(c.scrapes for c in collected))
+    scrapes = of_one_process(in_order(pl.concat(c.scrapes for c in collected)))
     gpus = pl.concat(c.gpus for c in collected)
     return of_baseline(scrapes, gpus, window, targets, plan)
 

@@ -25,6 +25,7 @@ from driftwatch.service.plan import Plan
 from driftwatch.service.roster import Roster, Sources, returning, roster
 from driftwatch.service.state import HISTORY, Outcome, State, forgotten, together, without
 from driftwatch.service.telling import with_pages
+from driftwatch.signals.one_process import of_one_process
 
 # After a long stop only this much is caught up; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
@@ -161,7 +162,7 @@ def _arrived(
     state: State, collected: Sequence[Collected], until: datetime, plan: Plan, sources: Sources
 ) -> tuple[State, _Arrived]:
     """The state with what was brought, without targets that are gone or others by now."""
-    brought = together([c.scrapes for c in collected])
+    brought = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     there = roster(state, collected, sources, pl.concat([state.scrapes, brought]), plan)
     state = without(state, there.reborn)
     state = replace(state, scrapes=together([state.scrapes, brought]))

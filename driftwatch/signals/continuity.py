@@ -4,6 +4,10 @@ A scrape starts a new *epoch* of its target when the engine restarted (the proce
 counters' creation time changed, or any counter fell), when the KV configuration or a histogram's
 edges changed, or after a gap longer than :data:`MAX_GAP_SECONDS`. Inside an epoch every counter is
 a plain running sum, so a window is a difference of two scrapes.
+
+What a restarted process counted is the increase since the scrape before it. What a process counted
+that was already running before a gap is none: it is another server, which took the name over. Such
+an epoch begins with nothing booked.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from driftwatch.signals.as_of import keys
 MAX_GAP_SECONDS = 300.0
 # Process start times are served rounded to 10 ms; a real restart moves them by seconds.
 START_TIME_TOLERANCE_SECONDS = 1.0
+# How far the clocks of a server and of who scrapes it may be apart.
+CLOCK_TOLERANCE_SECONDS = 60.0
 
 _KEY = list(KEY_COLUMNS)
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
@@ -57,6 +63,12 @@ def _previous(scrapes: pl.DataFrame, column: str) -> pl.Expr:
     return pl.col(column).forward_fill().shift(1).over(keys(scrapes))
 
 
+# The process was already running at the scrape before.
+_BEGAN = ("process_start_time_seconds", "created_seconds")
+_RAN_BEFORE = (
+    pl.coalesce(_BEGAN) * 1e6
+    < pl.col("previous_time").dt.epoch("us") - CLOCK_TOLERANCE_SECONDS * 1e6
+).fill_null(False)
 _NOT_FIRST = pl.col("previous_time").is_not_null()
 
 
@@ -101,16 +113,17 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
     )
     seen = usable if known is None else with_known(usable, known, COMPARED)
     fell = pl.any_horizontal([_fell(seen, c) for c in _MONOTONE])
+    after_gap = (
+        (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds() > MAX_GAP_SECONDS * 1000
+    ).fill_null(False)
+    other = fell | pl.any_horizontal(
+        _changed(seen, column, START_TIME_TOLERANCE_SECONDS) for column in _BEGAN
+    )
     flags = seen.select(
-        restarted=fell
-        | _changed(seen, "process_start_time_seconds", START_TIME_TOLERANCE_SECONDS)
-        | _changed(seen, "created_seconds", START_TIME_TOLERANCE_SECONDS),
+        restarted=other & ~(after_gap & _RAN_BEFORE),
         configuration_changed=_changed(seen, "cache_config"),
         edges_changed=_edges_changed(seen),
-        after_gap=(
-            (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds()
-            > MAX_GAP_SECONDS * 1000
-        ).fill_null(False),
+        after_gap=after_gap,
     )
     first = pl.col("previous_time").is_null()
     begins = pl.any_horizontal("restarted", "configuration_changed", "edges_changed", "after_gap")

@@ -11,10 +11,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.compact_writing import write_compact
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.recordings import Recording, open_recording
 from driftwatch.errors import RecordingError
-from driftwatch.testing.fleet.write_compact import write_compact
 
 
 @pytest.fixture(scope="module")

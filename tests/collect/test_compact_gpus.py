@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.collect.gpu_schema import GPU_SCHEMA
 from driftwatch.collect.schema import empty_scrapes
 from driftwatch.signals.gpu_joins import linked, servers
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
-from driftwatch.testing.fleet.write_compact import write_manifest, write_part
 
 
 def test_readings_of_several_parts_find_their_servers(tmp_path: Path) -> None:

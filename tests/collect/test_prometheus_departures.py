@@ -234,12 +234,14 @@ def test_the_scrape_interval_under_a_longer_step() -> None:
         Series({"__name__": "up", "instance": "a:1", **JOB}, fast, 5),
         Series({"__name__": "up", "instance": "b:1", **JOB}, slow, 30),
         Series({"__name__": "up", "instance": "c:1", **JOB}, slow[:2], 30),
+        # the API was started again: one scrape before it, two since
+        Series({"__name__": "up", "instance": "d:1", **JOB}, [fast[0], *fast[14:16]], 5),
     ]
     with PrometheusApi(held) as api:
         asker = PrometheusAsker(api.address)
         found = scrape_intervals_seconds(RangeAsker(asker), JOB, T0 + 2 * MINUTE)
         asker.close()
-    assert found == {"a:1": 5.0, "b:1": 30.0}
+    assert found == {"a:1": 5.0, "b:1": 30.0, "d:1": 5.0}
 
 
 def test_hashes_are_those_of_bytes() -> None:

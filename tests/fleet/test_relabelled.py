@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from driftwatch.collect.compact import CompactRecordingSource, Part
+from driftwatch.collect.compact_writing import write_manifest
 from driftwatch.errors import RecordingError
 from driftwatch.model import TargetKey
 from driftwatch.testing.fleet.naming import relabelled_of, targets_of
 from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.write_compact import write_manifest
 
 ROLLOUT: dict[str, Any] = {
     "name": "upgrade",

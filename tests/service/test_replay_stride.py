@@ -11,10 +11,10 @@ import pytest
 
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.collect.recordings import open_recording
 from driftwatch.service.replay import FEW_TARGETS, LONG_STRIDE, STRIDE, replay
 from driftwatch.service.tick import CATCH_UP
-from driftwatch.testing.fleet.write_compact import write_manifest, write_part
 
 ROUNDS, APART = 9, timedelta(minutes=31)  # 4.6 h: more than one long stride
 

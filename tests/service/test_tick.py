@@ -165,10 +165,11 @@ def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource)
 def test_a_restart_after_a_long_silence_is_a_restart(cap: FrameSource) -> None:
     """The server is away for 40 minutes: what it counted before is still known."""
     first, last = _span(cap)
-    cut = first + timedelta(minutes=14)
+    cut = first + timedelta(minutes=14, seconds=20)  # the recorded one is away for 35 s there
     away = timedelta(minutes=40)
     later = cap.frame.filter((pl.col("time") >= cut) & pl.col("ok")).with_columns(
-        (pl.col("time") + away).cast(cap.frame.schema["time"])
+        (pl.col("time") + away).cast(cap.frame.schema["time"]),
+        pl.col("process_start_time_seconds", "created_seconds") + away.total_seconds(),
     )
     frame = pl.concat([cap.frame.filter(pl.col("time") < cut), later])
     source = FrameSource(frame, cap.targets)

@@ -17,10 +17,10 @@ from truth_judge.healthy import (
 from truth_judge.recordings import recorded_case
 from truth_judge.undisturbed import scrapes_of, servers_again, without_disturbance
 
+from driftwatch.collect.compact_writing import write_compact
 from driftwatch.collect.recordings import open_recording
 from driftwatch.testing.fleet import hidden_engine
 from driftwatch.testing.fleet.scenario import Engine, Scenario
-from driftwatch.testing.fleet.write_compact import write_compact
 
 
 def scraped(

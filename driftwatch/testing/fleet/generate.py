@@ -15,12 +15,12 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.compact import Part
+from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.testing.fleet.load import load_file
 from driftwatch.testing.fleet.naming import relabelled_of, targets_of
 from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.testing.fleet.server_run import CHUNK_SECONDS, Chunk, ServerRun
 from driftwatch.testing.fleet.traffic import PoolTraffic
-from driftwatch.testing.fleet.write_compact import write_manifest, write_part
 
 Progress = Callable[[float, float], None]
 

@@ -1,0 +1,202 @@
+"""``--prometheus``: the past of a Prometheus-compatible API, for every command that reads one."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from driftwatch.cli.options import Progress, Time
+from driftwatch.errors import NoVerdict, UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.collect.schema import Source
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = ("prometheus", "selector", "step_seconds", "since", "until")
+_NEEDS = "--prometheus needs --from and --to"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What ``--prometheus`` and its options ask for.
+
+    Attributes:
+        url: of the API.
+        selector: label → values of which one.
+        step_seconds: scrape interval.
+    """
+
+    url: str
+    selector: Mapping[str, Sequence[str]]
+    step_seconds: float
+
+    def sources(self) -> list[Source]:
+        """The servers and their GPUs."""
+        from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
+        from driftwatch.collect.history_recording import Insistent
+        from driftwatch.collect.prometheus import PrometheusSource
+        from driftwatch.collect.prometheus_ask import PrometheusAsker
+
+        servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
+        return [Insistent(servers), DcgmPrometheusSource(PrometheusAsker(self.url))]
+
+    def typed(self) -> str:
+        """The options as they are typed."""
+        words = ["--prometheus", self.url, "--step", f"{self.step_seconds:g}"]
+        for label, values in self.selector.items():
+            for value in values:
+                words += ["--match", f"{label}={value}"]
+        return shlex.join(words)
+
+
+def api_options(command: Command) -> Command:
+    """``--prometheus``, ``--match`` and ``--step``."""
+    for option in (
+        click.option(
+            "--step",
+            "step_seconds",
+            type=click.FloatRange(min=1),
+            default=15.0,
+            show_default=True,
+            help="With --prometheus: scrape interval in seconds.",
+        ),
+        click.option(
+            "--match",
+            "selector",
+            multiple=True,
+            metavar="LABEL=VALUE",
+            help="With --prometheus: only series with this label value; given again with the "
+            "same label, with one of these values.",
+        ),
+        click.option(
+            "--prometheus", metavar="URL", help="Read history from a Prometheus API instead."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def past_options(command: Command) -> Command:
+    """The same with ``--from`` and ``--to``."""
+    until: Callable[[Command], Command] = click.option(
+        "--to", "until", type=Time(), help="End (needed with --prometheus)."
+    )
+    since: Callable[[Command], Command] = click.option(
+        "--from", "since", type=Time(), help="Start (needed with --prometheus)."
+    )
+    return api_options(since(until(command)))
+
+
+def api_of(prometheus: str | None, selector: Sequence[str], step_seconds: float) -> Api | None:
+    """What is asked for; None without ``--prometheus``.
+
+    Raises:
+        UsageError: a --match is not LABEL=VALUE.
+    """
+    found: dict[str, list[str]] = {}
+    for text in selector:
+        label, equals, value = text.partition("=")
+        if not equals or not label:
+            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
+        found.setdefault(label, []).append(value)
+    return None if prometheus is None else Api(prometheus, found, step_seconds)
+
+
+def span_of(
+    options: Mapping[str, Any], recordings: Sequence[Path]
+) -> tuple[Api, tuple[datetime, datetime]] | None:
+    """Which API and span are asked about; None without ``--prometheus``.
+
+    Args:
+        options: those of :func:`past_options`.
+        recordings: of ``--recording``.
+
+    Raises:
+        UsageError: a recording is given as well, or no span.
+    """
+    api = api_of(options["prometheus"], options["selector"], options["step_seconds"])
+    if api is None:
+        return None
+    if recordings:
+        raise UsageError("give --recording, or --prometheus URL")
+    since, until = options["since"], options["until"]
+    if since is None or until is None:
+        raise UsageError(_NEEDS)
+    return api, (since, until)
+
+
+@contextmanager
+def past_of(
+    recording: Path | None, rest: dict[str, Any], at: datetime | None = None
+) -> Iterator[Path | None]:
+    """The recording that is asked about: the one that is named, or what an API holds of a span.
+
+    Takes the options of :func:`past_options` out of ``rest``.
+
+    Args:
+        recording: of ``--recording``.
+        rest: the command's options.
+        at: of ``--at``: nothing after it is read.
+
+    Yields:
+        Its path; None where neither is asked for.
+
+    Raises:
+        UsageError: both are given, or no span.
+        Unavailable: the API does not answer.
+        NoVerdict: it holds no scrape of the span.
+    """
+    options = {name: rest.pop(name) for name in _OPTIONS}
+    found = span_of(options, () if recording is None else (recording,))
+    if found is None:
+        if options["since"] is not None or options["until"] is not None:
+            raise UsageError("--from and --to need --prometheus")
+        yield recording
+        return
+    api, (since, until) = found
+    with recorded(api, (since, min(until, at or until))) as folder:
+        yield folder
+
+
+@contextmanager
+def recorded(api: Api, span: tuple[datetime, datetime]) -> Iterator[Path]:
+    """What an API holds of a span, as a recording that is there as long as it is read.
+
+    Raises:
+        UsageError: the span ends before it begins.
+        Unavailable: the API does not answer.
+        NoVerdict: it holds no scrape of the span.
+    """
+    from driftwatch.collect.compact import MANIFEST
+    from driftwatch.collect.fetch import without_secrets
+    from driftwatch.collect.history_recording import record_history
+
+    first, last = span
+    if first >= last:
+        raise UsageError(
+            f"--from {first:%Y-%m-%dT%H:%M:%SZ} is not before --to {last:%Y-%m-%dT%H:%M:%SZ}"
+        )
+    with tempfile.TemporaryDirectory(prefix="driftwatch-") as name:
+        folder, progress, sources = Path(name), Progress("reading"), api.sources()
+        try:
+            record_history(sources, (first, last + timedelta(microseconds=1)), folder, progress)
+        finally:
+            progress.close()
+            for source in sources:
+                source.close()
+        if not (folder / MANIFEST).exists():
+            raise NoVerdict(
+                f"{without_secrets(api.url)}: no scrape of a vLLM server between "
+                f"{first:%Y-%m-%d %H:%M:%S} and {last:%Y-%m-%d %H:%M:%S} UTC",
+                help_text="driftwatch doctor, or another --match, --from and --to",
+            )
+        yield folder

@@ -1,0 +1,91 @@
+"""One target is one process: scrapes that another one answered are failed scrapes, by name. Pure.
+
+Behind a load balancer two servers answer at one address in turn. Their counters have nothing to do
+with each other, and what one of them counted since it started is no increase of the other. A new
+process begins after the last scrape of the old one; one that was already running then is another
+server. It takes the target over where the old one did not answer for
+:data:`~driftwatch.signals.continuity.MAX_GAP_SECONDS` (a name that moved to it).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS, in_order, scrape_frame
+from driftwatch.signals.continuity import (
+    CLOCK_TOLERANCE_SECONDS,
+    MAX_GAP_SECONDS,
+    START_TIME_TOLERANCE_SECONDS,
+)
+
+_KEY = list(KEY_COLUMNS)
+ANOTHER_SERVER = "another server answers at this address"
+_HELP = "scrape each server at its own address, not through a load balancer"
+# When the process began: its start, else when its counters were made.
+_BEGAN = pl.coalesce("process_start_time_seconds", "created_seconds")
+
+
+def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The scrapes, those of another server than the target's as failed ones with the reason.
+
+    Args:
+        scrapes: scrape table, any order.
+        before: scrapes of the same targets before these, the last usable ones at least; what
+            failed among them says nothing.
+
+    Returns:
+        The rows in order; the same object where no target has two processes.
+    """
+    known = scrapes.clear() if before is None else before
+    both = pl.concat(
+        rows.filter("ok").select(*_KEY, "time", began=_BEGAN, is_new=pl.lit(is_new))
+        for rows, is_new in ((known, False), (scrapes, True))
+    ).drop_nulls("began")
+    several = (
+        both.group_by(_KEY)
+        .agg(spread=pl.col("began").max() - pl.col("began").min())
+        .filter(pl.col("spread") > START_TIME_TOLERANCE_SECONDS)
+        .select(_KEY)
+    )
+    if several.is_empty():
+        return scrapes
+    foreign: list[dict[str, object]] = []
+    rows = both.join(several, on=_KEY, how="semi").sort(*_KEY, "time")
+    for (instance, engine), own in rows.group_by(_KEY, maintain_order=True):
+        for time, reason in _of_others(own):
+            key = {"instance": instance, "engine": engine, "time": time}
+            foreign.append({**key, "ok": False, "reason": reason})
+    if not foreign:
+        return scrapes
+    failed = scrape_frame(foreign)
+    others = scrapes.join(failed, on=[*_KEY, "time"], how="anti", maintain_order="left")
+    return in_order(pl.concat([others, failed]))
+
+
+def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
+    """When another server answered, and what is said of it; rows of one target in order."""
+    found: list[tuple[datetime, str]] = []
+    ours: float | None = None
+    last = 0.0
+    for time, began, is_new in rows.select("time", "began", "is_new").iter_rows():
+        at = time.timestamp()
+        is_same = ours is None or abs(began - ours) <= START_TIME_TOLERANCE_SECONDS
+        is_younger = began >= last - CLOCK_TOLERANCE_SECONDS
+        if is_same or is_younger or at - last > MAX_GAP_SECONDS:
+            ours, last = began, at
+        elif is_new:
+            assert ours is not None  # noqa: S101 - else it is the same
+            found.append(
+                (
+                    time,
+                    f"{ANOTHER_SERVER}: its process began {_moment(began)}, this target's "
+                    f"{_moment(ours)}; {_HELP}",
+                )
+            )
+    return found
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,261 @@
+"""The past of a Prometheus-compatible API, read by every command that reads a recording."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+
+from driftwatch.cli.main import main
+from driftwatch.collect.history_recording import Insistent, record_history
+from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus_query import matchers
+from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.schema import Collected
+from driftwatch.errors import Unavailable
+from driftwatch.testing.exposition_server import read_pages
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+from driftwatch.testing.victoria_metrics_server import VictoriaMetricsServer, installed
+
+needs_victoria = pytest.mark.skipif(not installed(), reason="victoria-metrics is not installed")
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def held(servers: int = 1, minutes: int = 240) -> list[Series]:
+    """Busy servers, a scrape each minute."""
+    found = []
+    for number in range(servers):
+        labels = {"instance": f"s-{number}:1", "job": f"vllm-{number}"}
+        times = [T0.timestamp() + 60 * i for i in range(minutes)]
+        up = {"__name__": "up", **labels}
+        found.append(Series(up, [(at, "1") for at in times], 60))
+        for name, start, each in (
+            ("vllm:num_requests_running", 3, 0),
+            ("vllm:generation_tokens_total", 100, 6000),
+        ):
+            of_engine = {"__name__": name, "engine": "0", "model_name": "m", **labels}
+            points = [(at, str(start + each * i)) for i, at in enumerate(times)]
+            found.append(Series(of_engine, points, 60))
+    return found
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+def call(*words: str) -> Result:
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["driftwatch", *words]
+    with (
+        patch.object(sys, "argv", argv),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as left,
+    ):
+        main()
+    assert isinstance(left.value.code, int)
+    return Result(left.value.code, out.getvalue(), err.getvalue())
+
+
+def span(first: int, last: int) -> tuple[str, ...]:
+    said = [(T0 + timedelta(minutes=m)).isoformat() for m in (first, last)]
+    return ("--from", said[0], "--to", said[1])
+
+
+@pytest.fixture
+def api() -> Iterator[PrometheusApi]:
+    with PrometheusApi(held(3)) as served:
+        yield served
+
+
+def test_a_past_is_the_same_part_by_part_and_at_once(api: PrometheusApi, tmp_path: Path) -> None:
+    def source() -> PrometheusSource:
+        return PrometheusSource(api.address, selector={}, step_seconds=60)
+
+    until = T0 + timedelta(minutes=240)
+    record_history([source()], (T0, until), tmp_path)
+    recording = open_recording(tmp_path)
+    parts = recording.collect(*recording.span())
+    at_once = source().collect(T0, until)
+    assert parts.scrapes.drop("several_api_servers").equals(
+        at_once.scrapes.drop("several_api_servers")
+    )
+    assert parts.targets == at_once.targets
+
+
+def test_several_matches_of_one_label_are_either(api: PrometheusApi) -> None:
+    assert matchers({"job": ("a b", "c.d")}) == 'job=~"a b|c\\\\.d"'
+    source = PrometheusSource(api.address, selector={"job": ("vllm-0", "vllm-2")}, step_seconds=60)
+    found = source.collect(T0, T0 + timedelta(minutes=5))
+    assert sorted(key.instance for key in found.targets) == ["s-0:1", "s-2:1"]
+    source.close()
+
+
+def test_replay_takes_several_matches(api: PrometheusApi, tmp_path: Path) -> None:
+    evidence = tmp_path / "e.parquet"
+    result = call(
+        *("replay", "--prometheus", api.address, "--step", "60", *span(0, 30)),
+        *("--match", "job=vllm-0", "--match", "job=vllm-1", "--evidence", str(evidence)),
+    )
+    assert result.exit_code == 0, result.output
+    assert sorted(pl.read_parquet(evidence)["instance"].unique()) == ["s-0:1", "s-1:1"]
+
+
+def test_a_database_that_disappears_is_no_servers_fault(
+    api: PrometheusApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftwatch.collect.history_recording.PAUSES_SECONDS", (0.0, 0.0))
+    evidence = tmp_path / "e.parquet"
+    collect, asked = PrometheusSource.collect, 0
+
+    def dying(source: PrometheusSource, since: datetime, until: datetime) -> Collected:
+        nonlocal asked
+        asked += 1
+        api.faults = [("", Answer(503, ""))] if asked > 1 else []
+        return collect(source, since, until)
+
+    monkeypatch.setattr(PrometheusSource, "collect", dying)
+    result = call(
+        *("replay", "--prometheus", api.address, "--step", "60", *span(0, 240), "--json"),
+        *("--evidence", str(evidence)),
+    )
+    assert result.exit_code == 1
+    assert "does not answer from " in result.stderr
+    assert f"no page, its minutes in {evidence}" in result.stderr
+    found = re.search(r"the same command and --from (\S+)", result.stderr)
+    assert found is not None
+    minutes = pl.read_parquet(evidence)
+    assert minutes["end"].max() == datetime.fromisoformat(found[1])
+    assert minutes["scrapes"].min() == 1  # no minute that the database lost is called the server's
+    assert result.stdout == ""
+
+
+def test_a_database_that_is_back_after_a_pause_costs_nothing(api: PrometheusApi) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        api.faults = []
+
+    source = Insistent(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    first = source.collect(T0, T0 + timedelta(minutes=5))
+    api.faults = [("", Answer(503, ""))]
+    again = source.collect(T0, T0 + timedelta(minutes=5))
+    assert pauses == [2.0]
+    assert again.scrapes.equals(first.scrapes)
+    api.faults = [("", Answer(503, ""))]
+    stays_away = Insistent(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    with pytest.raises(Unavailable, match="does not answer from 2026-01-01T00:00:00Z on"):
+        stays_away.collect(T0, T0 + timedelta(minutes=5))
+    assert pauses == [2.0]  # an address that never answered is not asked again
+    source.close()
+
+
+@pytest.mark.parametrize("verb", ["explain", "recommend"])
+def test_what_cannot_be_asked_together(verb: str) -> None:
+    url = ("--prometheus", "http://127.0.0.1:9")
+    for words, said in (
+        ((*url, "--recording", "x"), "give --recording, or --prometheus URL"),
+        (url, "--prometheus needs --from and --to"),
+        (span(0, 5), "--from and --to need --prometheus"),
+    ):
+        result = call(verb, "a:1", *words)
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
+def test_nothing_there_is_no_verdict(api: PrometheusApi) -> None:
+    result = call("explain", "--prometheus", api.address, *span(-90, -60))
+    assert result.exit_code == 4
+    assert "no scrape of a vLLM server between 2025-12-31 22:30:00 and " in result.output
+
+
+@pytest.fixture(scope="module")
+def victoria(shared_data: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
+    """A recorded run held by VictoriaMetrics: its address, the recording, and its span."""
+    run = shared_data / "vllm-0.32" / "run_cap"
+    recording = run / "scrapes.jsonl.gz"
+    pages = read_pages(recording)
+    with VictoriaMetricsServer() as server:
+        server.hold(pages, {"job": "vllm", "instance": "host:8000"})
+        ends = [datetime.fromtimestamp(at, UTC).isoformat() for at in (pages[0][0], pages[-1][0])]
+        yield server.url, recording, ("--from", ends[0], "--to", ends[1])
+
+
+@needs_victoria
+def test_a_past_is_explained_and_advised_as_its_recording(
+    victoria: tuple[str, Path, tuple[str, ...]],
+) -> None:
+    url, recording, whole = victoria
+    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5", *whole)
+    for verb in ("explain", "recommend"):
+        found = []
+        for source in (("--recording", str(recording)), api):
+            result = call(verb, "host:8000", "--json", *source)
+            assert result.exit_code in (0, 4), result.output
+            found.append(json.loads(result.stdout))
+        of_recording, of_api = found
+        if verb == "explain":
+            assert of_api["diagnosis"]["leaf"] == of_recording["diagnosis"]["leaf"]
+        else:
+            assert of_api["recommendation"]["action"] == of_recording["recommendation"]["action"]
+
+
+@needs_victoria
+def test_a_baseline_is_proposed_and_pinned_from_a_past(
+    victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    url, _, whole = victoria
+    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5")
+    result = call("baseline", "propose", "--json", *api, *whole)
+    (offer,) = json.loads(result.stdout)["proposals"]
+    assert offer["finished_requests" if offer["id"] else "reason"], result.output
+    assert offer["id"] is not None
+    pins = tmp_path / "pins.json"
+    window = ("--from", offer["from"], "--to", offer["to"])
+    result = call(
+        *("baseline", "pin", "host:8000", *window, *api, "--pins", str(pins)),
+        *("--anyway", "--why", "a test", "--json"),
+    )
+    assert result.exit_code in (0, 1), result.output
+    if not json.loads(result.stdout)["refused"]:
+        assert json.loads(pins.read_text())
+
+
+@needs_victoria
+def test_replay_writes_the_pins_of_its_baseline(
+    victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    url, _, whole = victoria
+    pins = tmp_path / "pins.json"
+    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5")
+    first = datetime.fromisoformat(whole[1])
+    window = f"{first.isoformat()}..{(first + timedelta(minutes=12)).isoformat()}"
+    result = call("replay", "--json", *api, *whole, "--baseline", window, "--write-pins", str(pins))
+    assert result.exit_code == 0, result.output
+    assert f"wrote 1 pins to {pins}" in result.stderr
+    db = tmp_path / "d.db"
+    assert call("db", "upgrade", "--db", str(db)).exit_code == 0
+    result = call("baseline", "import", str(pins), "--db", str(db))
+    assert result.exit_code == 0, result.output
+    again = call("replay", "--json", *api, *whole, "--pins", str(pins))
+    assert again.exit_code == 0, again.output
