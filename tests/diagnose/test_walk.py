@@ -185,6 +185,11 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ),
     ("prefix_cache_collapse", "prefix_hits", {**BUDGET, **MISSED, **HITS_LOST}),
     ("prefix_cache_collapse", "prefix_hits", {**CAP, **MISSED, **HITS_LOST}),
+    (
+        "prefix_cache_collapse",
+        "prefix_hits",
+        {**CAP, **MISSED, **HITS_LOST, "binding_limit": None},
+    ),  # one of the two, whichever
     ("kv_pressure", "demand", {**KV, **MISSED, **HITS_LOST}),  # a full cache loses its prefixes
     ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS, **HITS_LOST}),
     ("concurrency_cap_binding", "generations", {**CAP, **MISSED, **GENERATIONS, **HITS_LOST}),
