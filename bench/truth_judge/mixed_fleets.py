@@ -41,7 +41,7 @@ EVERY = 6 * HOUR  # an episode and the quiet after it
 
 def quiet(rng: Random, servers: int, days: int, pinned_days: float, traces: Traces) -> Data:
     """Nothing is injected: from nearly idle to 95 % of what the servers can do."""
-    low, high = ((0.02, 0.15), (0.15, 0.6), (0.6, 0.95))[int(rng.choice(3, p=[0.3, 0.5, 0.2]))]
+    low, high = ((0.02, 0.15), (0.15, 0.6), (0.6, 0.95))[int(rng.choice(3, p=[0.3, 0.4, 0.3]))]
     return pool_drawn(
         "mixed-quiet", rng, traces, servers, days, pinned_days, roomy(rng),
         log_uniform(rng, low, high), speed_is_measured=False,

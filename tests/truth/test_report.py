@@ -34,6 +34,7 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
         "set": "smoke",
         "commit": "abc",
         "date": None,
+        "goals": [],
         "false_alarms": {},
         "detection": {},
         "not_slower": {},

@@ -96,9 +96,9 @@ def test_one_draw_of_several_can_be_judged_by_itself(
 @pytest.mark.parametrize(
     ("words", "explains", "whatifs"),
     [
-        (["--set", "standard"], 10, 8),
+        (["--set", "standard"], 8, 5),
         (["--set", "full"], 24, 24),
-        (["--set", "standard", "--recommend-episodes", "3"], 10, 3),
+        (["--set", "standard", "--recommend-episodes", "3"], 8, 3),
         (["--set", "standard", "--explain-moments", "40", "--recommend-episodes", "0"], 40, 0),
         (["--set", "smoke", "--detection", "--only", "at-cap"], 0, 0),
         (["--set", "smoke", "--detection", "--only", "at-cap", "--explain-moments", "2"], 2, 0),
@@ -114,6 +114,6 @@ def test_how_many_are_asked_is_the_sets_or_what_was_said(
         return Ran("grid", CASE.stretch([]))
 
     monkeypatch.setattr(truth, "run_draw", judge)
-    only = [] if "--detection" in words else ["--only", "grid-slow"]
+    only = [] if "--detection" in words else ["--only", "mixed-faults"]
     assert truth.main(["--seed", "7", *words, *only]) == 0
     assert set(asked) == {(explains, whatifs)}

@@ -19,7 +19,7 @@ from driftwatch.testing.fleet.hidden_engine import generator, law_of
 from driftwatch.testing.fleet.scenario import Scenario, Serving
 from driftwatch.testing.fleet.traffic_source import source_of
 
-_REQUESTS = 1500.0
+_REQUESTS = 400  # or three batches, where the cap is large
 _MIDDLE = (0.2, 0.8)  # shares of the requests that ended, between which the rate is taken
 _SPAN_SECONDS = 7 * 86_400.0  # ServeGen's mix is that of a whole week
 
@@ -47,8 +47,9 @@ def capacity(scenario: Scenario) -> float:
     """
     said, configuration = scenario.traffic, configuration_of(scenario, scenario.pool.serving)
     rng = generator(0, "capacity")
-    drawn = source_of(said).draw(_REQUESTS, 1, (0.0, _SPAN_SECONDS), rng)
-    chosen = rng.permutation(len(drawn.at))[: int(_REQUESTS)]
+    count = max(_REQUESTS, 3 * configuration.max_num_seqs)
+    drawn = source_of(said).draw(float(count), 1, (0.0, _SPAN_SECONDS), rng)
+    chosen = rng.permutation(len(drawn.at))[:count]
     most = scenario.pool.serving.max_model_len
     prompts = np.clip(drawn.prompt_tokens[chosen], 1, most - 1)
     cached = (prompts * said.prefix_hit_ratio).astype(np.int64)
