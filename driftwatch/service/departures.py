@@ -9,7 +9,7 @@ what the pool visibly generates tells them apart (decision 9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -321,6 +321,36 @@ def retirements(absent: pl.DataFrame, traffic: pl.DataFrame, last: pl.DataFrame)
         .filter(pl.col("reason").is_not_null())
         .sort([*_KEY, "end"])
         .unique(_KEY, keep="first", maintain_order=True)
+    )
+
+
+def undecided(
+    absent: pl.DataFrame, last: pl.DataFrame, retired: Collection[TargetKey], until: datetime
+) -> pl.DataFrame:
+    """Minutes in which a missing target is neither lost nor retired yet.
+
+    They are those before its traffic of five minutes can be looked for elsewhere, and the minute
+    that retires it.
+
+    Args:
+        absent: from :func:`absences`.
+        last: from :func:`with_traffic`.
+        retired: targets that the minute that ends at ``until`` retires.
+        until: end of the last minute.
+
+    Returns:
+        instance, engine, ``end``, and ``undecided`` (true).
+    """
+    known = last.group_by(_KEY).agg(pl.col("known_until").max())
+    going = pl.DataFrame(sorted(retired), schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    early = pl.col("end") <= pl.col("known_until") + COMPARED
+    ends = pl.col("going").fill_null(False) & (pl.col("end") == pl.lit(until, TIME))
+    return (
+        absent.join(known, on=_KEY, how="left")
+        .join(going.with_columns(going=True), on=_KEY, how="left")
+        .filter(early.fill_null(False) | ends)
+        .select(*_KEY, "end", undecided=True)
+        .unique()
     )
 
 

@@ -29,6 +29,7 @@ from driftwatch.service.departures import (
     absences,
     kept,
     retirements,
+    undecided,
     unseen_rows,
     with_traffic,
 )
@@ -100,7 +101,8 @@ def piece_from(
         return piece_from(state, first, decided, plan, sources, left, past)
 
     found = _found(state, seen.table.rows, plan, past)
-    verdicts = found.rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
+    gone = undecided(seen.absent, departures.last, retired, last)
+    verdicts = _verdicts(found.rows, gone, plan)
     happened, incidents = _happened(state, seen, found.rows, verdicts, plan, retired, last)
     told, incidents, answers = tell(
         happened,
@@ -191,6 +193,24 @@ def _with_traffic(departures: Departures, table: EvidenceTable) -> Departures:
     """With what the minutes show of who is served and who is silent."""
     traffic, silent = with_traffic(departures, table.rows)
     return replace(departures, traffic=traffic, last=silent)
+
+
+def _verdicts(rows: pl.DataFrame, undecided: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """One Boolean column per rule id, beside the rows.
+
+    What is gone of a target that may have left on purpose is unknown until that is decided.
+    """
+    joined = rows.join(undecided, on=[*_KEY, "end"], how="left", maintain_order="left")
+    decided = pl.col("undecided").is_null()
+    return joined.select(
+        (
+            pl.when(decided).then(rule.verdict) if _OF_COVERAGE in rule.columns else rule.verdict
+        ).alias(rule.id)
+        for rule in plan.enabled
+    )
+
+
+_OF_COVERAGE = "coverage_missing_seconds"
 
 
 def _retired(

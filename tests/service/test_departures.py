@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
@@ -42,6 +43,16 @@ def test_half_vanish_and_the_rest_takes_over() -> None:
     assert events(outcomes) == []
     assert retired(outcomes) == {f"s{i}:8000": MOVED for i in range(4)}
     assert [key.instance for key in state.targets] == [f"s{i}:8000" for i in range(4, 8)]
+
+
+@pytest.mark.parametrize("takes_over", [1080, 1130])
+def test_who_is_scaled_down_is_no_ticket_in_the_minute_that_retires_it(takes_over: float) -> None:
+    """Two of four leave; the others take over late, so that both would be decided in one minute."""
+    servers = [Server(f"s{i}:8000", steady(100), until=900) for i in range(2)]
+    servers += [Server(f"s{i}:8000", step(takes_over, 100, 200)) for i in range(2, 4)]
+    _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=1)
+    assert events(outcomes) == []
+    assert retired(outcomes) == {f"s{i}:8000": MOVED for i in range(2)}
 
 
 def test_half_vanish_with_their_traffic_and_it_is_one_ticket() -> None:
