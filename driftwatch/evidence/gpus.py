@@ -49,7 +49,7 @@ GPUS: tuple[Column, ...] = (
     _gpu(
         "gpu_sm_clock_hertz",
         "hertz",
-        "SM clock, mean of the target's GPUs over readings while they were busy",
+        "SM clock while the GPUs were busy: each minute's highest, mean of the target's GPUs",
         "throttling",
     ),
     column(
