@@ -102,7 +102,7 @@ SPEED: tuple[Column, ...] = (
         "speed_unknown_reason",
         "1",
         "why there is no speed at equal load: arming and what is missing, idle, saturated, outside "
-        "the tuned range, or work of a kind that the baseline never saw",
+        "the tuned range, or work of a kind that the baseline does not answer for",
         off="the speed is known",
         dtype="string",
         alias=("arming",),

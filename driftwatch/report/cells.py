@@ -32,7 +32,9 @@ REASONS = (
 _BEGINS: Mapping[str, str] = {
     "idle": "idle",
     "outside the tuned range": "out of tuned range",
-    "the baseline never saw": "out of tuned range",
+    "more prefill": "out of tuned range",
+    "generations shorter": "out of tuned range",
+    "the engine idler": "out of tuned range",
     "saturated": "saturated",
     "arming": "arming",
     "no pin": "arming",

@@ -1,4 +1,4 @@
-"""What kind of work a minute held, and whether the baseline held any such work.
+"""What kind of work a minute held, and whether the baseline knows the speed of such work.
 
 The step-time model counts requests, KV tokens and prefill tokens of a forward pass. How much of
 each there is may leave the baseline's range by far: a slow engine fills its batch, and the model
@@ -35,6 +35,8 @@ _REASONS = np.array([PREFILLED, SHORTER, IDLER], dtype=np.int8)
 Ranges = tuple[float, float, float]
 EVERYTHING: Ranges = (math.inf, math.inf, math.inf)
 _QUANTILE = 0.99
+_STRATA = 8
+_PAGES = math.log(0.85)  # the smallest loss that pages (detection.md)
 
 # Calibrated on 19 simulated services (their traffic, engines and settings drawn at random), minutes
 # in which nothing was slow: inside the range 5 % of them had ln r below -0.09, up to one doubling
@@ -64,14 +66,35 @@ def composition(values: npt.NDArray[np.floating]) -> Floats:
         )
 
 
-def ranges_of(values: npt.NDArray[np.floating]) -> Ranges:
-    """The 99 % quantile of each, over the minutes of a fit.
+def ranges_of(values: npt.NDArray[np.floating], ln_speed: Floats) -> Ranges:
+    """Up to where a fit knows the speed of such work, each part by itself.
+
+    That is the 99 % quantile of its minutes. Where the fit cannot tell its own minutes from slow
+    ones (a baseline of days and prefill-heavy nights), it ends before them: the eighths with most
+    of it count for nothing as long as one in five of their minutes reads as a loss that pages.
 
     Args:
         values: (minute, 12).
+        ln_speed: ln r of these minutes under the fit, which nobody says were slow.
     """
-    prefill, first, idle = np.quantile(composition(values), _QUANTILE, axis=0)
-    return float(prefill), float(first), float(idle)
+    prefill, first, idle = (_range_of(part, ln_speed) for part in composition(values).T)
+    return prefill, first, idle
+
+
+def _range_of(part: Floats, ln_speed: Floats) -> float:
+    edges = np.quantile(part, np.linspace(0.0, 1.0, _STRATA + 1))
+    for upper in range(_STRATA, 1, -1):
+        stratum = (part > edges[upper - 1]) & (part <= edges[upper])
+        if not stratum.any() or np.quantile(ln_speed[stratum], 0.2) >= _PAGES:
+            break
+    if upper == _STRATA:
+        return float(np.quantile(part, _QUANTILE))
+    return float(edges[upper]) / 2.0**MOST_DOUBLINGS  # nothing beyond it is known
+
+
+def inside(values: npt.NDArray[np.floating], ranges: Ranges) -> npt.NDArray[np.bool_]:
+    """Which minutes (minute, 12) are of work whose speed is known."""
+    return novelty(values[None], np.array([ranges]))[1][0] == KNOWN
 
 
 def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, Codes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,13 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.speed.composition import EVERYTHING, Ranges, novelty, ranges_of
+from driftwatch.detect.speed.composition import (
+    EVERYTHING,
+    Ranges,
+    inside,
+    novelty,
+    ranges_of,
+)
 from driftwatch.detect.speed.fit import nonnegative_fit
 from driftwatch.detect.speed.load import (
     AGAIN,
@@ -194,6 +200,8 @@ def law_of(
     scrapes: float,
     blocks: npt.NDArray[np.int64],
     minutes: int,
+    *,
+    again: bool = True,
 ) -> Law | Arming:
     """The law of known minutes.
 
@@ -202,6 +210,7 @@ def law_of(
         scrapes: how many they hold.
         blocks: which of them are of the same target and ten minutes.
         minutes: how many different ones, whoever's.
+        again: whether it is fitted once more to the work that the first fit can describe.
     """
     requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
     spread = None
@@ -217,6 +226,15 @@ def law_of(
     work = features(values, of_passes=True) @ found * np.asarray(values[:, PASSES], np.float64)
     ratio = max(1.0, float(np.quantile(work, 0.98)))
     residual = np.log(np.maximum(expected / itl, work / ratio))
+    ranges = ranges_of(values, residual)
+    if again:
+        # work that the law cannot describe bends it for the rest
+        known = inside(values, ranges)
+        share = float(known.mean())
+        left = round(minutes * share)
+        better = law_of(values[known], scrapes * share, blocks[known], left, again=False)
+        if isinstance(better, Law):
+            return replace(better, composition=ranges)
     low, high = np.quantile(requests, (0.01, 0.99))
     edges = np.quantile(load[:, 1:], 0.99, axis=0)
     spreaded = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
@@ -229,7 +247,7 @@ def law_of(
         ratio,
         float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
         spreaded,
-        ranges_of(values),
+        ranges,
     )
 
 

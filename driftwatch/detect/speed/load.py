@@ -60,9 +60,9 @@ WHY_NOT = (
     _absent("itl_seconds"),
     _absent("kv_cache_usage_ratio"),
     _absent("prompt_tokens_total"),
-    "the baseline never saw this much prefill per generated token",
-    "the baseline never saw generations this short",
-    "the baseline never saw the engine this idle",
+    "more prefill per generated token than the baseline answers for",
+    "generations shorter than the baseline answers for",
+    "the engine idler than the baseline answers for",
     "not applicable: a pooling engine generates no tokens, so there is no time between two",
     "not applicable: one token a request, so there is no time between two",
 )

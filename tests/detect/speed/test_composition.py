@@ -81,7 +81,8 @@ def test_the_reason_names_the_composition() -> None:
     short = with_first_tokens(made(np.full(60, 0.7), np.full(60, 10.0)), 1 / 5)
     told, _ = told_of(short, pinned(law_of_baseline(), short), SERVING)
     assert told["slower_at_equal_load"].null_count() == 60
-    assert set(told["speed_unknown_reason"]) == {"the baseline never saw generations this short"}
+    reason = "generations shorter than the baseline answers for"
+    assert set(told["speed_unknown_reason"]) == {reason}
 
 
 def test_a_law_that_is_being_learnt_takes_work_that_it_never_saw() -> None:
@@ -100,3 +101,30 @@ def test_a_law_of_before_has_no_composition_to_leave() -> None:
     old = Law((7e-3, 6e-5, 2e-9, 3e-5), (3.0, 40.0), 600, 300)
     short = with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 5)
     assert not Laws.of([old]).ln_speed(load_of(short).values[None])[3].any()
+
+
+def nights_of_prefill() -> tuple[pl.DataFrame, np.ndarray]:
+    """A quarter of the baseline is prefill-heavy, and there the law says nothing: r is 0.4 to 1.5."""
+    rng = np.random.default_rng(11)
+    speed = np.ones(600)
+    speed[450:] = np.exp(rng.normal(-0.1, 0.35, 150))
+    minutes = with_first_tokens(made(speed, rng.uniform(3, 40, 600)), 1 / 80)
+    heavy = pl.when(pl.int_range(pl.len()) >= 450).then(6.0).otherwise(1.0)
+    return minutes.with_columns(pl.col("prompt_tokens_computed_total") * heavy), speed
+
+
+def test_work_that_the_fit_cannot_describe_is_no_part_of_its_range() -> None:
+    minutes, _ = nights_of_prefill()
+    law = fit(minutes)
+    assert isinstance(law, Law)
+    ln, _, _, why = Laws.of([law]).ln_speed(load_of(minutes).values[None])
+    assert (why[0, 450:] == PREFILLED).mean() > 0.9
+    assert (why[0, :450] == KNOWN).all()
+    assert ln[0, :450] == pytest.approx(0.0, abs=0.02), "the nights do not bend the law of the days"
+
+
+def test_a_baseline_that_the_fit_describes_keeps_its_range() -> None:
+    law = law_of_baseline()
+    prefill, first, _ = law.composition
+    assert 6.0 < prefill < 9.0
+    assert first == pytest.approx(1 / 80)
