@@ -89,12 +89,15 @@ def _range_of(part: Floats, ln_speed: Floats) -> float:
             break
     if upper == _STRATA:
         return float(np.quantile(part, _QUANTILE))
-    return float(edges[upper]) / 2.0**MOST_DOUBLINGS  # nothing beyond it is known
+    # nothing beyond it is known
+    return float(edges[upper]) * math.exp2(-MOST_DOUBLINGS)
 
 
 def inside(values: npt.NDArray[np.floating], ranges: Ranges) -> npt.NDArray[np.bool_]:
     """Which minutes (minute, 12) are of work whose speed is known."""
-    return novelty(values[None], np.array([ranges]))[1][0] == KNOWN
+    why = novelty(values[None], np.array([ranges]))[1][0]
+    known: npt.NDArray[np.bool_] = why == KNOWN
+    return known
 
 
 def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, Codes]:

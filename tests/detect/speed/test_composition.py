@@ -104,7 +104,7 @@ def test_a_law_of_before_has_no_composition_to_leave() -> None:
 
 
 def nights_of_prefill() -> tuple[pl.DataFrame, np.ndarray]:
-    """A quarter of the baseline is prefill-heavy, and there the law says nothing: r is 0.4 to 1.5."""
+    """A quarter of the baseline is prefill-heavy, where the law says nothing: r is 0.4 to 1.5."""
     rng = np.random.default_rng(11)
     speed = np.ones(600)
     speed[450:] = np.exp(rng.normal(-0.1, 0.35, 150))
