@@ -24,6 +24,7 @@ from truth_judge.figures import NO_VERDICT, Verdict
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.kept import kept, made_with
 from truth_judge.sets import Draw
+from truth_judge.simple_rules import said_by
 from truth_judge.undisturbed import servers_again
 from truth_judge.visible import with_visibility
 from truth_judge.whatif import AT_MOST_SECONDS, FOLK, PAGES, RECOMMEND
@@ -52,6 +53,7 @@ class Ran:
         gains: episodes with and without the advised change, as the what-if prints them.
         make_seconds: for its recording; 0 where it was recorded.
         replay_seconds: of ``driftwatch replay``.
+        simple: rule of :mod:`truth_judge.simple_rules` → what it says of the same stretch.
     """
 
     group: str
@@ -63,6 +65,7 @@ class Ran:
     gains: list[dict[str, Any]] = field(default_factory=list)
     make_seconds: float = 0.0
     replay_seconds: float = 0.0
+    simple: dict[str, list[Finding]] = field(default_factory=dict)
 
 
 def run_recorded(case: Case) -> Ran:
@@ -104,6 +107,7 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
         whom: Iterable[str | None] = episode.instances or (None,)
         out += [(instance, episode.start_seconds, episode.until_seconds) for instance in whom]
     wanders = wander(counters_of(case.recording), out)
+    simple = said_by(case.recording, case.reference)
     misfits = _misfits(draw, case, folder) if draw.group == "healthy" and explains else {}
     if not keep:
         shutil.rmtree(folder)
@@ -117,6 +121,7 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
         gains=gains,
         make_seconds=make_seconds,
         replay_seconds=seconds,
+        simple=simple,
     )
 
 

@@ -45,6 +45,10 @@ def from_json(said: Mapping[str, Any]) -> Ran:
             "stretch": Stretch(**stretch),
             "explained": [_verdict(one, stretch["draw"]) for one in said["explained"]],
             "paged": [_verdict(one, stretch["draw"]) for one in said["paged"]],
+            "simple": {
+                rule: [Finding(**one) for one in told]
+                for rule, told in said.get("simple", {}).items()
+            },
             "wanders": [Wander(**one) for one in said["wanders"]],
         }
     )
