@@ -250,7 +250,12 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     prompt = pl.col("prompt_tokens_mean")
     # a pooling engine generates nothing: its batch is not that of the closed form
     generation = pl.when(pl.col("generation_tokens_mean") > 0).then("generation_tokens_mean")
-    rows = rows.with_columns(residence_tokens=residence).with_columns(
+    rows = rows.with_columns(
+        # an answer of no tokens holds its prompt alone
+        residence_tokens=pl.when(pl.col("generation_tokens_mean") == 0)
+        .then(0.0)
+        .otherwise(residence)
+    ).with_columns(
         allows_max_num_seqs=pl.col("max_num_seqs"),
         allows_max_num_batched_tokens=pl.col("max_num_batched_tokens")
         * generation

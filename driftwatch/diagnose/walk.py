@@ -11,6 +11,7 @@ from driftwatch.diagnose.limits import BUDGET, KV, SEQS
 from driftwatch.diagnose.tree import Leaf, Node, Tree
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Answer, Diagnosis, Limit, Step
+from driftwatch.signals.engine_kind import POOLING
 
 UNDETERMINED = "undetermined"
 
@@ -113,6 +114,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
     return Step(node.name, node.question, answer, shown, reason)
 
 
+_NOT_SIZED = "no finished requests to size by"
 # Column → the one that says, in the detector's own words, why it is unknown.
 _WHY = {
     "slower_at_equal_load": "speed_unknown_reason",
@@ -168,8 +170,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name
-            note = (
-                f"{setting} unknown" if row[setting] is None else "no finished requests to size by"
-            )
+            none = "no tokens generated" if row["engine_kind"] == POOLING else _NOT_SIZED
+            note = f"{setting} unknown" if row[setting] is None else none
         found.append(Limit(name, allows, running, margin, binds, note))
     return tuple(found)

@@ -14,6 +14,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Diagnosis
 from driftwatch.notify.body import evidence_text, evidence_value
 from driftwatch.notify.columns import SHORT
+from driftwatch.notify.engine_words import ENGINE_WORDS
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
 from driftwatch.notify.limits_text import preemptions
 from driftwatch.notify.numbers import change, clean, count, duration, figure, times
@@ -31,6 +32,9 @@ _QUIET_AT_ZERO = (
     "waiting_deferred_share_10m_ratio",
     "waiting_deferred_requests",
 )
+# of a server without speculative decoding, and beside the value now that carries them as "before"
+_OF_DRAFTS = ("tokens_per_output", "reference_tokens_per_output")
+_BEFORE = ("reference_spec_decode_acceptance_ratio", "reference_tokens_per_output")
 # a wait decides only where no target is known: a missed one needs no other cost
 _BESIDE_A_MISSED_TARGET = (_BOUND, _WAIT, _SHARE_OF_TTFT)
 _WHILE_BOUND = {
@@ -131,6 +135,12 @@ def _is_quiet(column: str, found: Any, step: Mapping[str, Any]) -> bool:
     """Whether this value had no part in the answer."""
     if found is None or (column in _QUIET_AT_ZERO and found == 0):
         return True
+    if column == "engine_kind":
+        return found not in ENGINE_WORDS
+    if column in _BEFORE:
+        return True
+    if column in _OF_DRAFTS:
+        return step["evidence"].get("spec_decode_acceptance_ratio") is None
     if column == "binding_limit" and step["answer"] == "no":
         return found in LIMIT_WORDS  # said where a limit is answered yes
     if step["answer"] != "yes" or isinstance(found, str):

@@ -107,6 +107,11 @@ class MetricHistory:
         self._engines[engine].add(outcome, unfinished)
         self._take(min(one.ready() for one in self._engines))
 
+    def offered(self, arrival_seconds: Floats) -> None:
+        """When the next requests of the present process reach it."""
+        for shown in self._shown:
+            shown.kind.arrived(arrival_seconds)
+
     def fail(
         self,
         scrape_seconds: Sequence[float] | Floats,

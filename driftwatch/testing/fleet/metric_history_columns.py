@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from driftwatch.testing.fleet.engine_kinds import KindColumns
 from driftwatch.testing.fleet.families import GROUPS
 from driftwatch.testing.fleet.metric_history_requests import (
     REJECTED,
@@ -44,6 +45,7 @@ class EngineColumns:
         self._server = server
         self._last: tuple[float, float, float] | None = None  # time, prompt and generated tokens
         self._front_ends = _FrontEnds(server)
+        self.kind = KindColumns(server.kind)
 
     def shown(self, times: Floats, told: Mapping[str, Floats]) -> dict[str, Floats]:
         """Columns of the next scrapes.
@@ -70,6 +72,7 @@ class EngineColumns:
             found[f"{name}_tokens_per_second"] = self._per_second(
                 times, told[f"{name}_tokens"], name == "generation"
             )
+        found = self.kind.shown(times, found)
         self._last = (
             float(times[-1]),
             float(told["prompt_tokens"][-1]),

@@ -152,6 +152,11 @@ class Pool(Part):
         max_length=200,
         description="of the containers, only in kube-state-metrics; none: nowhere",
     )
+    kind: Literal["generate", "pooling", "prefill_only", "decode_only", "speculative"] = Field(
+        "generate", description="what its engines do with a request"
+    )
+    draft_tokens: Count = Field(3, description="speculative: tokens drafted in a step")
+    acceptance_ratio: Ratio = Field(0.7, description="speculative: of them accepted")
     dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
     idle_clocks: bool = Field(
         False, description="SM clocks and power of the GPUs fall while no kernel runs"
@@ -202,6 +207,8 @@ FaultKind = Literal[
     "stats_disabled",
     "bucket_layout",
     "missed_scrapes",
+    "sleep",
+    "acceptance",
 ]
 
 
@@ -246,6 +253,10 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
         "a restart with `--custom-histogram-buckets`: every second edge", (), ("down",)
     ),
     "missed_scrapes": FaultFields("a `ratio` of the scrapes times out", ("ratio",), ("until",)),
+    "sleep": FaultFields("the engine sleeps: it runs nothing and holds what comes", (), ("until",)),
+    "acceptance": FaultFields(
+        "a `ratio` of the drafted tokens is accepted (kind speculative)", ("ratio",), ("until",)
+    ),
 }
 
 
@@ -271,7 +282,7 @@ class Fault(Part):
         None, min_length=1, max_length=200, description="rollout: image of the containers after it"
     )
     to: Count | None = Field(None, description="scale: how many replicas then")
-    ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
+    ratio: Ratio | None = Field(None, description="share of scrapes that are missed, or accepted")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

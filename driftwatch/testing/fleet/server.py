@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.testing.fleet.engine_kinds import USUAL, EngineKind
 from driftwatch.testing.fleet.families import REQUEST_TOKENS, Style
 from driftwatch.testing.fleet.families_0_32 import V0_32
 
@@ -30,6 +31,7 @@ class Server:
         client_max_tokens: ``max_tokens`` of every request: what reaches it finishes by
             ``length``, all else by ``stop``. None: each request asks for what it generates.
         handler: path of the requests.
+        kind: what it does with them, where that is not to generate.
     """
 
     instance: str
@@ -44,6 +46,7 @@ class Server:
     ready_after_seconds: float = 25.0
     client_max_tokens: int | None = None
     handler: str = "/v1/completions"
+    kind: EngineKind = USUAL
 
     def problems(self) -> tuple[str, ...]:
         """Why there can be no such server; empty where there can."""

@@ -19,6 +19,7 @@ from driftwatch.simulate.requests import Requests
 from driftwatch.testing.dcgm_pages import FakeGpu
 from driftwatch.testing.fleet.capacity import configuration_of
 from driftwatch.testing.fleet.dropped import page_without, without
+from driftwatch.testing.fleet.engine_kinds import kind_of
 from driftwatch.testing.fleet.families_0_32 import V0_32
 from driftwatch.testing.fleet.families_old import V0_8
 from driftwatch.testing.fleet.gpu_boards import board
@@ -99,11 +100,13 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
             for name, edges in plain.finite_edges().items()
             if len(edges) > 2 * _OTHER_EDGES and not name.startswith("http_")
         }
+    kind = kind_of(scenario, number)
     return Server(
         instance=instance_of(scenario, number),
         model_name=model_name(scenario),
         configuration=configuration_of(scenario, life.serving),
-        style=style,
+        style=kind.style(style),
+        kind=kind,
         log_stats=life.stats,
         custom_histogram_buckets=custom,
         ready_after_seconds=_BOOT_SECONDS,
@@ -194,17 +197,22 @@ class ServerRun:
             identify_blocks=False,  # each request brings its cached tokens
         )
         self._before = self._last = None
+        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, as they were offered
 
     def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
         """A life, or the part of it that is in a chunk."""
         assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
         at = requests.arrival_seconds
-        self._engine.offer(requests.take((at >= first) & (at < last)))
+        mine = requests.take((at >= first) & (at < last))
+        kind = self._history.server.kind
+        self._engine.offer(kind.sent(mine, self._history.server.configuration.block_size))
+        self._lengths.append(mine.generation_tokens)
+        self._history.offered(mine.arrival_seconds)
         inside = self._times[(self._times >= first) & (self._times < last)]
         beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
         minutes = load_times(first, last)
         sampled = np.union1d(np.union1d(inside, beside), minutes)
-        outcome = self._engine.advance(last, sampled)
+        outcome = kind.booked(self._engine.advance(last, sampled), self._lengths)
         if outcome.scrapes is not None and len(outcome.scrapes):
             every = outcome.scrapes
             at = every["time_seconds"].to_numpy()
@@ -224,7 +232,8 @@ class ServerRun:
         """The process ends. What its engine would still do tells the first tokens it had."""
         if self._engine is None or self._history is None:
             return []
-        outcome = self._engine.advance()
+        kind = self._history.server.kind
+        outcome = kind.booked(self._engine.advance(), self._lengths)
         self._history.add(outcome)
         self._history.finish()
         self._engine = None
