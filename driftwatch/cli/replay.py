@@ -24,6 +24,7 @@ from driftwatch.cli.options import (
 )
 from driftwatch.cli.past import Api, api_of, past_options
 from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
+from driftwatch.cli.unfired import Unfired
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def command(
     rows = None if evidence is None else EvidenceFile(evidence)
     read = Tally()
     told = 0
-    never = {rule.id for rule in plan.enabled}
+    unfired = Unfired(plan.enabled)
     lost: Unavailable | None = None
     try:
         span = _span(sources, since, until)
@@ -121,8 +122,7 @@ def command(
             if rows is not None:
                 rows.add(outcome.rows)
             told += _print_pages(outcome, sender)
-            if len(outcome.verdicts):
-                never -= {rule for rule in never if outcome.verdicts[rule].count()}
+            unfired.note(outcome.rows, outcome.verdicts)
     except Unavailable as error:
         lost = error
     finally:
@@ -145,8 +145,7 @@ def command(
         click.get_current_context().exit(EXIT_PROBLEM)
     if not told and not as_json:
         click.echo(f"no page {between}")
-        for rule in sorted(never):
-            text = f"{rule} could not fire: an input is missing (see doctor)"
+        for text in unfired.lines():
             click.echo(textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False))
     click.get_current_context().exit(1 if read.unreadable else 0)
 

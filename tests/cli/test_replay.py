@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -126,6 +129,19 @@ def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -
     _, out, _ = run("replay", "r.jsonl")
     assert "could not fire" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_rule_that_armed_too_late_says_why_it_could_not_fire(
+    run: Run, shared_data: Path, tmp_path: Path
+) -> None:
+    """The first 19 minutes of run_slow: no page, as nothing could compare its speed."""
+    recorded = shared_data / "vllm-0.32" / "run_slow" / "scrapes.jsonl.gz"
+    with gzip.open(recorded, "rt") as lines:
+        (tmp_path / "short.jsonl").write_text("".join(islice(lines, 19 * 12)))
+    _, out, _ = run("replay", str(tmp_path / "short.jsonl"))
+    said = " ".join(out.split())
+    assert "no page between" in said
+    assert re.search(r"SlowerAtEqualLoad could not fire: arming: \d+ of 20 minutes", said)
 
 
 def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Path) -> None:

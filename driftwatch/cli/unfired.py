@@ -1,0 +1,64 @@
+"""Rules that could not fire over a history, or over most of it, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.rulebook.rules import Rule
+
+# A rule that was unknown in so many of the minutes has not looked at most of the history.
+_MOST = 0.5
+_SPEED = "slower_at_equal_load"
+
+
+class Unfired:
+    """Counts in which minutes rules were unknown.
+
+    Args:
+        rules: the enabled ones.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._known = dict.fromkeys((rule.id for rule in rules), 0)
+        from driftwatch.service.checkup_reach import can_be_true
+
+        self._of_speed = {
+            rule.id
+            for rule in rules
+            if _SPEED in rule.columns and not can_be_true(rule.when, {_SPEED})
+        }
+        self._minutes = self._without_speed = 0
+        self._reasons: Counter[str] = Counter()
+        self._last: dict[str, str] = {}
+
+    def note(self, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
+        """See evidence rows and the verdicts beside them."""
+        import polars as pl
+
+        for rule in self._known:
+            self._known[rule] += verdicts[rule].count() if len(verdicts) else 0
+        seen = rows.filter(pl.col("scrapes") > 0)
+        unknown = seen.filter(pl.col(_SPEED).is_null())
+        self._minutes += len(seen)
+        self._without_speed += len(unknown)
+        for reason in unknown["speed_unknown_reason"].drop_nulls():
+            # what is still missing shrinks from minute to minute: the last says how far it came
+            kind = reason.split(":")[0]
+            self._reasons[kind] += 1
+            self._last[kind] = reason
+
+    def lines(self) -> Iterator[str]:
+        """One sentence per rule, by its name."""
+        for rule, known in sorted(self._known.items()):
+            speed = rule in self._of_speed and self._reasons
+            if known == 0 and not speed:
+                yield f"{rule} could not fire: an input is missing (see doctor)"
+            elif speed and self._without_speed >= _MOST * self._minutes:
+                why = self._last[self._reasons.most_common(1)[0][0]]
+                when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if known else ""
+                yield f"{rule} could not fire{when}: {why}"
