@@ -72,7 +72,7 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    # 21 server-days in five minutes of one core: for a change of a detector, the same hour
+    # 24 server-days in some minutes of one core: for a change of a detector, the same hour
     "quick": Size(False, 0.0, 0, 2, 1, (2, 2), 3, 1.0, ()),
     "smoke": Size(True, 9.0, 1, 1, 1, (2, 2), 3, 1.0, (100,)),
     # 10 server-months and more in an hour of two cores
