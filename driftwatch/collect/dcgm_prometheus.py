@@ -75,6 +75,9 @@ class DcgmPrometheusSource:
         matching = matchers(selector or {})
         self._queries = [(one.column, select(names_of(one), matching)) for one in GPU_FIELDS]
         self._queries.append(("lost", select((LOST_NAME,), matching)))
+        names = dict.fromkeys(name for one in GPU_FIELDS for name in names_of(one))
+        self._any = select((*names, LOST_NAME), matching)
+        self._nothing = False  # there was no series of any field when it was asked last
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
         self._fleet = Fleet()
         self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
@@ -97,6 +100,10 @@ class DcgmPrometheusSource:
         unread: dict[str, str] = {}
         found: list[tuple[str, Answers]] = []
         self._ranges.begin()
+        if self._nothing:  # one question where there is no DCGM, not one for each field
+            answer, errors = self._ranges.range(self._any, times)
+            if not answer.heads and not errors:
+                return Collected(empty_scrapes(), {})
         for column, text in self._queries:
             answer, errors = self._ranges.range(text, times)
             if errors:
@@ -108,6 +115,7 @@ class DcgmPrometheusSource:
                     return Collected(empty_scrapes(), {}, (gone,))
                 continue
             found.append((text, answer))
+        self._nothing = not unread and not any(answer.heads for _, answer in found)
         self._place(found, at, problems)
         gpus = self._table(found, times, unread)
         if not unread:

@@ -107,6 +107,22 @@ def test_no_dcgm_is_no_problem() -> None:
     assert found.problems == ()
 
 
+def test_where_there_is_no_dcgm_one_question_finds_that_out() -> None:
+    late = [(T0.timestamp() + 120 + 15 * i, "40") for i in range(8)]
+    labels = {"__name__": TEMP, "instance": "node-1:9400", "job": "dcgm", "UUID": "GPU-a"}
+    with PrometheusApi([Series({**labels, "gpu": "0"}, late, 15)]) as api:
+        source = source_of(api)
+        counts, found = [], []
+        for minute in range(4):
+            found.append(source.collect(T0 + minute * MINUTE, T0 + (minute + 1) * MINUTE).gpus)
+            counts.append(len(asked(api)))
+        source.close()
+    assert counts[0] > 10
+    assert counts[1] == 1
+    assert [len(gpus) for gpus in found] == [0, 0, 2, 2]
+    assert counts[2] > 10  # an exporter came
+
+
 def test_a_field_whose_query_fails_has_the_reason_and_the_others_are_read(
     api: PrometheusApi,
 ) -> None:
