@@ -21,12 +21,20 @@ from driftwatch.service.state import Outcome, State
 from driftwatch.service.tick import CATCH_UP, tick
 from driftwatch.signals.one_process import of_one_process
 
-# As much as is evaluated in one go; the result does not depend on it (a test holds it to that).
-# A tick takes 0.1 s before its first target (hundreds of small tables), so few targets get more
-# hours at once: a month of one server in 24 s instead of 84. Less than CATCH_UP, or minutes between
-# two ticks would be left out.
-STRIDE, LONG_STRIDE = timedelta(hours=1), timedelta(hours=4)
-FEW_TARGETS = 50
+# As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
+# tick takes 0.1 s before its first target (hundreds of small tables), and every scrape of it some
+# 20 KB while it is evaluated: one target gets four hours at once, forty get 36 minutes. Less than
+# CATCH_UP, or minutes between two ticks would be left out; and an API's labels (pod, image) are
+# those at the end of what is asked for at once.
+TARGET_HOURS = 24.0
+SHORTEST, LONGEST = timedelta(minutes=10), timedelta(hours=4)
+
+
+def stride_of(targets: int) -> timedelta:
+    """How much history of so many targets is evaluated at once; of none yet the shortest."""
+    if not targets:
+        return SHORTEST
+    return max(SHORTEST, min(LONGEST, timedelta(minutes=int(60 * TARGET_HOURS / targets))))
 
 
 def replay(
@@ -69,8 +77,7 @@ def replay(
     labels = _relabelled(sources)
     now = start
     while now < end:
-        few = 0 < len(state.targets) <= FEW_TARGETS
-        ahead = stride or (LONG_STRIDE if few else STRIDE)
+        ahead = stride or stride_of(len(state.targets))
         here = _skipped(sources, now)
         now = min(here + ahead, end, *(at for at in labels if at > here))
         edge = now + timedelta(seconds=max(s.settle_seconds for s in sources))

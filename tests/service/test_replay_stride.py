@@ -13,7 +13,7 @@ from driftwatch.cli.options import plan_from
 from driftwatch.collect.compact import CompactRecordingSource
 from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.collect.recordings import open_recording
-from driftwatch.service.replay import FEW_TARGETS, LONG_STRIDE, STRIDE, replay
+from driftwatch.service.replay import LONGEST, SHORTEST, TARGET_HOURS, replay, stride_of
 from driftwatch.service.tick import CATCH_UP
 
 ROUNDS, APART = 9, timedelta(minutes=31)  # 4.6 h: more than one long stride
@@ -49,11 +49,18 @@ def found(recording: Path, stride: timedelta | None) -> tuple[list[object], pl.D
 def test_few_targets_are_given_more_hours_at_once_and_the_findings_are_the_same(
     hours: Path,
 ) -> None:
-    assert STRIDE < LONG_STRIDE < CATCH_UP
-    assert FEW_TARGETS >= 1
+    assert SHORTEST < LONGEST < CATCH_UP
     by_itself, verdicts = found(hours, None)
     assert len(by_itself) == 2 * ROUNDS
-    for stride in (timedelta(minutes=23), STRIDE):
+    for stride in (timedelta(minutes=23), timedelta(hours=1)):
         told, same = found(hours, stride)
         assert told == by_itself
         assert same.equals(verdicts)
+
+
+def test_memory_does_not_grow_with_the_number_of_targets() -> None:
+    assert stride_of(0) == SHORTEST  # how many there are is not known yet
+    assert stride_of(1) == LONGEST
+    for targets in (7, 40, 100):
+        assert stride_of(targets) * targets <= timedelta(hours=TARGET_HOURS)
+    assert stride_of(1000) == SHORTEST
