@@ -9,10 +9,11 @@ from functools import cache
 from driftwatch.recommend.advice import Candidate, Gate
 from driftwatch.recommend.candidates import candidate, surely_below
 from driftwatch.recommend.case import Case
+from driftwatch.recommend.closed_form import capture_size_at_least
 from driftwatch.recommend.information import gain_interval
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.sweep import Gain, gain_of
-from driftwatch.recommend.sweep_candidates import Knobs, moved, single_knobs
+from driftwatch.recommend.sweep_candidates import Knobs, refusal
 from driftwatch.recommend.verdict import (
     EVERY_GAIN,
     NEARLY,
@@ -26,6 +27,9 @@ from driftwatch.recommend.verdict import (
 from driftwatch.recommend.wording import change
 from driftwatch.recommend.worlds import setting_of
 from driftwatch.simulate.requests import Requests
+
+_PARTS = (0.85, 0.7, 0.5, 0.3)  # of the way to a move that would break a target
+_SEQUENCES = ("max_num_seqs", "max_num_active_seqs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def chosen(
         then = made(tuple(gain.knobs.items()))
         if (target := broken_by(case, then)) is None:
             # met today: what it brings is told at more demand
-            more = max(ground.demands) if case.met and not case.overloaded else None
+            more = max(ground.demands) if case.met else None
             wide = None if more is None else _too_wide(case, observed, gain, seed, more)
             if wide is None:
                 return Choice(then, None, breaks)
@@ -108,30 +112,36 @@ def chosen(
 
 
 def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
-    """The finalists, each with smaller moves of its knob behind it, the largest of them first.
+    """The finalists, then smaller moves of each one's knob, the largest of them first.
 
     They are looked at only where the larger move was forbidden: what is taken ends the search.
     """
     tried: list[Knobs] = [gain.knobs for gain in gains]
     yield from gains
     today = case.ground.worlds[0].configuration
-    line = single_knobs(today, budget_known=case.ground.budget_known)
     for gain in gains:
         if len(gain.knobs) != 1 or not worth_it(case.ground, gain):
             continue
         ((name, value),) = gain.knobs.items()
-        now = setting_of(today, name) or 0.0
-        between = [
-            knobs
-            for knobs in line
-            if set(knobs) == {name} and min(now, value) < knobs[name] < max(now, value)
-        ]
-        for knobs in sorted(between, key=lambda one: -moved(today, one)):
-            if knobs in tried:
+        for knobs in _smaller(name, setting_of(today, name) or 0.0, value):
+            if knobs in tried or refusal(today, knobs):
                 continue
             tried.append(knobs)
             if (found := gain_of(case.ground, knobs)) is not None:
                 yield found
+
+
+def _smaller(name: str, now: float, value: float) -> list[Knobs]:
+    """Values between, a part of the way by factors, the farthest from today first."""
+    if now <= 0:
+        return []
+    found: list[Knobs] = []
+    for part in _PARTS:
+        between = now * (value / now) ** part
+        whole = capture_size_at_least(between) if name in _SEQUENCES else round(between)
+        if min(now, value) < whole < max(now, value):
+            found.append({name: float(whole)})
+    return found
 
 
 def _breaks(case: Case, gain: Gain, target: str) -> str:

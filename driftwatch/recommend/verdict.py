@@ -91,10 +91,14 @@ def broken_by(case: Case, then: Candidate) -> str | None:
 
     A target is met where its share is, by the window's p95 if it was observed, else by the replay.
     The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
-    replay.
+    replay. Where most requests miss another target already, meeting this one serves few of them: a
+    tenth of all requests more in every target, by every model, outweighs it.
     """
-    slo = case.ground.judged.slo
+    slo, today = case.ground.judged.slo, case.today
     if slo is None:
+        return None
+    gained = (then.in_target_low_ratio or 0.0) - (today.in_target_high_ratio or 0.0)
+    if (today.in_target_ratio or 0.0) < FAR_SHARE and gained >= FAR_GAIN:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
     for name, of_one in alone.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from driftwatch.model import (
 from driftwatch.notify.numbers import count
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
 from driftwatch.service.last_speed import with_last_speed
-from driftwatch.service.past_minutes import WINDOW, PastMinutes
+from driftwatch.service.past_minutes import WINDOW, PastMinutes, Remembered
 from driftwatch.service.plan import Plan
 from driftwatch.service.pool_answer import answer_of_pool
 from driftwatch.service.pool_traffic import minutes_beside, pooled
@@ -93,6 +93,7 @@ def with_advice(
     """
     rules = {rule.id: rule for rule in plan.rules}
     told: dict[str, Finding] = {}
+    remembered = Remembered(past)  # twins are asked for once, however many of them fire
     answers: list[Replayed] = []
     asking: dict[datetime, int] = {}
     for transition in sorted(firing, key=lambda t: _turn(t, found[t.incident.id][1])):
@@ -117,12 +118,7 @@ def with_advice(
                 asking[transition.at] = asking.get(transition.at, 0) + 1
                 told[incident.id] = replace(told[incident.id], twins=room)
             continue
-        minutes = past.judged(finding.target.key, transition.at - WINDOW, transition.at)
-        beside = minutes_beside(finding.target, targets, plan, past, transition.at)
-        pool: frozenset[TargetKey] = frozenset()
-        if beside is not None:
-            both = pl.concat([minutes, beside])
-            pool = frozenset(pooled(finding.target.key, both, transition.at))
+        minutes, beside, pool = _question(finding, transition.at, targets, plan, remembered)
         if (same := answer_of_pool(pool, transition.at, told, firing, before)) is not None:
             told[incident.id] = replace(finding, recommendation=same)
             continue
@@ -150,6 +146,22 @@ def with_advice(
         answers.append(answer)
         told[incident.id] = with_answer(finding, answer)
     return told, tuple(answers)
+
+
+def _question(
+    finding: Finding,
+    at: datetime,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    past: PastMinutes,
+) -> tuple[pl.DataFrame, pl.DataFrame | None, Collection[TargetKey]]:
+    """Minutes of the finding's target and of its twins, and who of them is asked about together."""
+    key = finding.target.key
+    minutes = past.judged(key, at - WINDOW, at)
+    beside = minutes_beside(finding.target, targets, plan, past, at)
+    if beside is None:
+        return minutes, None, ()
+    return minutes, beside, pooled(key, pl.concat([minutes, beside]), at).keys()
 
 
 def _room(

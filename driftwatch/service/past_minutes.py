@@ -98,6 +98,29 @@ class SeenMinutes:
         return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
 
 
+class Remembered:
+    """Minutes that are read once, of whoever they are asked: for as long as nothing is added.
+
+    Args:
+        past: where they are read.
+    """
+
+    def __init__(self, past: PastMinutes) -> None:
+        self._past = past
+        self._judged: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
+
+    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.minutes`."""
+        return self.judged(key, since, until).select(*MINUTE_SCHEMA)
+
+    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.judged`."""
+        asked = (key, since, until)
+        if asked not in self._judged:
+            self._judged[asked] = self._past.judged(key, since, until)
+        return self._judged[asked]
+
+
 def with_these(
     before: PastMinutes | None, recent: pl.DataFrame, own: pl.DataFrame, rows: pl.DataFrame
 ) -> SeenMinutes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 import polars as pl
 
@@ -33,12 +34,9 @@ def twins_of(
     if target.pool is None:
         return ()
     own = _configured(target, plan)
-    found = [
-        key
-        for key in sorted(targets)
-        if targets[key].pool == target.pool and _configured(targets[key], plan) == own
-    ]
-    return tuple(key for key in found[:MOST_SERVERS] if key != target.key)
+    of_pool = sorted(key for key, one in targets.items() if one.pool == target.pool)
+    alike = (key for key in of_pool if _configured(targets[key], plan) == own)
+    return tuple(key for key in islice(alike, MOST_SERVERS) if key != target.key)
 
 
 def among(minutes: pl.DataFrame, keys: Sequence[TargetKey]) -> pl.DataFrame:
