@@ -15,8 +15,9 @@ from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.sweep_candidates import Knobs, refusal
 from driftwatch.recommend.verdict import (
-    EVERY_GAIN,
     NEARLY,
+    OTHERWISE_EVERY,
+    OTHERWISE_MEAN,
     broken_by,
     far_and_no_nearer,
     kept_at_more_demand,
@@ -157,13 +158,15 @@ def _too_wide(
     if case.ground.objective == "latency":
         return None
     interval = gain_interval(case.ground, observed, gain.knobs, seed, demand)
-    if interval and interval[0] >= EVERY_GAIN:
+    if interval is not None and interval.low >= OTHERWISE_EVERY and interval.mean >= OTHERWISE_MEAN:
         return None
-    ends = " to ".join(f"{100 * end:+.0f}" for end in interval) or "an unknown number of"
+    ends = "an unknown number of"
+    if interval is not None:
+        ends = f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
     came = len(observed.requests) - observed.carried_requests
     return Gate(
         "forecast",
         False,
         f"in target {ends} points (80 % interval) by the {came:,} requests of this traffic "
-        f"(gate {100 * EVERY_GAIN:+.0f})",
+        f"(gate {100 * OTHERWISE_EVERY:+.0f}, {100 * OTHERWISE_MEAN:+.0f} on average)",
     )

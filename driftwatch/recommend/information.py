@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,29 @@ Integers = npt.NDArray[np.int64]
 _BLOCK_SECONDS = 60.0
 _DRAWS = 8
 _MOST_REQUESTS = 5000  # of one replay: the draws differ by more than so many requests leave open
-_SIDE = 1.2816  # standard deviations: an 80 % interval, as every forecast has
+_INSIDE = (0.1, 0.9)  # an 80 % interval, as every forecast has
+
+
+class Interval(NamedTuple):
+    """A gain in target over windows that could have been.
+
+    Attributes:
+        low: lower end.
+        high: upper end.
+        mean: over the windows.
+    """
+
+    low: float
+    high: float
+    mean: float
 
 
 def gain_interval(
     ground: Ground, observed: Observed, knobs: Knobs, seed: int, demand: float = 1.0
-) -> tuple[float, ...]:
-    """Lower and upper end of the gain in target, in the world that gains least; empty = unknown.
+) -> Interval | None:
+    """The gain in target of some knobs by the best law; None = unknown.
+
+    What is not known of the law is no question of the requests: every world is asked by itself.
 
     Args:
         ground: of the sweep.
@@ -43,21 +60,17 @@ def gain_interval(
         seed: of the draws.
         demand: times the observed rate.
     """
-    world = min(
-        ground.worlds,
-        key=lambda one: _gain(replace(ground, worlds=[one]), knobs) or 0.0,
-    )
     found = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
-        gain = _gain(_with(ground, requests, judged, world), knobs, demand)
+        gain = gain_of(_with(ground, requests, judged, ground.worlds[0]), knobs, demand)
         if gain is None:
-            return ()
-        found.append(gain)
+            return None
+        found.append(gain.mean)
     if not found:
-        return ()
-    middle, spread = float(np.mean(found)), float(np.std(found, ddof=1))
-    return middle - _SIDE * spread, middle + _SIDE * spread
+        return None
+    low, high = np.quantile(found, _INSIDE)
+    return Interval(float(low), float(high), float(np.mean(found)))
 
 
 def _with(ground: Ground, requests: Requests, judged: Judged, world: World) -> Ground:
@@ -71,11 +84,6 @@ def _with(ground: Ground, requests: Requests, judged: Judged, world: World) -> G
         limits={},
         capacities={},
     )
-
-
-def _gain(ground: Ground, knobs: Knobs, demand: float = 1.0) -> float | None:
-    found = gain_of(ground, knobs, demand)
-    return None if found is None else found.mean
 
 
 def _windows(observed: Observed, seed: int) -> Iterator[tuple[Requests, float]]:

@@ -99,16 +99,13 @@ def with_advice(
     for transition in sorted(firing, key=lambda t: _turn(t, found[t.incident.id][1])):
         incident = transition.incident
         finding, row = found[incident.id]
-        leaf = None
-        if finding.diagnosis is not None:
-            leaf = finding.diagnosis.leaf
-            tree = plan.trees[finding.diagnosis.tree]
-            own = without_replay(tree.leaves.get(leaf), finding.diagnosis, row)
-            asks = own is None and incident.severity != "notice"
-        else:
-            own, asks = None, STALE in rules[incident.rule].columns
+        diagnosis = finding.diagnosis
+        leaf, own = None if diagnosis is None else diagnosis.leaf, _own_advice(finding, row, plan)
+        asks = own is None and incident.severity != "notice"
+        if diagnosis is None:
+            asks = STALE in rules[incident.rule].columns
         if not asks:
-            if own is None and finding.diagnosis is not None:
+            if own is None and diagnosis is not None:
                 own = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
             told[incident.id] = replace(finding, recommendation=own)
             caught_up = after is not None and transition.at <= after
@@ -146,6 +143,15 @@ def with_advice(
         answers.append(answer)
         told[incident.id] = with_answer(finding, answer)
     return told, tuple(answers)
+
+
+def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Recommendation | None:
+    """What the finding's diagnosis says by itself; None where it has none, or a replay is asked."""
+    diagnosis = finding.diagnosis
+    if diagnosis is None:
+        return None
+    leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
+    return without_replay(leaf, diagnosis, row)
 
 
 def _question(
@@ -265,8 +271,7 @@ def explained(
     diagnosis = found.diagnosis
     if diagnosis is None:
         return found
-    leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
-    own = without_replay(leaf, diagnosis, row)
+    own = _own_advice(found, row, plan)
     if own is not None:
         return replace(found, recommendation=own)
     if minutes is None or minutes.is_empty() or not plan.replays:

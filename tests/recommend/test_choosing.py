@@ -74,16 +74,16 @@ def test_the_interval_of_a_forecast_is_wider_where_fewer_requests_tell_it() -> N
     wide = []
     for rate, generation in ((3.0, 600), (0.3, 6000)):
         prepared = prepared_of(requests_of(rate, 300, generation), CAP, LOOSE)
-        low, high = gain_interval(prepared.ground, prepared.observed, {"max_num_seqs": 64.0}, 0)
-        assert low <= high
-        wide.append(high - low)
+        found = gain_interval(prepared.ground, prepared.observed, {"max_num_seqs": 64.0}, 0)
+        assert found is not None and found.low <= found.mean <= found.high
+        wide.append(found.high - found.low)
     assert wide[1] > 1.5 * wide[0]
 
 
 def test_a_window_in_which_nobody_came_has_no_interval() -> None:
     prepared = prepared_of(requests_of(4.0, 300, 600), CAP, LOOSE)
     nobody = replace(prepared.observed, carried_requests=len(prepared.observed.requests))
-    assert gain_interval(prepared.ground, nobody, {"max_num_seqs": 64.0}, 0) == ()
+    assert gain_interval(prepared.ground, nobody, {"max_num_seqs": 64.0}, 0) is None
 
 
 def test_twins_are_judged_by_the_traffic_of_all_of_them() -> None:
