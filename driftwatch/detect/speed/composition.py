@@ -36,7 +36,7 @@ Ranges = tuple[float, float, float]
 EVERYTHING: Ranges = (math.inf, math.inf, math.inf)
 _QUANTILE = 0.99
 _STRATA = 8
-_PAGES = math.log(0.85)  # the smallest loss that pages (detection.md)
+_PAGES = math.log(0.85)  # the smallest loss that pages
 
 # Calibrated on 19 simulated services (their traffic, engines and settings drawn at random), minutes
 # in which nothing was slow: inside the range 5 % of them had ln r below -0.09, up to one doubling

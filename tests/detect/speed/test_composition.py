@@ -70,7 +70,7 @@ def test_an_engine_that_rests_as_the_baseline_never_did_is_unknown() -> None:
 
 
 def test_a_slow_engine_that_fills_its_batch_is_still_called_slow() -> None:
-    """30 % slower at 65 % load: seven times the batch, of the same requests (detection.md, R1)."""
+    """30 % slower at 65 % load: seven times the batch, of the same requests."""
     full = with_first_tokens(made(np.full(60, 0.7), np.full(60, 7 * 40.0)), 1 / 80)
     ln, over, why = answered(full)
     assert (why == KNOWN).all()
