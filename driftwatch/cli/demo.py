@@ -55,12 +55,7 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
     type=click.Choice(FORMATS),
     help="With --write: text, Parquet (default), or for promtool.",
 )
-@click.option("--live", is_flag=True, help="Serve the scenario's pages over HTTP until Ctrl-C.")
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0.01, max=10_000),
-    help="With --live: seconds of the scenario in a second (default: 10).",
-)
+@click.option("--live", is_flag=True, help="Serve the scenario's pages over HTTP until it ends.")
 @click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
@@ -73,7 +68,6 @@ def command(
     folder: Path | None,
     form: str | None,
     live: bool,
-    speed: float | None,
     length: timedelta | None,
     jobs: int | None,
 ) -> None:
@@ -83,7 +77,7 @@ def command(
     and print what was injected beside what was said of it.
     """
     given = seed is not None or jobs is not None or folder is not None or live
-    _check(scenario, listed, given, folder, form, live, speed, length)
+    _check(scenario, listed, given, folder, form, live, length)
     if listed:
         from driftwatch.cli.demo_scenario import list_scenarios
 
@@ -91,7 +85,7 @@ def command(
     elif scenario is None:
         _play_recorded(fast)
     else:
-        _run_scenario(scenario, fast, seed, folder, form, live, speed, length, jobs)
+        _run_scenario(scenario, fast, seed, folder, form, live, length, jobs)
 
 
 def _check(
@@ -101,7 +95,6 @@ def _check(
     folder: Path | None,
     form: str | None,
     live: bool,
-    speed: float | None,
     length: timedelta | None,
 ) -> None:
     """Refuse options that say nothing together.
@@ -120,8 +113,8 @@ def _check(
         wrong.append(("give --write or --live, not both", "--write makes files, --live serves"))
     if form is not None and folder is None:
         wrong.append(("--format needs --write", f"--write DIR --format {form}"))
-    if not live and (speed is not None or length is not None):
-        wrong.append(("--speed and --for need --live", "add --live"))
+    if not live and length is not None:
+        wrong.append(("--for needs --live", "add --live"))
     if wrong:
         raise UsageError(
             "; ".join(what for what, _ in wrong), help_text="; ".join(help for _, help in wrong)
@@ -135,7 +128,6 @@ def _run_scenario(
     folder: Path | None,
     form: str | None,
     live: bool,
-    speed: float | None,
     length: timedelta | None,
     jobs: int | None,
 ) -> None:
@@ -153,7 +145,7 @@ def _run_scenario(
         from driftwatch.cli.demo_live import serve_scenario
 
         seconds = None if length is None else length.total_seconds()
-        serve_scenario(found, seed, speed=speed or 10.0, for_seconds=seconds)
+        serve_scenario(found, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
         play_scenario(found, name, seed, jobs=jobs, pause=pause)

@@ -1,4 +1,4 @@
-"""``driftwatch demo --scenario NAME --live``: its servers over HTTP, until Ctrl-C."""
+"""``driftwatch demo --scenario NAME --live``: its servers over HTTP, until the scenario ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 _BEFORE_SECONDS = 120.0  # of real time, before the first thing happens
 
 
-def serve_scenario(
-    scenario: Scenario, seed: int, *, speed: float, for_seconds: float | None
-) -> None:
+def serve_scenario(scenario: Scenario, seed: int, *, for_seconds: float | None) -> None:
     """Serve the pages; print their addresses and how to watch them.
+
+    At the scenario's pace: faster, rates would grow and latencies would not. At its end the
+    servers are gone: a page that stands still is a hung engine.
 
     Args:
         scenario: what to serve.
         seed: all randomness comes from it.
-        speed: scenario seconds per second.
-        for_seconds: end after so many seconds; None = at Ctrl-C.
+        for_seconds: end after so many seconds; None = when the scenario ends.
     """
     import time
 
     from driftwatch.cli.logs import until_signal
+    from driftwatch.notify.numbers import duration
     from driftwatch.testing.fleet.generate import generate
     from driftwatch.testing.fleet.live import Clock, LiveFleet
     from driftwatch.testing.fleet.naming import seconds_of
@@ -39,8 +40,9 @@ def serve_scenario(
         chunks.append(chunk)
         progress(chunk.number + 1, scenario.servers)
     progress.close()
-    begin = max(0.0, first - _BEFORE_SECONDS * speed)
-    clock = Clock(time.monotonic, seconds_of(scenario)[0] + begin, speed)
+    begin = max(0.0, first - _BEFORE_SECONDS)
+    left = scenario.duration - begin
+    clock = Clock(time.monotonic, seconds_of(scenario)[0] + begin)
     with LiveFleet(scenario, chunks, clock) as fleet:
         del chunks
         for name, url in fleet.urls.items():
@@ -48,9 +50,11 @@ def serve_scenario(
         for name, url in fleet.gpu_urls.items():
             click.echo(f"{name}\t{url}")
         click.echo(
-            f"from {begin / 60:.3g} min of the scenario on, {speed:g} times as fast; "
-            f"something happens after {(first - begin) / speed / 60:.3g} min",
+            f"from {duration(begin)} of the scenario on; something happens after "
+            f"{duration(first - begin)}, and after {duration(left)} it ends",
             err=True,
         )
         click.echo(f"next: driftwatch watch {' '.join(fleet.urls.values())}", err=True)
-        until_signal(for_seconds)
+        until_signal(left if for_seconds is None else min(for_seconds, left))
+        if fleet.ended:
+            click.echo("the scenario is over: its servers are gone", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,7 @@ def command(
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
     held = pins_from(pins) or Pins()
-    resumes = db is not None and db.exists()
-    screen = _Screen(source.version(), to_stderr=as_json, resumes=resumes)
+    screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
@@ -123,9 +122,7 @@ class _Screen:
         read: a page was read.
     """
 
-    def __init__(
-        self, versions: Mapping[str, str | None], *, to_stderr: bool, resumes: bool = False
-    ) -> None:
+    def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
         from driftwatch.cli.proposed import Taken
         from driftwatch.notify.stdout import needs_ascii
         from driftwatch.service.failing import Failing
@@ -135,8 +132,6 @@ class _Screen:
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
-        self._resumes = resumes
-        self._seen: dict[tuple[str, str], int] = {}
         self._taken = Taken()
         self._failing = Failing()
 
@@ -151,16 +146,6 @@ class _Screen:
         self._taken.note(outcome.rows)
         for line in self._taken.lines():
             self._say(line)
-
-    def _earliest(self, row: Mapping[str, Any]) -> datetime | None:
-        """Before this nothing can be said of its speed; a start on a kept database knows more."""
-        from driftwatch.notify.speed_line import earliest_law
-
-        if self._resumes:
-            return None
-        key = (row["instance"], row["engine"])
-        self._seen[key] = minutes = self._seen.get(key, 0) + (row["scrapes"] > 0)
-        return earliest_law(minutes, row["end"]) if minutes else None
 
     def _say(self, text: str) -> None:
         from driftwatch.notify.layout import spell, wrap
@@ -191,7 +176,7 @@ class _Screen:
         name = f"{key.text}  " if len(self._known) > 1 else ""
         self._say(f"{name}{minute_line(row)}")
         if row["scrapes"]:
-            self._say(f"  speed    {speed_line(row, self._earliest(row))}")
+            self._say(f"  speed    {speed_line(row)}")
             self._say(f"  limits   {limit_line(row)}")
         if (gpus := gpu_line(row)) is not None:
             self._say(f"  gpus     {gpus}")

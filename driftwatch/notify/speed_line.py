@@ -15,17 +15,16 @@ _UNBOUND = "; how small a loss would be seen is not known"
 _COUNTED = re.compile(rf"(\d+) of {MIN_MINUTES} minutes")
 
 
-def speed_line(row: Mapping[str, Any], earliest: datetime | None = None) -> str:
+def speed_line(row: Mapping[str, Any]) -> str:
     """``arming: 15 of 20 minutes, …, no verdict before 11:34 UTC``, or the speed and its pin.
 
     Args:
         row: an evidence row.
-        earliest: before this there can be no verdict; None = not known.
     """
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None:
         why = row.get("speed_unknown_reason") or "unknown"
-        if earliest is not None and _ARMING in why and row["end"] < earliest:
+        if (earliest := earliest_of(why, row["end"])) is not None:
             why += f", no verdict before {earliest:%H:%M} UTC"
         return clean(why)
     against = row.get("speed_reference") or "its pin"
@@ -37,11 +36,16 @@ def speed_line(row: Mapping[str, Any], earliest: datetime | None = None) -> str:
 
 
 def earliest_of(reason: str, at: datetime) -> datetime | None:
-    """As :func:`earliest_law`, from what the reason counts.
+    """The time before which there can be no load model: a lower bound, as load is not foreseen.
+
+    ``watch`` and ``explain`` print the same.
 
     Args:
         reason: why the speed is unknown, e.g. ``arming: 15 of 20 minutes``.
         at: end of the last minute.
+
+    Returns:
+        None where no minute is short.
 
     >>> earliest_of("arming: 15 of 20 minutes, load spread 1.2× of 1.5×", datetime(2026, 1, 5))
     datetime.datetime(2026, 1, 5, 0, 5)
@@ -49,18 +53,5 @@ def earliest_of(reason: str, at: datetime) -> datetime | None:
     counted = _COUNTED.search(reason)
     if _ARMING not in reason or counted is None:
         return None
-    return earliest_law(int(counted[1]), at)
-
-
-def earliest_law(minutes: int, at: datetime) -> datetime | None:
-    """The time before which there can be no load model: a lower bound, as load is not foreseen.
-
-    Args:
-        minutes: minutes with a scrape so far.
-        at: end of the last minute.
-
-    Returns:
-        None where no minute is short.
-    """
-    short = MIN_MINUTES - minutes
+    short = MIN_MINUTES - int(counted[1])
     return at + timedelta(minutes=short) if short > 0 else None

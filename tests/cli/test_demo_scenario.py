@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 import requests
 
+from driftwatch.cli.demo_live import serve_scenario
 from driftwatch.cli.main import main
 from driftwatch.model import Transition
 from driftwatch.service.replay import replay
 from driftwatch.service.state import Outcome
 from driftwatch.settings import load_settings
-from driftwatch.testing.fleet.scenario_file import shipped_scenarios
+from driftwatch.testing.fleet.scenario_file import scenario_named, shipped_scenarios
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -160,7 +161,7 @@ def test_the_same_seed_gives_the_same_text(run: Run) -> None:
         (["--seed", "3"], "--seed, --jobs"),
         (["--scenario", "wedged", "--list"], "not both"),
         (["--scenario", "wedged", "--format", "compact"], "--write DIR --format compact"),
-        (["--scenario", "wedged", "--speed", "3"], "--speed and --for need --live"),
+        (["--scenario", "wedged", "--for", "3m"], "--for needs --live"),
         (["--scenario", "wedged", "--write", "x", "--live"], "--write or --live"),
         (["--scenario", "no-such"], "there is no scenario 'no-such'"),
         (["--scenario", "absent.yaml"], "absent.yaml"),
@@ -171,6 +172,20 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: list[str], said: st
     code, out, err = run("demo", *arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_live_scenario_is_served_to_its_end_and_no_longer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that stand still after the end are a hung engine to whoever reads them."""
+    waited: list[float | None] = []
+    monkeypatch.setattr("driftwatch.cli.logs.until_signal", waited.append)
+    short = scenario_named("short.yaml")
+    for given in (None, 60.0, 1e6):
+        serve_scenario(short, 1, for_seconds=given)
+    first = min(effect.at for effect in short.truth.effects)
+    left = short.duration - max(0.0, first - 120.0)
+    assert waited == [left, 60.0, left]
 
 
 def test_live_pages_until_a_signal(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposed import Taken, with_proposals
 from driftwatch.collect.recording import RecordingSource
-from driftwatch.notify.speed_line import earliest_law, speed_line
+from driftwatch.notify.speed_line import earliest_of, speed_line
 from driftwatch.service.replay import replay
 
 AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)
@@ -67,15 +67,15 @@ def test_a_service_takes_none(shared_data: Path) -> None:
 
 
 def test_the_earliest_time_is_a_lower_bound() -> None:
-    assert earliest_law(8, AT) == AT + timedelta(minutes=12)
-    assert earliest_law(20, AT) is None  # only another load helps
+    assert earliest_of("arming: 8 of 20 minutes", AT) == AT + timedelta(minutes=12)
+    assert earliest_of("arming: load spread 1.2× of 1.5×", AT) is None  # only another load helps
 
 
 def test_the_line_of_a_minute() -> None:
     row = {"end": AT, "speed_unknown_reason": "arming: 15 of 20 minutes"}
-    later = datetime(2026, 11, 21, 11, 34, tzinfo=UTC)
-    assert speed_line(row, later) == "arming: 15 of 20 minutes, no verdict before 11:34 UTC"
-    assert speed_line({**row, "speed_unknown_reason": "idle"}, later) == "idle"
+    later = f"{AT + timedelta(minutes=5):%H:%M}"  # as explain has it
+    assert speed_line(row) == f"arming: 15 of 20 minutes, no verdict before {later} UTC"
+    assert speed_line({**row, "speed_unknown_reason": "idle"}) == "idle"
     known = {"end": AT, "speed_at_equal_load_ratio": 0.781, "speed_reference": "own pin"}
     slow = speed_line({**known, "slower_at_equal_load": True})
     assert slow == "22 % slower at equal load (own pin)"

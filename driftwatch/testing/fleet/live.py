@@ -1,7 +1,6 @@
-"""The pages of a scenario's servers over HTTP, at the scenario's pace or faster.
+"""The pages of a scenario's servers over HTTP, at the scenario's pace.
 
-A page shows what the server would show at that moment of the scenario. At speed 10 an hour takes
-six minutes and a scraper sees rates ten times as high; latencies and lengths are as they were.
+A page shows what the server would show at that moment of the scenario.
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ class Clock:
     Args:
         now: a monotonic clock in seconds.
         start_seconds: unix seconds of the scenario that it begins at.
-        speed: scenario seconds per second.
     """
 
-    def __init__(self, now: Callable[[], float], start_seconds: float, speed: float) -> None:
-        self._now, self._start, self._speed = now, start_seconds, speed
+    def __init__(self, now: Callable[[], float], start_seconds: float) -> None:
+        self._now, self._start = now, start_seconds
         self._began = now()
 
     def __call__(self) -> float:
         """Unix seconds in the scenario."""
-        return self._start + (self._now() - self._began) * self._speed
+        return self._start + self._now() - self._began
 
 
 class LivePages(LoopbackServer):
@@ -136,7 +134,7 @@ class LiveFleet:
 
     @property
     def ended(self) -> bool:
-        """The scenario is over; the last pages are served on."""
+        """The scenario is over; the last pages are served on until the fleet is closed."""
         return self._clock() >= self._end
 
     def __enter__(self) -> Self:

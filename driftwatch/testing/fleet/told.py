@@ -133,12 +133,16 @@ def _effect(
         lines.append(_same("leaf", effect.leaf, diagnosed))
     if effect.knob is not None:
         # two pages of one cause that say two things are no advice
-        told = [o.knob or o.instead for o in speaking]
-        lines.append(_same("advice", effect.knob, [one for one in told if one is not None]))
+        # and a page without any setting leaves on-call with another answer
+        asked = [o for o in speaking if o.severity == "page" or o.knob or o.instead]
+        lines.append(_same("advice", effect.knob, [o.knob or o.instead or _NONE for o in asked]))
     elif any(one.knob for one in own):
         knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
         lines.append(Line("OTHER", f"advice: none helps; driftwatch said {knobs}"))
     return lines
+
+
+_NONE = "no setting"
 
 
 def _rule(what: str, fired: Sequence[Said], start: datetime, servers: int, known: bool) -> Line:
@@ -149,7 +153,7 @@ def _rule(what: str, fired: Sequence[Said], start: datetime, servers: int, known
     whole = None in who or len(who) >= servers
     share = "the pool" if None in who else f"{len(who)} of {servers} servers"
     minutes = delay.total_seconds() / 60.0
-    return Line("FOUND" if whole else "PARTLY", f"{what} after {minutes:.3g} min, {share}")
+    return Line("FOUND" if whole else "PARTLY", f"{what} after {minutes:,.0f} min, {share}")
 
 
 def _again(what: str, fired: Sequence[Said]) -> list[Line]:
