@@ -44,7 +44,7 @@ class Saturation:
         end_seconds: when it was over.
         limits: those that were full, the one that was full most often first: ``sequences``,
             ``tokens``, ``kv``; empty = the engine alone.
-        harms: requests missed a target in it, or no target of their first token is known.
+        harms: too few requests met the target of their first token, or no such target is known.
     """
 
     instance: str
@@ -90,13 +90,12 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
     smooth = np.convolve(waits, np.ones(_AROUND) / _AROUND, mode="same") >= _SHARE
     missed = _missed(rows, share)
     found = []
-    for first, last in _joined(at, smooth):
-        inside = (at >= first) & (at <= last)
-        if last - first < _SHORTEST_SECONDS:
-            continue
-        limits = _limits(rows.filter(pl.Series(inside)))
-        harms = bool(missed[inside].any())
-        found.append(Saturation(rows["instance"][0], first, last, limits, harms))
+    for harms, on in ((True, smooth & missed), (False, smooth & ~missed)):
+        for first, last in _joined(at, on):
+            if last - first < _SHORTEST_SECONDS:
+                continue
+            limits = _limits(rows.filter(pl.Series((at >= first) & (at <= last))))
+            found.append(Saturation(rows["instance"][0], first, last, limits, harms))
     return found
 
 

@@ -59,6 +59,16 @@ def test_waiting_within_the_target_harms_nobody() -> None:
     assert stretches(rows(QUEUE, ended_requests=0, in_ttft_requests=0), 0.95)[0].harms
 
 
+def test_a_long_queue_harms_only_while_the_target_is_missed() -> None:
+    late = rows([30] * 200).with_columns(
+        in_ttft_requests=pl.Series([10] * 100 + [2] * 30 + [10] * 70)
+    )
+    found = {one.harms: one for one in stretches(late, 0.95) if one.start_seconds > S0 + 3600}
+    harming = found[True]
+    assert 100 <= (harming.start_seconds - S0) / 60 <= 103
+    assert 128 <= (harming.end_seconds - S0) / 60 <= 140
+
+
 HARM = Saturation("a:8000", S0 + 3900, S0 + 7000, ("kv", "sequences"), True)
 EFFECT = Episode(
     "prompts", S0 + 3600, S0 + 7200, 4.0, frozenset({"a:8000", "b:8000"}),
