@@ -87,6 +87,14 @@ def test_the_first_ten_minutes_of_a_server_that_comes_are_no_baseline() -> None:
     assert "its first 10 min" not in marked(_minutes(0, 60))["left_out"].to_list()
 
 
+def test_the_minutes_of_a_sleeping_engine_are_no_baseline() -> None:
+    rows = _minutes(0, 60).with_columns(
+        engine_asleep=pl.col("end").is_between(START + 20 * MINUTE, START + 29 * MINUTE)
+    )
+    said = marked(rows).filter(pl.col("left_out") == "the engine sleeps")["end"].to_list()
+    assert said == [START + minute * MINUTE for minute in range(20, 30)]
+
+
 def test_ten_minutes_after_a_restart_are_no_baseline() -> None:
     rows = _minutes(0, 60).with_columns(restarted=pl.col("end") == START + 20 * MINUTE)
     said = marked(rows).filter(pl.col("left_out").str.contains("restart"))["end"].to_list()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from functools import cache
 
@@ -88,7 +89,7 @@ def figures(made: Scenario, rows: pl.DataFrame, since: float, until: float) -> d
         "generation": grown("generation_tokens_sum") / grown("generation_tokens_count"),
         "batch": itl / steps,
         "tokens_per_step": grown("iteration_tokens_sum") / steps,
-        "itl": grown("itl_seconds_sum") / itl,
+        "itl": grown("itl_seconds_sum") / itl if itl else math.nan,  # pooling: no second token
         "ttft": grown("ttft_seconds_sum") / grown("ttft_seconds_count"),
         "running": mean(whole["running_requests"]),
         "waiting": mean(whole["waiting_requests"]),

@@ -6,6 +6,7 @@ server's before the effect.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import numpy as np
@@ -194,14 +195,19 @@ def test_every_scenario_is_healthy_before_its_effect() -> None:
         )
         chunk = whole_run(made)
         found = figures(made, chunk.scrapes, 3.0, 8.0)
-        assert found["preemptions"] == 0 and found["waiting"] < 1, whole.name
+        # deferred requests of a decode-only pool wait for no place; by Little's law the queue may
+        # be as long as a tenth of the target makes it
+        queue = chunk.scrapes["waiting_capacity_requests"].mean()
+        rate = whole.traffic.requests_per_second / whole.pool.replicas
+        assert found["preemptions"] == 0, whole.name
+        assert queue < max(1.0, 0.1 * rate * whole.pool.slo.ttft_seconds), whole.name
         assert chunk.requests is not None
         ended = chunk.requests.filter(pl.col("status") == "finished")
         intervals = (pl.col("generated_tokens") - 1).clip(1)
         late = ended.select(
             ttft=pl.col("ttft_seconds") > whole.pool.slo.ttft_seconds,
             tpot=(pl.col("end_seconds") - pl.col("first_token_seconds")) / intervals
-            > whole.pool.slo.tpot_seconds,
+            > (whole.pool.slo.tpot_seconds or math.inf),
         ).mean()
         assert max(late.row(0)) < 0.01, whole.name
 

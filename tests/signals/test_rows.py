@@ -13,7 +13,7 @@ from driftwatch.signals.rows import base_columns
 from driftwatch.signals.windows import totals
 
 # one minute's increases
-INCREASE: dict[str, float] = {
+INCREASE: dict[str, float | None] = {
     "itl_seconds_sum": 120.0,
     "itl_seconds_count": 900.0,
     "ttft_seconds_sum": 25.0,
@@ -33,6 +33,9 @@ INCREASE: dict[str, float] = {
     "preemptions_total": 12.0,
     "prefix_cache_queries_total": 9_000.0,
     "prefix_cache_hits_total": 3_000.0,
+    "external_prefix_cache_hits_total": None,
+    "spec_decode_draft_tokens_total": None,
+    "spec_decode_accepted_tokens_total": None,
     "queue_seconds_sum": 16.0,
     "queue_seconds_count": 80.0,
     "prefill_seconds_sum": 8.0,
@@ -107,6 +110,27 @@ EXPECTED = {
 @pytest.mark.parametrize("column", sorted(EXPECTED))
 def test_the_formula(column: str) -> None:
     assert row()[column] == pytest.approx(EXPECTED[column], rel=1e-12)
+
+
+def test_hits_of_an_external_cache_are_hits() -> None:
+    """A third of the tokens looked up are in the engine's own cache, a quarter in another one."""
+    queries = INCREASE["prefix_cache_queries_total"]
+    assert queries is not None
+    found = row({"external_prefix_cache_hits_total": 0.25 * queries})
+    assert found["prefix_cache_hit_ratio"] == pytest.approx(1 / 3 + 0.25)
+    assert row()["prefix_cache_hit_ratio"] == pytest.approx(1 / 3)
+
+
+def test_drafted_tokens() -> None:
+    drafts = {
+        "spec_decode_draft_tokens_total": 900.0,
+        "spec_decode_accepted_tokens_total": 630.0,
+        "generation_tokens_total": 100.0 + 900.0 * 3.1,
+    }
+    found = row(drafts)
+    assert found["spec_decode_acceptance_ratio"] == pytest.approx(0.7)
+    assert found["tokens_per_output"] == pytest.approx(3.1)
+    assert row()["spec_decode_acceptance_ratio"] is None
 
 
 @pytest.mark.parametrize(
