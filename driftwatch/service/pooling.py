@@ -128,6 +128,7 @@ class Pooling:
         """
         by_target: dict[TargetKey, str] = {}
         by_pool: dict[str, str] = {}
+        senior = self._senior(rule)
         known = {one.id: one for one in self.rules}
         for _, incident in sorted(incidents.items()):
             of = known.get(incident.rule)
@@ -136,7 +137,8 @@ class Pooling:
             if incident.state != "firing" or of is None or not (named or own_pool):
                 continue
             if _instance(incident):
-                by_target.setdefault(_key(incident), incident.alert)
+                if incident.alert in senior or _key(incident) not in by_target:
+                    by_target[_key(incident)] = incident.alert
                 continue
             pool = incident.target["pool"]
             keys: Iterable[TargetKey] = self.targets
@@ -146,8 +148,10 @@ class Pooling:
                 keys = [_key(i) for i in members] if of.together else self._where_true(of, end)
             for key in keys:
                 target = self.targets.get(key)
-                if target is not None and target.pool == pool:
-                    by_target.setdefault(key, incident.alert)
+                if target is None or target.pool != pool:
+                    continue
+                if incident.alert in senior or key not in by_target:
+                    by_target[key] = incident.alert
         return by_target, by_pool
 
     def together(
@@ -195,6 +199,8 @@ class Pooling:
                 )
             told = [t for t in told if t.event != "firing" or t.incident.key not in now]
             seen = self._of_pool(rule, pool, many, members)
+            by = self._taken_over(rule, incidents, end, pool)
+            seen = replace(seen, inhibited_by=by, superseded_by=by)
             told += [
                 replace(
                     transition,
@@ -207,6 +213,24 @@ class Pooling:
                 for transition in step(incidents, end, [seen])
             ]
         return told
+
+    def _taken_over(
+        self, rule: Rule, incidents: Mapping[str, Incident], end: datetime, pool: str
+    ) -> str | None:
+        """The alert that says more of half of a pool's open targets than the pool's page would."""
+        senior = self._senior(rule)
+        waits_for = {rule.alert, *senior}
+        open_ = [
+            _key(i)
+            for i in incidents.values()
+            if i.rule == rule.id
+            and _instance(i)
+            and self._pool_of(i) == pool
+            and (i.state == "firing" or i.inhibited_by in waits_for)
+        ]
+        by_target, _ = self._inhibiting(rule, incidents, end)
+        found = [by for key in open_ if (by := by_target.get(key)) in senior]
+        return found[0] if found and 2 * len(found) >= len(open_) else None
 
     def _of_pool(
         self, rule: Rule, pool: str, many: bool, members: Sequence[Incident]

@@ -200,6 +200,27 @@ def test_a_page_gives_way_to_a_later_one_that_would_contradict_it() -> None:
     assert ("Limit@s0", "resolved", 3) not in told(live([engine, limit], elsewhere, 4, many=2)[1])
 
 
+def test_a_pools_page_gives_way_when_half_of_its_servers_are_told_of_otherwise() -> None:
+    limit = replace(REPLICA, id="Limit", alert="Limit", together=Group(0.3, 2, 1800.0))
+    engine = replace(SLOW, inhibited_by=())
+    slow: Minutes = {
+        "slower_than_pool": [T],
+        "slower_at_equal_load": [F, F, T],
+        "speed_recovered": [F],
+    }
+    only_full: Minutes = {"slower_than_pool": [T]}
+    for of, ends in (
+        ({"s0": slow, "s1": slow}, True),
+        ({"s0": slow, "s1": only_full}, True),
+        ({"s0": slow, "s1": only_full, "s2": only_full}, False),
+    ):
+        incidents, happened = live([engine, limit], of, 6, many=3)
+        pool = [(event, minute) for name, event, minute in told(happened) if name == "Limit@pool"]
+        assert pool == [("firing", 1), *([("resolved", 3)] if ends else [])]
+        firing = {i.alert for i in incidents.values() if i.state == "firing"}
+        assert firing == ({"SlowerAtEqualLoad"} if ends else {"SlowerAtEqualLoad", "Limit"})
+
+
 @pytest.mark.parametrize("last", [17, 18])
 def test_what_was_inhibited_fires_only_when_it_outlasts_the_other(last: int) -> None:
     assert AFTER_INHIBITION_SECONDS == 900  # minutes 4 to 18
