@@ -13,6 +13,7 @@ from driftwatch.simulate import intensity, planning
 from driftwatch.simulate.kv_cache import MemoryPlan
 from driftwatch.simulate.laws import describe
 from driftwatch.simulate.planning import Fits, Mix
+from driftwatch.simulate.step_time import StepTime
 
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -151,12 +152,19 @@ def _phases(asked: Asked, mix: Mix) -> dict[str, Any]:
 def _batches(asked: Asked, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any]]:
     rows = []
     law, mix = asked.step_time, asked.mix
+    slowest, fastest = asked.step_time_bounds
+
+    def at(batch: int, law: StepTime) -> planning.BatchSpeed:
+        return planning.batch_speed(batch, law, mix, asked.model, memory, fits)
+
     for batch in planning.shown_batches(fits.running, asked.max_num_seqs):
-        speed = planning.batch_speed(batch, law, mix, asked.model, memory, fits)
+        speed = at(batch, law)
         rows.append(
             {
                 **asdict(speed),
                 "tokens_per_second_per_user": speed.tokens_per_second_per_user,
+                "tokens_per_second_low": at(batch, slowest).tokens_per_second,
+                "tokens_per_second_high": at(batch, fastest).tokens_per_second,
                 "memory_bytes": memory.requested - max(0, memory.kv) + speed.kv_bytes,
             }
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
-from driftwatch.simulate.laws import roofline
+from driftwatch.simulate.laws import FASTEST, SLOWEST, STATED, Efficiency, roofline
 from driftwatch.simulate.planning import Mix
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -73,8 +73,16 @@ class Asked:
     @property
     def step_time(self) -> StepTime:
         """One law for all that is said: the given one, or the roofline at max_num_seqs."""
+        return self.law or self._of_datasheet(STATED)
+
+    @property
+    def step_time_bounds(self) -> tuple[StepTime, StepTime]:
+        """The slowest and the fastest that servers reach of a datasheet; a given law is neither."""
         if self.law is not None:
-            return self.law
+            return self.law, self.law
+        return self._of_datasheet(SLOWEST), self._of_datasheet(FASTEST)
+
+    def _of_datasheet(self, efficiency: Efficiency) -> StepTime:
         return roofline(
             self.gpu,
             self.model,
@@ -82,6 +90,7 @@ class Asked:
             tensor_parallel=self.tensor_parallel,
             kv_cache_dtype=self.kv_cache_dtype,
             decode_batch=self.max_num_seqs,
+            efficiency=efficiency,
         )
 
     @property

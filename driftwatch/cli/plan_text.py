@@ -199,11 +199,34 @@ def _batches(document: dict[str, Any]) -> None:
         ]
         for row in document["batches"]
     ]
-    header = ["batch", "tokens/s", "each", "ITL ms", "decode ms", "KV GiB", "all GiB", ""]
+    header = [
+        "batch",
+        "tokens/s",
+        "each",
+        "ITL ms",
+        "decode ms",
+        "KV GiB",
+        "all GiB",
+        "",
+    ]
     _rows(header, rows)
     _say(
         "ITL with the prompts that such a server computes in between; decode: a step without. "
         f"Step time {document['step_time']} ({document['step_time_source']})"
+    )
+    if document["step_time_source"] == "roofline":
+        _datasheet(document)
+
+
+def _datasheet(document: dict[str, Any]) -> None:
+    """How far servers lie from what is stated, and what of it is the link between GPUs."""
+    row, split = document["batches"][-1], document["tensor_parallel_size"]
+    stated = row["tokens_per_second"]
+    low, high = (row[f"tokens_per_second_{end}"] / stated for end in ("low", "high"))
+    links = f"; {split} GPUs pass rows over PCIe or over NVLink" if split > 1 else ""
+    _say(
+        f"No server was measured: one may reach {low:.2g} to {high:.2g} times these tokens/s "
+        f"(55 to 95 % of the bandwidth, 35 to 85 % of the operations{links})"
     )
 
 

@@ -29,17 +29,25 @@ class Efficiency:
         bandwidth_ratio: of the memory bandwidth (large reads reach 0.8 to 0.92).
         flops_ratio: of the dense peak (prefill reaches 0.4 to 0.8).
         overhead_seconds: of a step, besides the kernels: launches, sampling, the scheduler.
-        all_reduce_seconds: latency of one; two a layer where several GPUs share a model. The
-            volume is not counted, as the table has no interconnect.
+        all_reduce_seconds: latency of one; two a layer where several GPUs share a model.
+        link_bytes_per_second: between those GPUs, each way: an all-reduce over a ring moves
+            2 (n - 1) / n of a row's bytes (Patarasuk and Yuan 2009). Infinite = not counted, as
+            the table has no interconnect.
     """
 
     bandwidth_ratio: float = 0.85
     flops_ratio: float = 0.6
     overhead_seconds: float = 0.001
     all_reduce_seconds: float = 10e-6
+    link_bytes_per_second: float = math.inf
 
 
 STATED = Efficiency()
+# The recorded servers lie between (docs/planning.md): an RTX 4090, an RTX PRO 6000,
+# and two GPUs that share Qwen3-32B over PCIe and took 1.44 times what is stated. The links are
+# PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
+SLOWEST = Efficiency(0.55, 0.35, 0.003, 40e-6, 12e9)
+FASTEST = Efficiency(0.95, 0.85, 0.0003, 5e-6, 450e9)
 
 
 def read_weights(model: Model, tokens: float) -> float:
@@ -109,10 +117,12 @@ def roofline(
     weights = read_weights(model, decode_batch) * dtype_bytes / bandwidth
     operations = decode_batch * 2 * active_parameters(model, head=True) / flops
     rows = decode_row_bytes(model) / (gpu.bandwidth_bytes_per_second * efficiency.bandwidth_ratio)
+    shared = 2 * (tensor_parallel - 1) / tensor_parallel * 2 * model.hidden_size  # bytes, bf16 rows
+    passed = 2 * model.num_hidden_layers * shared / efficiency.link_bytes_per_second
     return StepTime(
         c0_seconds=weights + efficiency.overhead_seconds + (talk if tensor_parallel > 1 else 0.0),
-        c1_seconds_per_prefill_token=2 * active_parameters(model, head=False) / flops,
-        c2_seconds_per_decode_seq=max(0.0, operations - weights) / decode_batch + rows,
+        c1_seconds_per_prefill_token=2 * active_parameters(model, head=False) / flops + passed,
+        c2_seconds_per_decode_seq=max(0.0, operations - weights) / decode_batch + rows + passed,
         c3_seconds_per_kv_token=kv * tensor_parallel / bandwidth,
     )
 
