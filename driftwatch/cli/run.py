@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from driftwatch.service.run import Service
     from driftwatch.service.state import Outcome
     from driftwatch.settings import Settings
+
+# pins of 24 h and more page least (driftwatch/cli/proposed.py); two days hold a whole one
+_PROPOSED_FROM = timedelta(days=2)
 
 
 @click.command(name="run")
@@ -34,8 +38,6 @@ def command(config: Path, once: bool) -> None:
     own /metrics, /-/healthy and /-/ready on `listen`. One process at a time may watch with one
     database.
     """
-    from datetime import timedelta
-
     from driftwatch.cli.allocator import give_memory_back
 
     give_memory_back()
@@ -72,11 +74,32 @@ def command(config: Path, once: bool) -> None:
             retention=timedelta(seconds=settings.retention),
             reports=schedule_of(settings),
         )
+        if not store.pins_in_force():
+            for words in proposing(settings, clock.now()):
+                log.info("no baseline is pinned; the past proposes one", command=words)
         if once:
             _once(service, settings)
             return
         _serve(service, settings, log, rules=len(plan.enabled))
     log.info("stopped")
+
+
+def proposing(settings: Settings, now: datetime) -> list[str]:
+    """The command that finds a baseline in the past, for each Prometheus of a configuration.
+
+    A person accepts it; ``run`` itself never pins.
+    """
+    from driftwatch.cli.past import Api
+    from driftwatch.settings import PrometheusSource
+
+    found = []
+    for source in settings.sources:
+        if isinstance(source, PrometheusSource):
+            selector = {label: (value,) for label, value in source.match.items()}
+            api = Api(source.prometheus, selector, source.step)
+            span = f"--from {now - _PROPOSED_FROM:%Y-%m-%dT%H:%MZ} --to {now:%Y-%m-%dT%H:%MZ}"
+            found.append(f"driftwatch baseline propose {api.typed()} {span}")
+    return found
 
 
 def _once(service: Service, settings: Settings) -> None:

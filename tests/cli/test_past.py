@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,12 +18,14 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.cli.run import proposing
 from driftwatch.collect.history_recording import Insistent, record_history
 from driftwatch.collect.prometheus import PrometheusSource
 from driftwatch.collect.prometheus_query import matchers
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
+from driftwatch.settings import load_settings
 from driftwatch.testing.exposition_server import read_pages
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -259,3 +262,21 @@ def test_replay_writes_the_pins_of_its_baseline(
     assert result.exit_code == 0, result.output
     again = call("replay", "--json", *api, *whole, "--pins", str(pins))
     assert again.exit_code == 0, again.output
+
+
+def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> None:
+    config = tmp_path / "driftwatch.yaml"
+    config.write_text(
+        "sources:\n"
+        "  - prometheus: http://prometheus:9090\n"
+        "    match: {job: vllm rag}\n"
+        "    step: 30s\n"
+        "  - pages: [http://a:8000/metrics]\n"
+        "database: d.db\n"
+    )
+    (said,) = proposing(load_settings(config), T0)
+    words = shlex.split(said)
+    assert words[:3] == ["driftwatch", "baseline", "propose"]
+    assert words[words.index("--match") + 1] == "job=vllm rag"
+    assert words[words.index("--step") + 1] == "30"
+    assert words[-4:] == ["--from", "2025-12-30T00:00Z", "--to", "2026-01-01T00:00Z"]
