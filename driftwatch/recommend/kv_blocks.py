@@ -57,15 +57,15 @@ class BlockCount:
     @property
     def unknown(self) -> str | None:
         """Why the count is not corrected; None where it is."""
-        lacking = self.lacking
-        return f"KV blocks not corrected for other settings: {lacking}" if lacking else None
+        why = "; ".join(self.lacking.values())
+        return f"KV blocks not corrected for other settings: {why}" if why else None
 
     @property
-    def lacking(self) -> str | None:
-        """Whether it is the GPU or the model that the tables do not know; None = they know both."""
+    def lacking(self) -> Mapping[str, str]:
+        """``model`` and ``GPU``, where the tables do not know it → why; empty = they know both."""
         _, no_gpu = find_gpu(self.hardware, self.server.gpu)
         _, no_model = find_model(self.hardware, self.server.model)
-        return "; ".join(text for text in (no_model, no_gpu) if text) or None
+        return {name: why for name, why in (("model", no_model), ("GPU", no_gpu)) if why}
 
     def _plan(self, today: SchedulerConfiguration, knobs: Mapping[str, float]) -> MemoryPlan | None:
         server = self.server

@@ -63,8 +63,8 @@ def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
     elif case.ground.blocks.unknown is None and then.kv_blocks is not None:
         said.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
     else:
-        lacking = case.ground.blocks.lacking
-        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking}")
+        lacking = " and ".join(case.ground.blocks.lacking)
+        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking} unknown")
     return (*said, "restart")
 
 
