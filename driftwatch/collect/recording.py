@@ -25,6 +25,7 @@ from driftwatch.collect.dcgm_pages import DcgmBatch, is_dcgm_page
 from driftwatch.collect.exposition import PageParser, ParsedPage
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.collect.series import SeriesCache
+from driftwatch.collect.simulated_scrapes import is_simulated, simulated_page
 from driftwatch.errors import RecordingError
 from driftwatch.model import Target, TargetKey
 
@@ -220,6 +221,11 @@ def _scrape(line: bytes, instance: str) -> _Scrape | str | None:
         return f"not JSON: {error}"
     if not isinstance(fields, dict):
         return "not a JSON object"
+    if is_simulated(fields):
+        try:
+            fields = {"t": fields["time_seconds"], "body": simulated_page(fields)}
+        except (KeyError, TypeError, ValueError) as error:
+            return f"not a scrape of driftwatch simulate: {error!r:.80}"
     time, status, body = fields.get("t"), fields.get("status", 200), fields.get("body")
     if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
         return "no t (unix seconds)" if time is None else f"t is not unix seconds: {time!r:.40}"
