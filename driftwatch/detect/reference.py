@@ -197,26 +197,11 @@ def with_reference(
     )
     recent = rows if two_minutes is None else two_minutes
     # a window without a usable scrape says nothing, whatever the minute before it said
-    recent = recent.with_columns(fresh=rows["scrapes"] > 0)
-    fresh = pl.col("fresh")
+    fresh = rows["scrapes"] > 0
     joined = joined.with_columns(
-        recent.select(finished_requests_2m=pl.col("prompt_tokens_count")).to_series(),
-        *[
-            recent.select(
-                pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & fresh)
-                .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
-                .alias(f"{name}_mean_2m")
-            ).to_series()
-            for name in _LENGTHS
-        ],
-        *[
-            ten_minutes.select(
-                pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & (rows["scrapes"] > 0))
-                .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
-                .alias(f"{name}_mean_10m")
-            ).to_series()
-            for name in _LENGTHS
-        ],
+        recent["prompt_tokens_count"].alias("finished_requests_2m"),
+        *_means(recent, fresh, "2m"),
+        *_means(ten_minutes, fresh, "10m"),
     )
     enough = pl.col("finished_requests") >= MIN_REQUESTS
     return joined.with_columns(
@@ -251,6 +236,18 @@ def with_reference(
             for statistic in STATISTICS
         },
     ).drop(f"{name}_mean_{span}" for name in _LENGTHS for span in ("2m", "10m"))
+
+
+def _means(totals: pl.DataFrame, fresh: pl.Series, span: str) -> list[pl.Series]:
+    """Mean lengths of windows, of at least MIN_REQUESTS requests and where ``fresh``."""
+    return [
+        totals.select(
+            pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & fresh)
+            .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
+            .alias(f"{name}_mean_{span}")
+        ).to_series()
+        for name in _LENGTHS
+    ]
 
 
 def _distances(joined: pl.DataFrame) -> dict[str, pl.DataFrame]:
