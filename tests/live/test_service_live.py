@@ -125,12 +125,18 @@ def test_run_watches_a_prometheus_that_scrapes(
 ) -> None:
     """Prometheus scrapes a replayed server every second while the service ticks beside it.
 
-    The pool says it was tuned for prompts of 30 tokens; they are 128, so the first whole minute
-    with enough finished requests brings a notice. Then the service is told to stop.
+    The pool says it was tuned for prompts of 30 tokens; they are 128, and a rule of the operator's
+    own informs of that in the first whole minute with enough finished requests. Then the service
+    is told to stop.
     """
     # six minutes of heavy traffic in one: enough finished requests for a comparison
     heavy = [page for page in recorded if page[0] > recorded[0][0] + 240]
     pools = "pools:\n  - {name: chat, match: {job: vllm}, tuned_for: {prompt_tokens: 30}}\n"
+    (tmp_path / "own.yaml").write_text(
+        "groups:\n  - name: own\n    rules:\n      - alert: PromptsAreOthers\n"
+        "        severity: notice\n        when: prompt_tokens_mean_2m_ratio >= 1.5\n"
+    )
+    pools += "rules: [own.yaml]\n"
     with (
         ReplayedExposition(heavy, speed=5) as vllm,
         PrometheusServer(scrape_config({"vllm": [vllm.instance]}, interval="1s")) as server,
@@ -156,7 +162,7 @@ def test_run_watches_a_prometheus_that_scrapes(
             log.close()
     assert "driftwatch_targets 1.0" in own
     notice = webhook.accepted[0]
-    assert (notice["alert"], notice["severity"]) == ("LengthDrift", "notice")
+    assert (notice["alert"], notice["severity"]) == ("PromptsAreOthers", "notice")
     assert notice["target"]["pool"] == "chat"
     ratio = notice["evidence"]["prompt_tokens_mean_2m_ratio"]["value"]
     assert 3.5 < ratio < 5  # 128 over 30
