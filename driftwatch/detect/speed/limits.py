@@ -39,6 +39,8 @@ _FOUND_SDS = 1.645  # 95 of 100
 # The mean of 20 min less the fading mean before them, of an AR(1) of 90 min: 0.43 of its sd, of
 # which five. Its sd is that of the level where days of it are known.
 _LONG_SDS = 5.0 * 0.43
+# What white noise of the minutes adds: 1.25/√20 for the median, 0.29 for the fading mean; five too.
+_LONG_NOISE_SDS = 5.0 * 0.40
 MOST_LONG_CHANGE = math.log(0.89)
 
 # Shipped, before five days of one's own: a young law has the wander of its window in it as well
@@ -95,6 +97,9 @@ def limits_of(
     spread = np.where(np.isnan(change_sd), 0.58 * noise, change_sd)
     smallest = -np.expm1(np.minimum(fall - typical - _FOUND_SDS * spread, 0.0))
     wander = np.where(np.isnan(usual), far * WANDER_SD, sd)
+    long_fall = np.minimum(
+        MOST_LONG_CHANGE, -np.hypot(_LONG_SDS * wander, _LONG_NOISE_SDS * far * noise)
+    )
     label = np.where(
         (source == "own") & (changes == "own"),
         "own",
@@ -107,7 +112,7 @@ def limits_of(
         np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
         np.where(source == "own", np.maximum(usual, 0.0), 0.0) + nothing,
         fall + nothing,
-        np.minimum(MOST_LONG_CHANGE, -_LONG_SDS * wander) + nothing,
+        long_fall + nothing,
         smallest + nothing,
         label,
     )

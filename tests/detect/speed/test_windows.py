@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from driftwatch.detect.speed.change import Holding, Limits, past_of
+from driftwatch.detect.speed.law import Law
+from driftwatch.detect.speed.limits import CHANGE, LEVEL, limits_of, no_past
 from driftwatch.detect.speed.windows import faded_mean, last_quantiles, of_others
 
 
@@ -168,3 +171,12 @@ def test_a_change_of_load_beyond_the_range_is_no_loss() -> None:
     np.testing.assert_allclose(allowed.bound[:, 150], plain.level[:, 150] + 0.09, atol=1e-12)
     steady = past_of(speeds, np.full_like(speeds, -0.2), 0)
     np.testing.assert_allclose(steady.change[:, 70:], plain.change[:, 70:], atol=1e-12)
+
+
+def test_the_long_window_asks_more_where_the_law_scatters() -> None:
+    """Five deviations of the wander and of the noise of the minutes, and never less than 11 %."""
+    calm = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 600, 300, misfit_ratio=0.02)
+    noisy = replace(calm, misfit_ratio=0.15)
+    keys = pl.DataFrame({"instance": ["a", "b"], "engine": ["0", "0"]})
+    limits = limits_of(no_past(), keys, ["p", "p"], [calm, noisy], (LEVEL, CHANGE))
+    assert np.exp(limits.long_change) == pytest.approx([0.89, 0.73], abs=0.01)
