@@ -47,6 +47,36 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
         together = {"instance": pl.lit(pool), "engine": pl.lit("")}
         seen = seen.with_columns(**together)
         swung = swung.with_columns(**together).group_by(_KEY).agg(pl.all().max())
+    rows = seen.group_by(_KEY, maintain_order=True).agg(
+        kind=pl.lit("baseline"),
+        since=pl.col("end").min() - _MINUTE,
+        until=pl.col("end").max(),
+        **{f"reference_{name}": value for name, value in _measured().items()},
+    )
+    for beside in (_low_rate(seen), swung):
+        rows = rows.join(beside, on=_KEY, how="left", maintain_order="left")
+    for name in ("prompt_tokens", "generation_tokens"):
+        rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
+    for name in LATENCIES:
+        found = _histogram(seen, name)
+        p95 = quantile(found[f"reference_{name}_buckets"], found[f"reference_{name}_edges"], 0.95)
+        p95_column = p95.value.alias(f"reference_{name}_p95")
+        rows = rows.join(
+            found.select(*_KEY).with_columns(p95_column), on=_KEY, how="left", maintain_order="left"
+        )
+    few = pl.col("reference_finished_requests") < MIN_REQUESTS
+    return (
+        rows.with_columns(
+            pl.when(~few).then(pl.col(f"reference_{c}")).alias(f"reference_{c}")
+            for c in (*P95, *HISTOGRAMS)
+        )
+        .select([*REFERENCE_SCHEMA])
+        .cast(pl.Schema(REFERENCE_SCHEMA))
+    )
+
+
+def _measured() -> dict[str, pl.Expr]:
+    """What a baseline remembers of its minutes as a whole, by name."""
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
     computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
     passes, seconds = pl.col("forward_passes"), pl.col("duration_seconds")
@@ -55,7 +85,7 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
         pl.col("prompt_tokens_count").sum()
     )
     enough = finished >= MIN_REQUESTS
-    measured = {
+    return {
         "prompt_tokens_mean": pl.when(enough).then(_mean_of("prompt_tokens")),
         "generation_tokens_mean": pl.when(enough).then(_mean_of("generation_tokens")),
         "finished_requests": finished,
@@ -82,32 +112,6 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
         "prefill_tokens_per_forward_pass": _over(computed, passes),
         "kv_cache_used_tokens": _level(pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")),
     }
-    rows = seen.group_by(_KEY, maintain_order=True).agg(
-        kind=pl.lit("baseline"),
-        since=pl.col("end").min() - _MINUTE,
-        until=pl.col("end").max(),
-        **{f"reference_{name}": value for name, value in measured.items()},
-    )
-    for beside in (_low_rate(seen), swung):
-        rows = rows.join(beside, on=_KEY, how="left", maintain_order="left")
-    for name in ("prompt_tokens", "generation_tokens"):
-        rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
-    for name in LATENCIES:
-        found = _histogram(seen, name)
-        p95 = quantile(found[f"reference_{name}_buckets"], found[f"reference_{name}_edges"], 0.95)
-        p95_column = p95.value.alias(f"reference_{name}_p95")
-        rows = rows.join(
-            found.select(*_KEY).with_columns(p95_column), on=_KEY, how="left", maintain_order="left"
-        )
-    few = pl.col("reference_finished_requests") < MIN_REQUESTS
-    return (
-        rows.with_columns(
-            pl.when(~few).then(pl.col(f"reference_{c}")).alias(f"reference_{c}")
-            for c in (*P95, *HISTOGRAMS)
-        )
-        .select([*REFERENCE_SCHEMA])
-        .cast(pl.Schema(REFERENCE_SCHEMA))
-    )
 
 
 def _low_rate(seen: pl.DataFrame) -> pl.DataFrame:
