@@ -17,6 +17,7 @@ from calibrating import hidden
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.fitted import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.gates import fit_gates, ttft_is_skipped
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
 from driftwatch.simulate.requests import Requests
@@ -40,7 +41,7 @@ class Interval:
     today_truth: float
     gain_low: float
     gain_high: float
-    identifiable: bool
+    answered: bool
 
     @property
     def holds(self) -> bool:
@@ -67,6 +68,8 @@ def intervals(case: hidden.Case, known: bool, seed: int = 0) -> Iterator[Interva
     prior = prior_of(server, observed, case.configuration)
     found = calibrate(observed, case.configuration, prior, at=hidden.AT, seed=seed)
     laws = laws_of(found)
+    gates = fit_gates(found.best, saturated=ttft_is_skipped(observed), observed=observed)
+    answered = found.identifiable and all(gate.passed for gate in gates)
     true, rebuilt = _some(case.requests), _some(observed.requests)
     today = _rates(rebuilt, case.configuration, laws)
     today_truth = capacity_per_second(true, case.configuration, case.law)
@@ -87,7 +90,7 @@ def intervals(case: hidden.Case, known: bool, seed: int = 0) -> Iterator[Interva
             today_truth,
             float(gains.min()),
             float(gains.max()),
-            found.identifiable,
+            answered,
         )
 
 
@@ -120,7 +123,7 @@ def report(shared_data: Path, seed: int, count: int, seconds: float) -> bool:
             for one in intervals(case, known)
         ]
         for words, kept in (
-            ("identified", [one for one in found if one.identifiable]),
+            ("answered", [one for one in found if one.answered]),
             ("all", found),
         ):
             if not kept:
