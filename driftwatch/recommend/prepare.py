@@ -180,7 +180,8 @@ def said_of_arrivals(notes: Sequence[str], before: Observed, after: Observed) ->
     if after.requests is before.requests:
         return tuple(notes)
     said = IN_BURSTS if before.waits is None else AS_WAITED
-    return tuple(said if note == EVENLY else note for note in notes)
+    more = [note for note in after.notes if note not in before.notes]
+    return (*(said if note == EVENLY else note for note in notes), *more)
 
 
 def _so_far(

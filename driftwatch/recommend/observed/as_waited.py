@@ -31,6 +31,10 @@ from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
 
+UNLIKE = (
+    "no replay waits as the buckets of TTFT say, wherever in their minutes requests came: clients "
+    "may send in lots, and shares in target are too good then; a request log would tell"
+)
 _ROUNDS = 8
 _ENOUGH = 0.05  # mean log by which waits miss their buckets: what no law says of them either
 _FINE = 0.03  # of that mean: a round that mends less was the last but one
@@ -94,7 +98,8 @@ def as_waited(
 
     begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
     by_chance = [] if best[0] < _ENOUGH else chance()
-    if best[0] < max([_ENOUGH, *by_chance]):  # as another even draw might miss them
+    least = max([_ENOUGH, *by_chance])
+    if best[0] < least:  # as another even draw might miss them
         return observed
     enough = max(_ENOUGH, float(np.mean(by_chance))) if by_chance else _ENOUGH
     if drawn is not None:
@@ -108,7 +113,8 @@ def as_waited(
         idle = idle + 1 if last[0] > best[0] * (1.0 - _FINE) else 0
         best = min(best, last, key=lambda one: one[0])
     whole = _joined(begin.take(slice(first)), best[1])
-    return replace(observed, requests=_at(whole, whole.arrival_seconds))
+    notes = observed.notes if not by_chance or best[0] < least else (*observed.notes, UNLIKE)
+    return replace(observed, requests=_at(whole, whole.arrival_seconds), notes=notes)
 
 
 def _first_tokens(

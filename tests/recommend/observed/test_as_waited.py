@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from driftwatch.recommend.calibration.arrivals import Arrivals, redrawn
-from driftwatch.recommend.observed.as_waited import as_waited
+from driftwatch.recommend.observed.as_waited import UNLIKE, as_waited
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.observed.waits import RowWaits, Waits
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -169,3 +169,13 @@ def test_waits_are_moved_no_further_than_their_buckets_ask() -> None:
     assert row.off(np.full(10, 0.5))[:5] == pytest.approx(np.log(2.0))
     assert row.off(np.full(10, 0.5))[5:] == pytest.approx(np.log(2.0))
     assert len(row.of(3).drawn_seconds) == 3
+
+
+def test_waits_that_no_replay_gives_are_said_to_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clumps = seen_of(sent(24))
+    evenly = [seen_of(sent(24), seed=seed).requests for seed in (11, 12, 13)]
+    assert UNLIKE not in as_waited(seen_of(sent(1)), TODAY, LAW, evenly=evenly).notes
+    # as where no move reaches them
+    monkeypatch.setattr("driftwatch.recommend.observed.as_waited._ROUNDS", 0)
+    left = as_waited(clumps, TODAY, LAW, evenly=evenly)
+    assert left.notes == (*clumps.notes, UNLIKE)
