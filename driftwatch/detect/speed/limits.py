@@ -36,6 +36,8 @@ CHANGE_SDS = 5.0
 # The lower half as normal: median less 2 % quantile is so many standard deviations.
 _LOW_QUANTILE, _LOW_SDS = 0.02, 2.054
 _FOUND_SDS = 1.645  # 95 of 100
+# A level is a 90 % quantile of minutes: so far above their median where their noise is normal.
+_HIGH_SDS = 1.28
 # The mean of 20 min less the fading mean before them, of an AR(1) of 90 min: 0.43 of its sd, of
 # which five. Its sd is that of the level where days of it are known.
 _LONG_SDS = 5.0 * 0.43
@@ -110,7 +112,7 @@ def limits_of(
     return Limits(
         level + nothing,
         np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
-        np.where(source == "own", np.maximum(usual, 0.0), 0.0) + nothing,
+        np.where(source == "own", np.maximum(usual - _HIGH_SDS * noise, 0.0), 0.0) + nothing,
         fall + nothing,
         long_fall + nothing,
         smallest + nothing,

@@ -180,3 +180,16 @@ def test_the_long_window_asks_more_where_the_law_scatters() -> None:
     keys = pl.DataFrame({"instance": ["a", "b"], "engine": ["0", "0"]})
     limits = limits_of(no_past(), keys, ["p", "p"], [calm, noisy], (LEVEL, CHANGE))
     assert np.exp(limits.long_change) == pytest.approx([0.89, 0.73], abs=0.01)
+
+
+def test_a_noisy_servers_own_median_is_not_its_highest_minutes() -> None:
+    """The level is a 90 % quantile: 0.128 above the median at a noise of 0.1."""
+    law = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 3000, misfit_ratio=0.1)
+    keys = pl.DataFrame({"instance": ["a", "b"], "engine": ["0", "0"]})
+    past, slots = no_past().with_keys(keys.with_columns(statistic=pl.lit(LEVEL)))
+    for day in range(20_000, 20_007):
+        past = past.begun(day)
+        values = np.repeat([0.128, 0.30], 600)
+        past = past.add(np.repeat(slots, 600), values)
+    limits = limits_of(past.begun(20_007), keys, ["p", "p"], [law, law], (LEVEL, CHANGE))
+    assert limits.normal == pytest.approx([0.0, 0.17], abs=0.02)
