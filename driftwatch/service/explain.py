@@ -16,7 +16,7 @@ from driftwatch.diagnose.evidence_table import (
     evidence_table,
     minute_windows,
 )
-from driftwatch.diagnose.walk import walk
+from driftwatch.diagnose.walk import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
@@ -122,6 +122,10 @@ def measured_reference(
     return baseline(rows)
 
 
+# Rates of less than two usual scrape intervals (15 s) are one difference of two scrapes.
+OBSERVED_SECONDS = 30.0
+
+
 def explain(
     scrapes: pl.DataFrame,
     target: Target,
@@ -171,7 +175,28 @@ def explain(
         rows = as_detected(rows, detected.with_columns(end=pl.lit(rows["end"][0], dtype=TIME)))
     plan = with_shipped_trees(plan)
     diagnosis: Diagnosis = walk(plan.trees[tree], rows)[0]
-    return finding("explain", target, rows.row(0, named=True), diagnosis, plan)
+    return _observed(finding("explain", target, rows.row(0, named=True), diagnosis, plan), window)
+
+
+def _observed(found: Finding, window: Window) -> Finding:
+    """The finding; without a cause where too little of the window was observed for one."""
+    seconds, diagnosis = found.evidence.get("duration_seconds"), found.diagnosis
+    if seconds is None or seconds >= OBSERVED_SECONDS or diagnosis is None:
+        return found
+    whole = (window.end - window.start).total_seconds()
+    why = (
+        f"scrapes of one process cover {seconds:.3g} of {whole:.4g} s, a cause needs "
+        f"{OBSERVED_SECONDS:g} s"
+    )
+    unknown = replace(
+        diagnosis,
+        leaf=UNDETERMINED,
+        cause=None,
+        advice=None,
+        meaning=None,
+        missing=("duration_seconds",),
+    )
+    return replace(found, diagnosis=unknown, reasons={**found.reasons, "duration_seconds": why})
 
 
 def _carried_until(

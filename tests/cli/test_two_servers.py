@@ -53,3 +53,19 @@ def test_nothing_is_booked_that_the_target_did_not_generate(balanced: Path) -> N
     evidence = json.loads(result.stdout)["evidence"]
     tokens = evidence["generation_tokens_per_second"]["value"]
     assert 0 < tokens < 10_000
+
+
+def test_no_cause_is_named_from_five_seconds(shared_data: Path, tmp_path: Path) -> None:
+    run = read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
+    leaves = []
+    for count in (2, 60):
+        path = tmp_path / f"{count}.jsonl"
+        lines = [{"t": at, "status": 200, "body": page} for at, page in run[100 : 100 + count]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        result = call("explain", "--recording", str(path), "--json", "--max-num-seqs", "8")
+        diagnosis = json.loads(result.stdout)["diagnosis"]
+        leaves.append((result.exit_code, diagnosis["leaf"]))
+    assert leaves[0] == (4, "undetermined")
+    assert leaves[1][0] == 0
+    result = call("explain", "--recording", str(tmp_path / "2.jsonl"), "--max-num-seqs", "8")
+    assert "a cause needs 30 s" in " ".join(result.stdout.split())
