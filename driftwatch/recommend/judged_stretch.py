@@ -33,6 +33,8 @@ _CERTAIN = 4.0
 # Fewer requests for less than that are a lull between two waves: the demand comes back, and what is
 # asked is whether the server serves it.
 _LULL_PIECES = 10
+# More of them for less than that are a wave that just begins: too short to judge a server by.
+_WAVE_PIECES = 3
 
 
 def alike_since(observed: Observed) -> float:
@@ -41,7 +43,7 @@ def alike_since(observed: Observed) -> float:
     The window is split at the minute that separates two means best, as long as these differ by a
     quarter or more and by four standard deviations of what minutes differ by among themselves; then
     its later part again (binary segmentation, Scott and Knott 1974). A rate that fell counts once
-    it stayed low for ten minutes.
+    it stayed low for ten minutes, one that rose after three.
     """
     pieces = int(observed.seconds // _PIECE_SECONDS)
     if pieces < 2 * _PIECES_AT_LEAST:
@@ -50,8 +52,9 @@ def alike_since(observed: Observed) -> float:
     figures = _figures(observed.requests.take(slice(observed.carried_requests, None)), edges)
     noise, first, last = _noise(figures), 0, pieces
     while (change := _change(figures[:, first:last], noise)) is not None:
-        place, fell = change
-        if fell and pieces - (first + place) < _LULL_PIECES:
+        place, rate = change
+        lasted = pieces - (first + place)
+        if (rate < 0 and lasted < _LULL_PIECES) or (rate > 0 and lasted < _WAVE_PIECES):
             last = first + place
         else:
             first += place
@@ -85,19 +88,19 @@ def _noise(figures: Floats) -> Floats:
     return np.array(found)
 
 
-def _change(figures: Floats, noise: Floats) -> tuple[int, bool] | None:
-    """The piece with which something else begins, and whether that is a rate that fell; None where
-    nothing does.
+def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
+    """The piece with which something else begins, and whether that is the rate and how it moved (-1
+    fell, 1 rose, 0 lengths); None where nothing does.
 
     Args:
         figures: of :func:`_figures`.
         noise: variance of each figure's pieces, at least.
     """
     best: float = _CERTAIN**2
-    found: tuple[int, bool] | None = None
+    found: tuple[int, int] | None = None
     for place in range(_PIECES_AT_LEAST, figures.shape[1] - _PIECES_AT_LEAST + 1):
         score = 0.0
-        fell = False
+        moved = 0
         for number, (row, least) in enumerate(zip(figures, noise, strict=True)):
             known = np.isfinite(row)
             before, after = row[:place][known[:place]], row[place:][known[place:]]
@@ -111,9 +114,9 @@ def _change(figures: Floats, noise: Floats) -> tuple[int, bool] | None:
             apart = 1.0 / len(before) + 1.0 / len(after)
             own = off * off / max(variance * apart, 1e-12)
             if own > score:
-                score, fell = own, number == _RATE and off < 0
+                score, moved = own, int(np.sign(off)) if number == _RATE else 0
         if score > best:
-            best, found = score, (place, fell)
+            best, found = score, (place, moved)
     return found
 
 

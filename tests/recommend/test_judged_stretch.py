@@ -68,6 +68,11 @@ def test_a_lull_hides_no_change_before_it() -> None:
     assert alike_since(quiet) == pytest.approx(HOUR - 1500.0, abs=60.0)
 
 
+def test_a_wave_that_just_begins_is_no_other_traffic_but_longer_prompts_are() -> None:
+    assert alike_since(drawn(4, rate=3.0, at=HOUR - 120.0)) == 0.0
+    assert alike_since(drawn(4, prompt=3.0, at=HOUR - 120.0)) == pytest.approx(HOUR - 120.0, abs=60)
+
+
 def test_traffic_that_did_not_change_counts_whole() -> None:
     assert [alike_since(drawn(seed)) for seed in range(20)] == [0.0] * 20
     # nor does a drift that nobody is told
