@@ -91,6 +91,9 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
         whole = prod(factors.values())
     else:
         return _reason(_COLUMN.format("batch"), reasons)
+    if now.get("spec_decode_acceptance_ratio") is not None:
+        # an output brings accepted tokens besides, and they are what moves there
+        factors["tokens an output"] = factors.pop("first tokens")
     unit, column = "tokens/s", "generation_tokens_per_second"
     gpus = _ratio(before, now, "gpu_count")
     if gpus and _ratio(now, before, "tokens_per_second_per_gpu"):

@@ -9,6 +9,7 @@ import pytest
 
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import TargetKey
+from driftwatch.notify.attribution import Attribution, attribution
 from driftwatch.notify.engine_words import engine_text
 from driftwatch.notify.minute_line import minute_line
 from driftwatch.rulebook.book import load_rulebook
@@ -78,3 +79,24 @@ def test_doctor_names_the_rules_that_a_pooling_engine_has_no_use_for() -> None:
     assert "BatchLimitBinding" not in found.disables
     assert "SlowerAtEqualLoad" in found.disables
     assert _doctor(ttft_seconds_count=50, itl_seconds_count=900, generation_tokens_total=950) == []
+
+
+def test_a_loss_of_accepted_tokens_is_called_that_in_the_factors() -> None:
+    before = {
+        "effective_batch_size": 10.0,
+        "itl_seconds_mean": 0.012,
+        "generation_tokens_per_second": 2700.0,
+    }
+    now = {
+        "effective_batch_size": 25.0,
+        "itl_seconds_mean": 0.012,
+        "generation_tokens_per_second": 2700.0,
+    }
+    chat = attribution(now, before, {})
+    drafting = attribution(now | {"spec_decode_acceptance_ratio": 0.1}, before, {})
+    assert isinstance(chat, Attribution)
+    assert isinstance(drafting, Attribution)
+    assert (
+        chat.factors["first tokens"] == drafting.factors["tokens an output"] == pytest.approx(0.4)
+    )
+    assert "first tokens" not in drafting.factors
