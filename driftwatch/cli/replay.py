@@ -131,15 +131,10 @@ def command(
             source.close()
     taken.tell()
     where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
-    print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
-    for warning in read.warnings():
-        click.echo(f"warning: {where}{warning}", err=True)
-    between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
     if rows is not None:
         rows.close()
-    if not read.usable:
-        why = read.first_reason if lost is None else lost.message
-        raise NoVerdict(f"no usable scrape {between}: {where}{why}")
+    between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
+    _print_read(read, lost, where, between)
     if lost is not None:
         _print_lost(lost, read, told, evidence)
         click.get_current_context().exit(EXIT_PROBLEM)
@@ -148,6 +143,20 @@ def command(
         for text in unfired.lines():
             click.echo(textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False))
     click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _print_read(read: Tally, lost: Unavailable | None, where: str, between: str) -> None:
+    """What of the history could not be read.
+
+    Raises:
+        NoVerdict: none of it could.
+    """
+    print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
+    for warning in read.warnings():
+        click.echo(f"warning: {where}{warning}", err=True)
+    if not read.usable:
+        why = read.first_reason if lost is None else lost.message
+        raise NoVerdict(f"no usable scrape {between}: {where}{why}")
 
 
 def _baseline(
