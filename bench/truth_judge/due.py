@@ -13,6 +13,7 @@ TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss"})
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
 # the windows of the rules are 10 minutes, and a page waits until it is certain
 DUE_SECONDS = 1200.0
+DUE_WAIT_SECONDS = 1.0  # where no target is known, a wait below it is not worth a page
 
 
 def with_due(
@@ -43,7 +44,7 @@ def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence
         # where requests wait and harm nobody, which words fit is a matter of taste
         return replace(episode, leaf=None if there else episode.leaf)
     lasts = longest.overlap(episode.start_seconds, episode.end_seconds)
-    if lasts < DUE_SECONDS or not longest.leaves:
+    if lasts < DUE_SECONDS or longest.wait_seconds < DUE_WAIT_SECONDS or not longest.leaves:
         return replace(episode, allowed=LIMIT_RULES, leaf=None)
     lost = episode.kind == "prefix-loss"
     leaves = (*((episode.leaf,) if lost and episode.leaf else ()), *longest.leaves)

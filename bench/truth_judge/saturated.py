@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from driftwatch.testing.fleet.load import LOAD_SECONDS
 
 # what a rule of limits may say there; of anything else saturation is no excuse
 LIMIT_RULES = frozenset({"BatchLimitBinding", "BatchDrift", "RetuneAdvised", "DeferredAdmission"})
@@ -44,6 +47,8 @@ class Saturation:
         end_seconds: when it was over.
         limits: those that were full, the one that was full most often first: ``sequences``,
             ``tokens``, ``kv``; empty = the engine alone.
+        wait_seconds: mean time for which a request waited (Little: those that wait over those that
+            come); inf where none came.
         harms: too few requests met the target of their first token, or no such target is known.
     """
 
@@ -52,6 +57,7 @@ class Saturation:
     end_seconds: float
     limits: tuple[str, ...]
     harms: bool
+    wait_seconds: float = inf
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -94,9 +100,15 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
         for first, last in _joined(at, on):
             if last - first < _SHORTEST_SECONDS:
                 continue
-            limits = _limits(rows.filter(pl.Series((at >= first) & (at <= last))))
-            found.append(Saturation(rows["instance"][0], first, last, limits, harms))
+            inside = rows.filter(pl.Series((at >= first) & (at <= last)))
+            limits, waited = _limits(inside), _waited(inside)
+            found.append(Saturation(rows["instance"][0], first, last, limits, harms, waited))
     return found
+
+
+def _waited(rows: pl.DataFrame) -> float:
+    arrived = float(rows["arrived_requests"].sum())
+    return LOAD_SECONDS * float(rows["waiting_requests"].sum()) / arrived if arrived else inf
 
 
 def _joined(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, float]]:

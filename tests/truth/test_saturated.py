@@ -20,6 +20,7 @@ def rows(waiting: list[int], **more: float) -> pl.DataFrame:
         "step_tokens_ratio": 0.1,
         "kv_cache_ratio": 0.3,
         "preemptions": 0,
+        "arrived_requests": 60,
         "ended_requests": 10,
         "in_ttft_requests": 10,
         **more,
@@ -41,6 +42,7 @@ def test_a_queue_is_a_stretch_and_a_moment_is_none() -> None:
     (one,) = stretches(rows(QUEUE), None)
     assert (one.start_seconds - S0) / 60 == 20 and (one.end_seconds - S0) / 60 == 59
     assert one.leaves == ("concurrency_cap_binding",) and one.harms
+    assert one.wait_seconds == 30.0
     assert stretches(rows([0] * 20 + [30] * 2 + [0] * 20), None) == []
 
 
@@ -90,6 +92,9 @@ def test_a_limit_is_due_where_it_harmed_for_long() -> None:
     short = Saturation("a:8000", S0 + 3900, S0 + 4500, ("kv",), True)
     (undue, _) = with_due([EFFECT], [short], ["a:8000", "b:8000"])
     assert not undue.pages and undue.leaf is None and undue.allowed == LIMIT_RULES
+    brief = Saturation("a:8000", S0 + 3900, S0 + 7000, ("kv",), True, 0.4)
+    (undue, _) = with_due([EFFECT], [brief], ["a:8000", "b:8000"])
+    assert not undue.pages
     (plain,) = with_due([EFFECT], [], ["a:8000", "b:8000"])
     assert plain == EFFECT
 
