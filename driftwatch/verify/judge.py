@@ -99,8 +99,8 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
     if found.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
     if forecast is not None:
-        if (said := load_not_met(found, forecast)) is not None:
-            return Judgement("INCONCLUSIVE", said, primary.name)
+        if (reason := load_not_met(found, forecast)) is not None:
+            return Judgement("INCONCLUSIVE", reason, primary.name)
         return _unkept(found, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
         return Judgement("PASS", f"{_said(primary)} no worse{_inside(found)}", primary.name)
