@@ -201,8 +201,11 @@ class Holding:
             before = np.where(sudden, before, limits.usual)
             fallen = before - np.where(sudden, now, past.median[:, minute])
             lost = np.maximum(fallen, 0.05)
-            # where it would be without the loss: what was chance before it fades
-            usual = np.maximum(self.before * np.exp(-self.age / WANDER_MINUTES), _LEAST_BEFORE)
+            # where it would be without the loss: what was chance before it fades, and what is
+            # left is its own usual level, which may lie well below the reference
+            own = np.nan_to_num(limits.usual)
+            chance = (self.before - own) * np.exp(-self.age / WANDER_MINUTES)
+            usual = own + np.maximum(chance, _LEAST_BEFORE)
             regained = past.back[:, minute] >= usual - (1.0 - REGAINED) * self.loss
             # just found, most of the last 15 min are from before the loss
             regained &= self.age >= BACK_MINUTES - NOW_MINUTES

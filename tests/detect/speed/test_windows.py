@@ -75,14 +75,17 @@ def ln_speeds(loss: float, count: int = 240, start: int = 120, stop: int = 180) 
 
 
 def told_of(
-    speeds: np.ndarray, normal: float = 0.0, others: np.ndarray | None = None
+    speeds: np.ndarray,
+    normal: float = 0.0,
+    others: np.ndarray | None = None,
+    usual: float = 0.0,
 ) -> np.ndarray:
     """Who is slower, minute by minute; nothing is ever low enough by its level."""
     past = past_of(speeds, None, 0)
     one = np.ones(10)
     limits = Limits(
         level=-0.9 * one,
-        usual=0 * one,
+        usual=usual * one,
         normal=normal * one,
         change=np.log(0.915) * one,
         long_change=np.log(0.89) * one,
@@ -115,6 +118,17 @@ def test_the_end_of_a_second_loss_leaves_the_first() -> None:
     slower = told_of(speeds)
     assert slower[:, 130:180].all()
     assert not slower[:, 196:].any()
+
+
+@pytest.mark.parametrize("minutes_back", [1, 30])
+def test_who_is_always_slower_than_the_reference_recovers_to_that(minutes_back: int) -> None:
+    """Its own days lie at 0.86: an older GPU among its twins, or a pin of before an upgrade."""
+    speeds = ln_speeds(0.0, count=600) + np.log(0.86)
+    speeds[:, 120:180] += np.log(0.80)
+    speeds[:, 180 : 180 + minutes_back] += np.linspace(np.log(0.80), 0.0, minutes_back)
+    slower = told_of(speeds, usual=float(np.log(0.86)))
+    assert slower[:, 130:180].all()
+    assert not slower[:, 300:].any()
 
 
 def test_the_end_of_a_burst_is_no_loss() -> None:
