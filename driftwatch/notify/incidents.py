@@ -38,7 +38,7 @@ MINUTE_SECONDS = 60.0
 # slowdown end that far apart at most.
 AFTER_INHIBITION_SECONDS = 900.0
 
-SUPERSEDES = "says what slows this server; its page replaces this one"
+SUPERSEDES = "says what is behind it, and takes its place"
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
 

@@ -56,6 +56,12 @@ def test_a_prompt_that_grows_behind_its_prefix_loses_nothing() -> None:
     assert row["lost_prefix_hits_share_ratio"] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_shorter_prompt_is_expected_to_hit_as_before_and_no_more() -> None:
+    row = found(prompt=250.0, hit=0.25)
+    assert row["lost_prefix_hits_prefill_ratio"] == pytest.approx(1.5)
+    assert found(prompt=250.0)["lost_prefix_hits_prefill_ratio"] == pytest.approx(1.0)
+
+
 def test_four_times_the_requests_with_a_few_hits_less_are_a_matter_of_requests() -> None:
     row = found(requests_per_second=8.0, hit=0.42)
     assert row["lost_prefix_hits_prefill_ratio"] == pytest.approx(1.16)

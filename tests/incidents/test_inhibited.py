@@ -184,7 +184,7 @@ def test_a_page_gives_way_to_a_later_one_that_would_contradict_it() -> None:
             ("SlowerAtEqualLoad@s0", "firing", 3),
         ]
         assert happened[1].reason == (
-            "SlowerAtEqualLoad says what slows this server; its page replaces this one"
+            "SlowerAtEqualLoad says what is behind it, and takes its place"
         )
         open_pages = [i for i in incidents.values() if i.state == "firing"]
         assert [i.alert for i in open_pages] == ["SlowerAtEqualLoad"]
@@ -198,6 +198,17 @@ def test_a_page_gives_way_to_a_later_one_that_would_contradict_it() -> None:
     assert ("Limit@s0", "resolved", 3) not in told(live([ticket, limit], {"s0": slow}, 4)[1])
     elsewhere = {"s0": {"slower_than_pool": [T]}, "s1": slow}
     assert ("Limit@s0", "resolved", 3) not in told(live([engine, limit], elsewhere, 4, many=2)[1])
+
+
+def test_a_notice_or_a_pool_that_gives_way_is_told_of_no_slow_server() -> None:
+    lengths = replace(REPLICA, id="LengthDrift", alert="LengthDrift", severity="notice")
+    shift = replace(SLOW, id="TrafficShift", alert="TrafficShift", severity="notice")
+    shift = replace(shift, inhibited_by=())
+    lengths = replace(lengths, inhibited_by=("TrafficShift",))
+    moved: Minutes = {"slower_than_pool": [T], "slower_at_equal_load": [F, T]}
+    (reason,) = [t.reason for t in live([shift, lengths], {"s0": moved}, 3)[1] if t.reason]
+    assert reason.startswith("TrafficShift says")
+    assert "slow" not in reason and "page" not in reason
 
 
 def test_a_pools_page_gives_way_when_half_of_its_servers_are_told_of_otherwise() -> None:

@@ -100,6 +100,20 @@ def test_it_is_not_raised_where_anything_may_bind_or_break(
     assert safe_change(question, REFUSED, observed, None) is REFUSED, why
 
 
+def test_the_steps_stay_within_the_budget() -> None:
+    """60 of 120 tokens a step today: twice as many requests, though 3.3 times meet TPOT."""
+    said = safe_change(_question(budget=120), REFUSED, _observed(), None).recommendation
+    assert said.to_value == 48.0
+
+
+def test_every_step_time_model_must_promise_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = iter((0.5, 0.19, 0.5, 0.21))
+    monkeypatch.setattr("driftwatch.recommend.safe_change._laws", lambda *_: [None, None])
+    monkeypatch.setattr("driftwatch.recommend.safe_change._gain", lambda *_: next(gains))
+    assert safe_change(_question(), REFUSED, _observed(), None) is REFUSED
+    assert safe_change(_question(), REFUSED, _observed(), None) is not REFUSED
+
+
 def test_prompts_that_fill_the_steps_leave_nothing_to_gain() -> None:
     """Where a step's time is that of its prompt tokens, more requests make it longer, no more."""
     busy = _observed(tokens_per_step=4000.0)
