@@ -42,7 +42,8 @@ def _lines(fields: Mapping[str, Any]) -> Iterator[str]:
     yield "process_start_time_seconds 0"
     yield f"vllm:generation_tokens_created{{{_LABELS}}} 0"
     for column, name in _SCALARS.items():
-        yield f"vllm:{name}{{{_LABELS}}} {fields[column]}"
+        if fields[column] is not None:  # KV usage of a cache whose blocks are not known
+            yield f"vllm:{name}{{{_LABELS}}} {fields[column]}"
     capacity, deferred = fields["waiting_capacity"], fields["waiting_deferred"]
     yield f"vllm:num_requests_waiting{{{_LABELS}}} {capacity + deferred}"
     for reason, count in (("capacity", capacity), ("deferred", deferred)):

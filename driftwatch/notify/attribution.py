@@ -184,7 +184,9 @@ def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
     least = now.get("speed_smallest_detectable_loss_ratio")
     bound = "not told as slower"
     if least is not None and 1 - ratio < least:
-        bound = f"less than the {percent(least)} that would be told here"
+        told = percent(least)  # which may print as the loss itself does
+        short = "just under" if told == percent(1 - ratio) else "less than"
+        bound = f"{short} the {told} that would be told here"
     return f"speed {percent(1 - ratio)} below what is expected, {bound}"
 
 

@@ -104,20 +104,20 @@ def wrong_if(case: Case, then: Candidate) -> str:
     """What would falsify it, at which demand."""
     limit = then.capacity_requests_per_second
     upto = case.offered if limit is None else min(max(case.offered, _SAFE * limit), limit)
-    miss = 1 - case.share
-    if case.ground.judged.slo is None:
+    miss, slo, share = 1 - case.share, case.ground.judged.slo, then.in_target_ratio
+    if share is None:
+        share = case.share if slo is None else 0.0
+    if share < case.share:
+        # its own forecast must not falsify it
+        half = (share + (case.today.in_target_ratio or 0.0)) / 2
+        within = "wait at most 1 s" if slo is None else "are in target"
+        return f"then under {percent(half)} {within} at ≤ {rate(case.offered)} each"
+    if slo is None:
         # the capacity of a full server: nobody promised how long one waits that near to it
         return (
             f"then over {percent(miss)} still wait longer than 1 s at ≤ {rate(case.offered)} each"
         )
-    share = then.in_target_ratio or 0.0
-    if share >= case.share:
-        return (
-            f"then over {percent(miss)} still miss {aims(case.ground.judged.slo)} at ≤ "
-            f"{rate(upto)} each"
-        )
-    half = (share + (case.today.in_target_ratio or 0.0)) / 2
-    return f"then under {percent(half)} are in target at ≤ {rate(case.offered)} each"
+    return f"then over {percent(miss)} still miss {aims(slo)} at ≤ {rate(upto)} each"
 
 
 def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:

@@ -57,6 +57,18 @@ def test_replay_reads_them(scrapes: Path, tmp_path: Path) -> None:
     assert tokens.median() == pytest.approx(60, rel=0.02)
 
 
+def test_a_cache_of_unknown_size_has_no_usage_on_the_page(scrapes: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in scrapes.read_text().splitlines()]
+    unknown = tmp_path / "s.jsonl"
+    unknown.write_text(
+        "".join(json.dumps({**row, "kv_cache_usage_ratio": None}) + "\n" for row in rows)
+    )
+    source = open_recording(unknown)
+    collected = source.collect(*source.span())
+    assert collected.problems == ()
+    assert collected.scrapes["kv_cache_usage_ratio"].null_count() == len(rows)
+
+
 def test_a_row_that_lacks_a_column_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "s.jsonl"
     broken.write_text('{"time_seconds":15.0,"running":0,"steps_all":3}\n')

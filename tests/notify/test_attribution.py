@@ -54,6 +54,9 @@ def test_a_speed_below_what_is_told_is_not_called_kept() -> None:
     low = NOW | {"speed_at_equal_load_ratio": 0.898, "speed_smallest_detectable_loss_ratio": 0.22}
     said = "speed 10 % below what is expected, less than the 22 % that would be told here"
     assert signals_text(low, BEFORE, {}).endswith(said)
+    near = low | {"speed_smallest_detectable_loss_ratio": 0.1041}
+    said = "speed 10 % below what is expected, just under the 10 % that would be told here"
+    assert signals_text(near, BEFORE, {}).endswith(said)
     del low["speed_smallest_detectable_loss_ratio"]
     assert signals_text(low, BEFORE, {}).endswith("below what is expected, not told as slower")
 

@@ -11,6 +11,7 @@ from driftwatch.model import Serving, Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.information import gain_interval
+from driftwatch.recommend.price import wrong_if
 from driftwatch.recommend.steady import steady
 from driftwatch.recommend.verdict import broken_by
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -51,6 +52,23 @@ def test_a_change_that_breaks_a_target_that_is_met(
     ground = prepared_of(requests_of(2.0, 300, 600), CAP, LOOSE).ground
     case = Case(ground, Serving(), today, 2.0, None, None, met_in_window=in_window)
     assert broken_by(case, then) == ("TPOT 50 ms" if broken else None)
+
+
+@pytest.mark.parametrize(
+    ("slo", "share", "said"),
+    [
+        (None, 0.99, "then over 5 % still wait longer than 1 s at ≤ 2.00 req/s each"),
+        (None, 0.91, "then under 56 % wait at most 1 s at ≤ 2.00 req/s each"),
+        (LOOSE, 0.91, "then under 56 % are in target at ≤ 2.00 req/s each"),
+    ],
+)
+def test_a_forecast_that_comes_true_does_not_show_the_change_wrong(
+    slo: Slo | None, share: float, said: str
+) -> None:
+    """It was: forecast 20 % → 91 %, and wrong if over 5 % still wait."""
+    ground = prepared_of(requests_of(2.0, 300, 600), CAP, slo).ground
+    case = Case(ground, Serving(), _row(0.2, 1.0), 2.0, None, None)
+    assert wrong_if(case, _row(share, 1.0)) == said
 
 
 def test_a_finalist_that_breaks_a_target_is_not_advised_nor_is_its_answer_silent() -> None:
