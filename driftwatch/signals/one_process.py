@@ -23,8 +23,9 @@ from driftwatch.signals.continuity import (
 _KEY = list(KEY_COLUMNS)
 ANOTHER_SERVER = "another server answers at this address"
 _HELP = "scrape each server at its own address, not through a load balancer"
-# When the process began: its start, else when its counters were made.
-_BEGAN = pl.coalesce("process_start_time_seconds", "created_seconds")
+# When the process began, and when its counters were made, minutes later while a model is loaded: a
+# scrape that lacks one of them (a query that failed) is compared by the other.
+_TIMES = ("process_start_time_seconds", "created_seconds")
 
 
 def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -40,7 +41,9 @@ def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) ->
     """
     known = scrapes.clear() if before is None else before
     both = pl.concat(
-        rows.filter("ok").select(*_KEY, "time", began=_BEGAN, is_new=pl.lit(is_new))
+        rows.filter("ok").select(
+            *_KEY, "time", *_TIMES, began=pl.coalesce(_TIMES), is_new=pl.lit(is_new)
+        )
         for rows, is_new in ((known, False), (scrapes, True))
     ).drop_nulls("began")
     several = (
@@ -67,21 +70,24 @@ def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) ->
 def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
     """When another server answered, and what is said of it; rows of one target in order."""
     found: list[tuple[datetime, str]] = []
-    ours: float | None = None
+    ours: tuple[float | None, ...] = (None, None)
     last = 0.0
-    for time, began, is_new in rows.select("time", "began", "is_new").iter_rows():
+    for time, *seen, began, is_new in rows.select("time", *_TIMES, "began", "is_new").iter_rows():
         at = time.timestamp()
-        is_same = ours is None or abs(began - ours) <= START_TIME_TOLERANCE_SECONDS
+        both = [(a, b) for a, b in zip(ours, seen, strict=True) if None not in (a, b)]
+        is_same = not both or any(abs(a - b) <= START_TIME_TOLERANCE_SECONDS for a, b in both)
         is_younger = began >= last - CLOCK_TOLERANCE_SECONDS
         if is_same or is_younger or at - last > MAX_GAP_SECONDS:
-            ours, last = began, at
+            known = ours if is_same else (None, None)
+            ours = tuple(a if b is None else b for a, b in zip(known, seen, strict=True))
+            last = at
         elif is_new:
-            assert ours is not None  # noqa: S101 - else it is the same
+            began_ours = next(a for a in ours if a is not None)
             found.append(
                 (
                     time,
                     f"{ANOTHER_SERVER}: its process began {_moment(began)}, this target's "
-                    f"{_moment(ours)}; {_HELP}",
+                    f"{_moment(began_ours)}; {_HELP}",
                 )
             )
     return found

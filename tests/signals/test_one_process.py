@@ -83,3 +83,15 @@ def test_a_name_that_moved_to_another_server_is_taken_over_after_a_gap() -> None
 def test_a_target_without_a_start_time_is_left_alone() -> None:
     frame = scrapes([row(5 * i, None, 10.0 * i) for i in range(6)])
     assert of_one_process(frame) is frame
+
+
+@pytest.mark.parametrize("lacks", ["process_start_time_seconds", "created_seconds"])
+def test_a_start_that_was_not_read_once_makes_no_other_server(lacks: str) -> None:
+    """The counters are made minutes after the start, while the model is loaded."""
+    rows = [{**row(5 * i, OLD, 10.0 * i), "created_seconds": OLD + 90} for i in range(9)]
+    for missed in (0, 3, 8):
+        rows[missed][lacks] = None
+    frame = scrapes(rows)
+    assert of_one_process(frame) is frame
+    other = {**row(50, NEW, 4e5), "created_seconds": NEW + 90}
+    assert of_one_process(scrapes([*rows, other]))["ok"].to_list() == [True] * 9 + [False]
