@@ -281,7 +281,7 @@ def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """The releases after another look.
 
-    One that is not known now stays as it was; the first one known of a target is no change.
+    A part that is not known now stays as it was; the first one known of a target is no change.
 
     Args:
         releases: :data:`RELEASES_SCHEMA`, of the minutes before.
@@ -294,15 +294,41 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
     if now.is_empty():
         return releases
     joined = now.join(releases, on=_KEY, how="left", maintain_order="left")
-    changed = pl.col("release").is_not_null() & (pl.col("release") != pl.col("now"))
+    pairs = joined.select("release", "now").unique(maintain_order=True)
+    said = [(*pair, *_continued(*pair)) for pair in pairs.iter_rows()]
+    parts = pl.DataFrame(
+        said, {**pairs.schema, "then": pl.String, "other": pl.Boolean}, orient="row"
+    )
+    joined = joined.join(
+        parts, on=["release", "now"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    changed = pl.col("other")
     told = joined.select(
         *_KEY,
-        release="now",
+        release="then",
         release_since=pl.when(changed).then(pl.lit(at, dtype=TIME)).otherwise("release_since"),
         release_before=pl.when(changed).then("release").otherwise("release_before"),
     ).cast(pl.Schema(RELEASES_SCHEMA))
     silent = releases.join(now, on=_KEY, how="anti", maintain_order="left")
     return pl.concat([told, silent]).sort(_KEY)
+
+
+def _continued(before: str | None, now: str) -> tuple[str, bool]:
+    """The release as it is known now, and whether a part that both name is another.
+
+    >>> _continued("image v:0.32, vllm 0.32.0", "vllm 0.32.0")
+    ('image v:0.32, vllm 0.32.0', False)
+    """
+    if before is None or before == now:
+        return now, False
+    old, new = (
+        {name: value for name, _, value in (part.partition(" ") for part in text.split(", "))}
+        for text in (before, now)
+    )
+    if any(old[name] != new[name] for name in old.keys() & new.keys()):
+        return now, True
+    known = old | new
+    return ", ".join(f"{name} {known[name]}" for name in sorted(known)), False
 
 
 def _references(held: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:

@@ -154,6 +154,20 @@ def _with_image(image: str, pins: Pins, before: pl.DataFrame, at: datetime) -> p
     return learnt(before, pinned(pins, {KEY: _target(kube_image=image)}, PLAN).frame, at)
 
 
+def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
+    """A /version that answers late, kube-state-metrics that is away while driftwatch restarts."""
+    releases = no_releases()
+    image, version = {"kube_image": "vllm:0.32"}, {"vllm_version": "0.32.0"}
+    for minute, labels in enumerate((version, image | version, version, image | version, image)):
+        frame = pinned(Pins(), {KEY: _target(**labels)}, PLAN).frame
+        releases = learnt(releases, frame, START + timedelta(minutes=minute))
+        assert releases["release_since"].to_list() == [None], labels
+    frame = pinned(Pins(), {KEY: _target(kube_image="vllm:0.33")}, PLAN).frame
+    releases = learnt(releases, frame, START + timedelta(minutes=9))
+    assert releases["release_since"].to_list() == [START + timedelta(minutes=9)]
+    assert releases["release_before"].to_list() == ["image vllm:0.32, vllm 0.32.0"]
+
+
 def test_a_change_of_image_is_told_with_where_it_was_read(pin: Pin) -> None:
     ran = replace(pin.fingerprint, release={"image": IMAGES[0]})
     held = Pins((replace(pin, fingerprint=ran),))
