@@ -71,6 +71,9 @@ def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -
             return f"nothing: the replay, asked again, gives no advice{why}"
         return f"nothing: the advice stands; the replay, asked again, gives none{why}"
     one, other = _advice(before), _advice(recommendation_json(now))
+    if one == other and now.basis == "measured" and (before or {}).get("basis") != "measured":
+        # a replay had said that no knob helps
+        return f"the advice stands, {one}: measured now, no setting could be judged this time"
     if one == other:
         return "nothing: the replay, asked again, gives the same advice"
     return f"the advice: {one} → {other}"
@@ -104,6 +107,9 @@ def follow_up(
     """
     made = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
     if changed is not None:
-        made["changed"] = changed
+        then = datetime.fromisoformat(page["times"]["evaluated_at"])
+        # only the advice was asked again: how bad it is was measured when the page was made
+        old = f"; how bad it is (line 1): as of {then:%H:%M} UTC" if then < at else ""
+        made["changed"] = changed + old
     made["summary"] = headline(made)
     return made

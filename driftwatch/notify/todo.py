@@ -40,7 +40,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
             said.append(f"stays:   {'; '.join(advice.not_cured)}")
         said.append(f"undo:    {advice.undo}")
         said.append(f"wrong if {advice.wrong_if}")
-    elif advice is not None and advice.basis == "replay":
+    elif advice is not None and advice.basis in ("replay", "measured"):
         said += _answered(advice)
     elif lacking(finding):
         mend = _mend(finding)
@@ -54,7 +54,9 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     missing = finding.diagnosis.missing if finding.diagnosis else ()
     if missing:
         said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
-    elif advice is not None and (advice.basis == "replay" or advice.action == "insufficient"):
+    elif advice is not None and (
+        advice.basis in ("replay", "measured") or advice.action == "insufficient"
+    ):
         said.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:
         slower = ("slower_at_equal_load", "slower_than_pool")
@@ -71,10 +73,12 @@ def change_text(advice: Recommendation) -> str:
 
 
 def _answered(advice: Recommendation) -> list[str]:
-    """A replay that changes nothing: what helps instead, or that nothing is needed."""
+    """What changes nothing: what helps instead, or that nothing is needed."""
     if advice.action == "no_action":
         return [f"do:      nothing: {advice.reason}"]
-    said = [f"do:      {advice.reason}"]
+    # measured: the reason says what the server completes, not that no knob helps
+    start = "nothing to set: " if advice.basis == "measured" else ""
+    said = [f"do:      {start}{advice.reason}"]
     if advice.instead:
         said.append(f"instead: {'; '.join(advice.instead)}")
     return said

@@ -84,3 +84,17 @@ def test_a_pending_incident_has_no_page_yet() -> None:
     fine = _finding("nothing binds", advice=Recommendation("none", "nothing binds"))
     assert todo(fine, [replace(LOST, page=None)]) == todo(fine)
     assert todo(fine)[0] == "do:      nothing to set: nothing binds"
+
+
+def test_what_is_measured_says_what_helps_as_its_page_does() -> None:
+    """The page said +3 replicas, explain of the same minute "nothing to set" alone."""
+    overrun = Recommendation(
+        "none",
+        "it completes 2.5 of the 5.75 req/s that arrive",
+        instead=("+3 replicas: 5.75 req/s arrive, one completes 2.5",),
+        basis="measured",
+    )
+    said = todo(_finding("token_budget_binding", advice=overrun))
+    assert said[0] == "do:      nothing to set: it completes 2.5 of the 5.75 req/s that arrive"
+    assert said[1] == "instead: +3 replicas: 5.75 req/s arrive, one completes 2.5"
+    assert said[2] == "next:    driftwatch recommend a:1"
