@@ -80,7 +80,7 @@ def chosen(
         then = made(tuple(gain.knobs.items()))
         if far_and_no_nearer(case.today, then, gain):
             continue
-        if (target := broken_by(case, then)) is not None:
+        if (target := broken_by(case, then, gain)) is not None:
             breaks = breaks or _breaks(case, gain, target)
             continue
         wide = _too_wide(case, observed, gain, seed)
@@ -100,7 +100,7 @@ def chosen(
         if not wanted:
             continue
         then = made(tuple(gain.knobs.items()))
-        if (target := broken_by(case, then)) is None:
+        if (target := broken_by(case, then, gain)) is None:
             # met today: what it brings is told at more demand
             more = max(ground.demands) if case.met else None
             wide = None if more is None else _too_wide(case, observed, gain, seed, more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Gate
@@ -32,6 +33,7 @@ BOUNDS = {
 }
 MOST_CHANCE = 3.0
 QUEUED_SHARE = 0.2
+_BY_CHANCE = 0.05  # of windows that a right law is refused in
 LEAST_OF_TOKENS = 0.05  # of the window, in a level of load that is compared by itself
 _ALWAYS = ("generation_tokens_per_second", "itl_seconds")
 _SATURATED = (*_ALWAYS, "running_requests", "kv_cache_usage_ratio")
@@ -187,10 +189,9 @@ def fit_gates(
 def load_gates(fit: Fit) -> list[Gate]:
     """The time between tokens at each level of load that matters: it must not bend another way."""
     found = []
-    for band in fit.bands:
-        if band.tokens_ratio < LEAST_OF_TOKENS:
-            continue
-        bound = max(BOUNDS["itl_seconds"], 2.0 * band.log_sd)
+    bands = [band for band in fit.bands if band.tokens_ratio >= LEAST_OF_TOKENS]
+    for band in bands:
+        bound = max(BOUNDS["itl_seconds"], _deviations(len(bands)) * band.log_sd)
         said = (
             f"at {digits(band.running_requests)} running requests replayed ITL "
             f"{milliseconds(band.itl_seconds * (1 + band.off_ratio))}, observed "
@@ -199,6 +200,14 @@ def load_gates(fit: Fit) -> list[Gate]:
         )
         found.append(Gate("fit_itl_by_load", abs(band.off_ratio) <= bound, said))
     return found
+
+
+def _deviations(levels: int) -> float:
+    """Standard deviations that chance alone exceeds in one of so many levels in 1 of 20 windows.
+
+    Bonferroni's bound: each level gets an equal part of the chance, on both sides.
+    """
+    return NormalDist().inv_cdf(1.0 - _BY_CHANCE / (2 * levels))
 
 
 def identifiable_gate(calibration: Calibration) -> Gate:

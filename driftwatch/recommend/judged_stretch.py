@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import NoVerdict
+from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.observed.chunks import chunks_of, p95_of
 from driftwatch.recommend.observed.clean import Clean, clean
 from driftwatch.recommend.observed.from_minutes import busy_minutes, is_saturated
@@ -33,8 +34,9 @@ _CERTAIN = 4.0
 # Fewer requests for less than that are a lull between two waves: the demand comes back, and what is
 # asked is whether the server serves it.
 _LULL_PIECES = 10
-# More of them for less than that are a wave that just begins: too short to judge a server by.
-_WAVE_PIECES = 3
+# More of them, or others, for less than that: too short to judge a server by. The traffic before it
+# is judged, and not refused for it.
+_SHORTEST_PIECES = 3
 
 
 def alike_since(observed: Observed) -> float:
@@ -43,18 +45,22 @@ def alike_since(observed: Observed) -> float:
     The window is split at the minute that separates two means best, as long as these differ by a
     quarter or more and by four standard deviations of what minutes differ by among themselves; then
     its later part again (binary segmentation, Scott and Knott 1974). A rate that fell counts once
-    it stayed low for ten minutes, one that rose after three.
+    it stayed low for ten minutes; whatever changed, once requests came in three minutes since, and
+    as many requests as are judged at least: from fewer no server can be judged, and the last
+    minutes' lengths are those of the few that ended by then.
     """
     pieces = int(observed.seconds // _PIECE_SECONDS)
     if pieces < 2 * _PIECES_AT_LEAST:
         return 0.0
     edges: Floats = observed.seconds - _PIECE_SECONDS * np.arange(pieces, -1, -1.0)
-    figures = _figures(observed.requests.take(slice(observed.carried_requests, None)), edges)
+    came = observed.requests.take(slice(observed.carried_requests, None))
+    figures, counts = _figures(came, edges), np.histogram(came.arrival_seconds, edges)[0]
     noise, first, last = _noise(figures), 0, pieces
     while (change := _change(figures[:, first:last], noise)) is not None:
         place, rate = change
-        lasted = pieces - (first + place)
-        if (rate < 0 and lasted < _LULL_PIECES) or (rate > 0 and lasted < _WAVE_PIECES):
+        since = counts[first + place :]
+        few = int((since > 0).sum()) < _SHORTEST_PIECES or int(since.sum()) < FEWEST_REQUESTS
+        if few or (rate < 0 and len(since) < _LULL_PIECES):
             last = first + place
         else:
             first += place

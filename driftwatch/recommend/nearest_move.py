@@ -3,7 +3,8 @@
 What is open of the law is common to both: in each world they serve the same requests, and what
 counts is by how much they differ in one and the same world. Where that is less than what it varies
 by from world to world, the nearer setting is taken: another seed, or the next minute, would have
-told them apart the other way.
+told them apart the other way. What every world agrees on is not open, however much they differ
+beyond it.
 """
 
 from __future__ import annotations
@@ -28,4 +29,4 @@ def served_alike(
         if one is None or other is None:
             return False
         more.append(other.in_target_ratio - one.in_target_ratio)
-    return sum(more) / len(more) <= max(ties, (max(more) - min(more)) / 2)
+    return min(more) <= ties and sum(more) / len(more) <= max(ties, (max(more) - min(more)) / 2)

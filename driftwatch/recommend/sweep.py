@@ -186,6 +186,7 @@ class Gain:
         knobs: what is turned.
         mean: of the share in target.
         least: of the worst world.
+        least_likely: of the worst world among the fits: the ends of the interval are not in it.
         share: share in target, mean.
         share_low: of the worst world.
         latency_ratio: mean end-to-end time over today's, of the worst world.
@@ -194,6 +195,7 @@ class Gain:
     knobs: Knobs
     mean: float
     least: float
+    least_likely: float
     share: float
     share_low: float
     latency_ratio: float
@@ -325,19 +327,22 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
 
 def gain_of(ground: Ground, knobs: Knobs, demand: float = 1.0) -> Gain | None:
     """What some knobs bring at so many times the observed demand; None = not to be said."""
-    gains, shares, ratios = [], [], []
+    gains, likely, shares, ratios = [], [], [], []
     for world in ground.worlds:
         before = ground.measured(world, {}, demand=demand)
         after = ground.measured(world, knobs, demand=demand)
         if before is None or after is None:
             return None
         gains.append(after.in_target_ratio - before.in_target_ratio)
+        if not world.is_end:
+            likely.append(gains[-1])
         shares.append(after.in_target_ratio)
         ratios.append(_ratio(after.e2e_seconds, before.e2e_seconds))
     return Gain(
         knobs,
         sum(gains) / len(gains),
         min(gains),
+        min(likely or gains),
         sum(shares) / len(shares),
         min(shares),
         max(ratios),

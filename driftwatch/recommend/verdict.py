@@ -32,10 +32,14 @@ SHARE_KEPT = 0.005
 
 
 def worth_it(ground: Ground, gain: Gain) -> bool:
-    """The share rises enough, in every world, and does so at other demand and speed on average."""
+    """The share rises enough on average and by every fit, and so at other demand and speed.
+
+    The ends of the interval of a step's time are possible, not likely: that a change brings nothing
+    in one of them is no reason against it, that it harms in one is.
+    """
     if ground.objective == "latency":
         return gain.least >= -SHARE_KEPT and gain.latency_ratio <= 1 - CAPACITY_GAIN
-    if gain.mean < MEAN_GAIN or gain.least < EVERY_GAIN:
+    if gain.mean < MEAN_GAIN or gain.least_likely < EVERY_GAIN or gain.least < OTHERWISE_EVERY:
         return False
     others = otherwise(ground, gain)
     return bool(others) and (
@@ -74,7 +78,12 @@ def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
     if ground.objective == "latency":
         return False
     then = gain_of(ground, gain.knobs, max(ground.demands))
-    return then is not None and then.mean >= MEAN_GAIN and then.least >= EVERY_GAIN
+    return (
+        then is not None
+        and then.mean >= MEAN_GAIN
+        and then.least_likely >= EVERY_GAIN
+        and then.least >= OTHERWISE_EVERY
+    )
 
 
 def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
@@ -86,19 +95,18 @@ def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
     return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
 
 
-def broken_by(case: Case, then: Candidate) -> str | None:
+def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     """The target that is met today and that the change would break by its own forecast.
 
     A target is met where its share is, by the window's p95 if it was observed, else by the replay.
     The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
     replay. Where most requests miss another target already, meeting this one serves few of them: a
-    tenth of all requests more in every target, by every model, outweighs it.
+    tenth of all requests more in every target, by every fit, outweighs it.
     """
     slo, today = case.ground.judged.slo, case.today
     if slo is None:
         return None
-    gained = (then.in_target_low_ratio or 0.0) - (today.in_target_high_ratio or 0.0)
-    if (today.in_target_ratio or 0.0) < FAR_SHARE and gained >= FAR_GAIN:
+    if (today.in_target_ratio or 0.0) < FAR_SHARE and gain.least_likely >= FAR_GAIN:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
     for name, of_one in alone.items():

@@ -30,6 +30,8 @@ class World:
         fit: where the law comes from; None where it is given.
         whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal part of
             each: which of both it is no metric says.
+        is_end: its law is an end of the best fit's 80 % interval, and not a fit of its own: what
+            is possible, not what is likely.
     """
 
     configuration: SchedulerConfiguration
@@ -37,6 +39,7 @@ class World:
     variant: str
     fit: Fit | None = None
     whole_hits: bool = False
+    is_end: bool = False
 
     @property
     def key(self) -> tuple[SchedulerConfiguration, StepTime, bool, float]:
@@ -65,7 +68,10 @@ def between(worlds: Sequence[World]) -> list[World]:
     if best.fit is None or best.fit.slower is None or best.fit.faster is None:
         return list(worlds)
     laws = {"slower": best.fit.slower, "faster": best.fit.faster}
-    more = [replace(best, law=law, variant=f"{best.variant}, {name}") for name, law in laws.items()]
+    more = [
+        replace(best, law=law, variant=f"{best.variant}, {name}", is_end=True)
+        for name, law in laws.items()
+    ]
     return [*worlds, *more]
 
 

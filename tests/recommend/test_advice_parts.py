@@ -28,7 +28,7 @@ from driftwatch.recommend.kv_blocks import BlockCount
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.replaying import Judged, replayed
 from driftwatch.recommend.steady import demands, steady
-from driftwatch.recommend.sweep import Gain
+from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.unknown_hits import as_whole_prompts
 from driftwatch.recommend.verdict import far_and_no_nearer, kept_at_more_demand, worth_it
 from driftwatch.recommend.wording import capacity_gain, gain_bounds
@@ -190,7 +190,7 @@ def test_without_a_target_for_the_first_token_no_more_than_a_full_server_serves(
 def test_where_targets_are_met_only_what_more_demand_would_lose_is_worth_a_restart() -> None:
     slo, roomy = Slo(1.0, 0.05), SchedulerConfiguration(256, 2048, 27_000)
     calm = prepared_of(requests_of(3, 300, 200), roomy, slo).ground
-    more = Gain({"max_num_seqs": 512.0}, 0.0, 0.0, 1.0, 1.0, 1.0)
+    more = Gain({"max_num_seqs": 512.0}, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
     assert not kept_at_more_demand(calm, more)
     tight = SchedulerConfiguration(16, 2048, 27_000)
     full = prepared_of(requests_of(10, 200, 250), tight, slo).ground
@@ -204,7 +204,7 @@ def test_far_from_the_targets_a_tenth_of_all_requests_is_worth_a_restart_and_luc
     )
 
     def gained(least: float) -> Gain:
-        return Gain(then.knobs, 0.28, least, 0.28, least, 1.0)
+        return Gain(then.knobs, 0.28, least, 0.28, 0.28, least, 1.0)
 
     assert not far_and_no_nearer(today, then, gained(0.12))
     assert far_and_no_nearer(today, then, gained(0.06))
@@ -217,10 +217,41 @@ def test_a_change_may_lose_at_other_demand_less_than_counts_as_harm(
     monkeypatch: pytest.MonkeyPatch, lost: float, worth: bool
 ) -> None:
     ground = prepared_of(requests_of(3, 300, 200), TODAY, Slo(1.0, 0.05)).ground
-    gain = Gain({"max_num_seqs": 512.0}, 0.4, 0.3, 0.9, 0.8, 1.0)
+    gain = Gain({"max_num_seqs": 512.0}, 0.4, 0.3, 0.3, 0.9, 0.8, 1.0)
     others = [replace(gain, mean=0.0, least=lost), replace(gain, mean=0.5, least=0.4)]
     monkeypatch.setattr(verdict, "otherwise", lambda *_: others)
     assert worth_it(ground, gain) is worth
+
+
+@pytest.mark.parametrize(
+    ("least", "least_likely", "worth"),
+    [
+        (0.0, 0.5, True),  # nothing at an end of the interval, much by every fit
+        (-0.015, 0.5, True),
+        (-0.03, 0.5, False),  # harm at an end
+        (0.0, 0.01, False),  # a fit does not agree
+    ],
+)
+def test_an_end_of_the_interval_forbids_harm_and_a_fit_must_agree(
+    monkeypatch: pytest.MonkeyPatch, least: float, least_likely: float, worth: bool
+) -> None:
+    ground = prepared_of(requests_of(3, 300, 200), TODAY, Slo(1.0, 0.05)).ground
+    gain = Gain({"max_num_seqs": 512.0}, 0.4, least, least_likely, 0.9, 0.8, 1.0)
+    monkeypatch.setattr(verdict, "otherwise", lambda *_: [gain])
+    assert worth_it(ground, gain) is worth
+
+
+def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> None:
+    """A law so slow that no setting meets the target, as an end and as a fit of its own."""
+    tight = SchedulerConfiguration(16, 2048, 27_000)
+    ground = prepared_of(requests_of(10, 200, 250), tight, Slo(1.0, 0.05)).ground
+    best = ground.worlds[0]
+    slow = replace(best, law=replace(best.law, c0_seconds=1.0), is_end=True)
+    found = gain_of(replace(ground, worlds=[best, slow]), {"max_num_seqs": 64.0})
+    assert found is not None and found.least == 0.0 and found.least_likely > 0.1
+    fitted = replace(ground, worlds=[best, replace(slow, is_end=False)])
+    found = gain_of(fitted, {"max_num_seqs": 64.0})
+    assert found is not None and found.least == found.least_likely == 0.0
 
 
 def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:

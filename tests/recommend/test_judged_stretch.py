@@ -68,9 +68,29 @@ def test_a_lull_hides_no_change_before_it() -> None:
     assert alike_since(quiet) == pytest.approx(HOUR - 1500.0, abs=60.0)
 
 
-def test_a_wave_that_just_begins_is_no_other_traffic_but_longer_prompts_are() -> None:
-    assert alike_since(drawn(4, rate=3.0, at=HOUR - 120.0)) == 0.0
-    assert alike_since(drawn(4, prompt=3.0, at=HOUR - 120.0)) == pytest.approx(HOUR - 120.0, abs=60)
+@pytest.mark.parametrize("change", [{"rate": 3.0}, {"prompt": 3.0}, {"generation": 0.3}])
+def test_what_just_begins_is_too_short_to_judge_a_server_by(change: dict[str, float]) -> None:
+    assert alike_since(drawn(4, at=HOUR - 120.0, **change)) == 0.0
+    assert alike_since(drawn(4, at=HOUR - 240.0, **change)) == pytest.approx(HOUR - 240.0, abs=60)
+
+
+def test_last_minutes_of_other_lengths_hide_no_change_before_them() -> None:
+    """What ended in the last two minutes is not what came: the drift is judged, not refused."""
+    seen = drawn(3, prompt=3.0, at=HOUR - 1500.0).requests
+    late = seen.arrival_seconds >= HOUR - 120.0
+    prompt = np.where(late, seen.prompt_tokens // 2, seen.prompt_tokens)
+    assert alike_since(window(replace(seen, prompt_tokens=prompt))) == pytest.approx(
+        HOUR - 1500.0, abs=60.0
+    )
+
+
+def test_traffic_that_nearly_stopped_leaves_the_traffic_before_to_judge() -> None:
+    seen = drawn(5)
+    arrival = seen.requests.arrival_seconds
+    kept = (arrival < HOUR - 900.0) | (np.arange(len(arrival)) % 400 == 0)
+    few = window(seen.requests.take(kept))
+    assert 0 < int((few.requests.arrival_seconds >= HOUR - 900.0).sum()) < 20
+    assert alike_since(few) == 0.0
 
 
 def test_traffic_that_did_not_change_counts_whole() -> None:

@@ -26,6 +26,8 @@ TIES = 0.02
         ((0.80, 0.80, 0.80), (0.90, 0.90, 0.90), False),  # in every world the same
         ((0.95, 0.80, 1.00), (1.00, 0.99, 1.00), True),  # in one world no difference at all
         ((0.60, 0.50, 0.70), (0.95, 0.90, 1.00), False),  # much in each
+        ((0.60, 0.60, 0.60), (0.64, 0.64, 0.99), False),  # all agree on four points
+        ((0.60, 0.60, 0.60), (0.61, 0.61, 0.99), True),  # and on less than a tie
         ((1.00, 1.00, 1.00), (0.90, 0.90, 0.90), True),  # the further one serves fewer
     ],
 )
@@ -57,4 +59,5 @@ def test_worlds_hold_the_slower_and_the_faster_law_of_the_best_fit() -> None:
     fit = Fit("linear", law, {}, 1.0, slower=slow, faster=fast)
     worlds = [World(TODAY, law, "linear", fit), World(TODAY, H100_8B["hinge"], "hinge")]
     assert [world.law for world in between(worlds)[2:]] == [slow, fast]
+    assert [world.is_end for world in between(worlds)] == [False, False, True, True]
     assert between(worlds[1:]) == worlds[1:]

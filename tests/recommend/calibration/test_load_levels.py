@@ -112,3 +112,16 @@ def test_a_level_that_hardly_a_token_came_from_refuses_nothing() -> None:
     )
     noisy = replace(fit, bands=(replace(off, tokens_ratio=0.2, log_sd=0.25),))
     assert load_gates(noisy)[0].passed
+
+
+def test_a_right_law_is_refused_by_chance_as_seldom_with_many_levels_as_with_one() -> None:
+    rng = np.random.default_rng(5)
+    level = LoadBand(8.0, 0.03, 0.0, 0.1, 0.2)
+    for levels in (1, 5):
+        drawn = rng.normal(0.0, level.log_sd, (4000, levels))
+        refused = 0
+        for offs in drawn:
+            bands = tuple(replace(level, off_ratio=float(off)) for off in offs)
+            gates = load_gates(replace(found().best, bands=bands))
+            refused += not all(gate.passed for gate in gates)
+        assert 0.03 < refused / 4000 < 0.065
