@@ -43,9 +43,9 @@ class Efficiency:
 
 
 STATED = Efficiency()
-# The two recorded servers lie between (docs/planning.md): an RTX 4090 and an RTX PRO 6000. A forecast
-# reported 44 % too fast (Qwen3-32B on two GPUs, a run that is not recorded) is assumed to come from
-# the link. The links are PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
+# The two recorded servers lie between (docs/planning.md): an RTX 4090 and an RTX PRO 6000. The link
+# is assumed to be why a forecast was reported 44 % too fast (Qwen3-32B on two GPUs, a run that is
+# not recorded). The links are PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
 SLOWEST = Efficiency(0.55, 0.35, 0.003, 40e-6, 12e9)
 FASTEST = Efficiency(0.95, 0.85, 0.0003, 5e-6, 450e9)
 
