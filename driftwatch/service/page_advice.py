@@ -116,7 +116,7 @@ def with_advice(
                 told[incident.id] = replace(told[incident.id], twins=room)
             continue
         minutes, beside, pool = _question(finding, transition.at, targets, plan, remembered)
-        if (same := answer_of_pool(pool, transition.at, told, firing, before)) is not None:
+        if (same := answer_of_pool(pool, transition.at, told, firing, before, row)) is not None:
             told[incident.id] = replace(finding, recommendation=same)
             continue
         number = asking[transition.at] = asking.get(transition.at, 0) + 1

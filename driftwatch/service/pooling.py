@@ -20,6 +20,9 @@ from driftwatch.notify.incidents import Observation, RuleTiming, identity, step
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
+# An open incident of which nothing has been known for so long inhibits no other: longer than any
+# detector's hysteresis and than a restart with its warm-up.
+INHIBITS_UNKNOWN = timedelta(hours=1)
 
 
 def pool_key(rule: Rule, pool: str) -> str:
@@ -124,7 +127,8 @@ class Pooling:
         """Which alert inhibits a rule on which targets, and in which pools.
 
         A pool's incident inhibits only where its own rule is true: that one replica of a pool is
-        lost says nothing of the others.
+        lost says nothing of the others. One whose inputs have been unknown for an hour stays open
+        and inhibits no more: nobody knows whether it still says what is behind the other.
         """
         by_target: dict[TargetKey, str] = {}
         by_pool: dict[str, str] = {}
@@ -135,6 +139,8 @@ class Pooling:
             own_pool = of is rule and rule.together is not None and not _instance(incident)
             named = incident.alert in rule.inhibited_by
             if incident.state != "firing" or of is None or not (named or own_pool):
+                continue
+            if named and end - incident.last_true_at > INHIBITS_UNKNOWN:
                 continue
             if _instance(incident):
                 if incident.alert in senior or _key(incident) not in by_target:

@@ -246,6 +246,23 @@ def test_what_was_inhibited_fires_only_when_it_outlasts_the_other(last: int) -> 
     assert told(happened) == first + (later if last == 18 else [])
 
 
+def test_what_is_unknown_for_an_hour_inhibits_no_more() -> None:
+    """The baseline was retired while a loss was open: the limit of this server must still page."""
+    engine = replace(SLOW, inhibited_by=())
+    slow: Minutes = {
+        "slower_at_equal_load": [T, T, U],
+        "speed_recovered": [F, F, U],
+        "slower_than_pool": [F, F, F, T],
+    }
+    incidents, happened = live([engine, REPLICA], {"s0": slow}, 120)
+    # an hour after the last minute that was known, and the minutes that what waited must outlast
+    assert told(happened) == [
+        ("SlowerAtEqualLoad@s0", "firing", 1),
+        ("ReplicaSlow@s0", "firing", 2 + 60 + 15),
+    ]
+    assert {one.state for one in incidents.values()} == {"firing"}
+
+
 def test_rules_come_after_those_that_inhibit_them() -> None:
     a, b, c = (replace(REPLICA, id=x, alert=x, inhibited_by=()) for x in "abc")
     a, b = replace(a, inhibited_by=("b", "c")), replace(b, inhibited_by=("c",))

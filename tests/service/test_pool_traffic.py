@@ -129,16 +129,24 @@ def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident
 def test_a_page_says_what_its_twins_page_said_minutes_before(
     before: Sequence[Incident], same: bool
 ) -> None:
-    found = answer_of_pool({A, B}, AT, {}, (), before)
+    found = answer_of_pool({A, B}, AT, {}, (), before, {})
     assert found == (CHANGE if same else None)
+
+
+def test_a_change_that_was_made_meanwhile_is_not_said_again() -> None:
+    before = [_page(A, AT - timedelta(minutes=2), CHANGE)]
+    assert CHANGE.knob is not None
+    assert answer_of_pool({A, B}, AT, {}, (), before, {CHANGE.knob: CHANGE.to_value}) is None
+    same = {CHANGE.knob: CHANGE.from_value}
+    assert answer_of_pool({A, B}, AT, {}, (), before, same) == CHANGE
 
 
 def test_pages_of_one_minute_share_an_answer() -> None:
     incident = _page(A, AT, None)
     told = {incident.id: Finding("r", _fleet(A)[A], AT, {}, recommendation=CHANGE)}
     firing = [Transition(incident, "firing", AT)]
-    assert answer_of_pool({A, B}, AT, told, firing, ()) == CHANGE
-    assert answer_of_pool((), AT, told, firing, ()) is None
+    assert answer_of_pool({A, B}, AT, told, firing, (), {}) == CHANGE
+    assert answer_of_pool((), AT, told, firing, (), {}) is None
 
 
 def test_a_recommendation_is_read_from_a_page_as_it_was_written() -> None:
