@@ -68,6 +68,8 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if evidence.get("slower_than_pool"):
         speed = evidence.get("speed_against_pool_ratio")
         return "slower than its twins" + (f" (r {speed:.2f})" if speed is not None else "")
+    if evidence.get("engine_kind") == "decode_only":
+        return None  # it waits for every request's KV cache: that is no cause
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
     if evidence.get("binding_limit") == "deferred" or (
         deferred is not None and deferred >= _DEFERRED_SHARE

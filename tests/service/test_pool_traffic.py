@@ -123,6 +123,7 @@ def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident
         ([_page(A, AT - timedelta(minutes=20), CHANGE)], False),  # asked again by now
         ([_page(A, AT - timedelta(minutes=2), replace(CHANGE, basis=None))], False),
         ([_page(A, AT - timedelta(minutes=2), None)], False),
+        ([replace(_page(A, AT - timedelta(minutes=2), CHANGE), state="pending")], False),
         ([], False),
     ],
 )
