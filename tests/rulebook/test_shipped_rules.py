@@ -209,7 +209,10 @@ LOW = {
         (LOW | {"limit_binding_share_10m_ratio": 0.95}, True),
         (LOW | {"slower_at_equal_load": None}, True),  # out there the law may be wrong
         (LOW | {"slower_at_equal_load": True}, True),  # and that inhibits it
-        (LOW | {"speed_at_equal_load_ratio": 0.84}, True),  # near the threshold nobody may say so ever
+        (
+            LOW | {"speed_at_equal_load_ratio": 0.84},
+            True,
+        ),  # near the threshold nobody may say so ever
         (LOW | {"speed_at_equal_load_ratio": 0.82}, None),
     ],
 )
