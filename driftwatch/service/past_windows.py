@@ -244,6 +244,8 @@ def _as_totals(own: pl.DataFrame) -> pl.DataFrame:
         # vLLM's loggers.py observes these three of a finished request together
         prefill_seconds_count=pl.col("e2e_seconds_count"),
         decode_seconds_count=pl.col("e2e_seconds_count"),
+        # a minute's prefix hits are those of an external cache too
+        external_prefix_cache_hits_total=pl.lit(None, pl.Float64),
     ).drop(*_SETTINGS, "pool", "kv_block_tokens", "forward_passes_overcounted", *_OF_EVIDENCE)
 
 
