@@ -89,7 +89,7 @@ def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
 def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
     """Most requests miss the targets still, few more meet them, the capacity is about the same."""
     share, before = then.in_target_ratio, today.capacity_low_requests_per_second
-    if share is None or share >= FAR_SHARE or gain.least >= FAR_GAIN:
+    if share is None or share >= FAR_SHARE or gain.least_likely >= FAR_GAIN:
         return False
     after = then.capacity_low_requests_per_second
     return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
@@ -101,12 +101,14 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     A target is met where its share is, by the window's p95 if it was observed, else by the replay.
     The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
     replay. Where most requests miss another target already, meeting this one serves few of them: a
-    tenth of all requests more in every target, by every fit, outweighs it.
+    tenth of all requests more in every target, by every fit, outweighs it, if it leaves no longer
+    most of them outside.
     """
     slo, today = case.ground.judged.slo, case.today
     if slo is None:
         return None
-    if (today.in_target_ratio or 0.0) < FAR_SHARE and gain.least_likely >= FAR_GAIN:
+    near = (today.in_target_ratio or 0.0) < FAR_SHARE <= (then.in_target_ratio or 0.0)
+    if near and gain.least_likely >= FAR_GAIN:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
     for name, of_one in alone.items():

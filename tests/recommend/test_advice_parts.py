@@ -204,7 +204,7 @@ def test_far_from_the_targets_a_tenth_of_all_requests_is_worth_a_restart_and_luc
     )
 
     def gained(least: float) -> Gain:
-        return Gain(then.knobs, 0.28, least, 0.28, 0.28, least, 1.0)
+        return Gain(then.knobs, 0.28, 0.0, least, 0.28, least, 1.0)
 
     assert not far_and_no_nearer(today, then, gained(0.12))
     assert far_and_no_nearer(today, then, gained(0.06))
