@@ -227,6 +227,9 @@ _LIMITING = (
     "max_num_batched_tokens",
     "api_server_count",
 )
+# A router that is fair gives every server of a pool as much; half of it is beyond the chance of 30
+# requests.
+_GIVEN_LESS_RATIO = 0.5
 # What is read of the windows that reach back; windows.py makes nothing else of them.
 _SUMS_2M = tuple(
     f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
@@ -334,9 +337,18 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of the pool's other targets that run and queue nothing; NULL in a pool of one."""
+    """Share of the pool's other targets that run and queue nothing, and are given less.
+
+    Less than half of the pool's mean of first tokens in 10 min: as a burst ends its servers run
+    empty at different minutes, and each of them had its share. NULL in a pool of one.
+    """
     group = ["pool", "start", "end"]
-    idle = ((pl.col("running_requests") < 1) & (pl.col("waiting_requests") == 0)).cast(pl.Float64)
+    first_tokens = pl.col("first_tokens_10m")
+    idle = (
+        (pl.col("running_requests") < 1)
+        & (pl.col("waiting_requests") == 0)
+        & (first_tokens < _GIVEN_LESS_RATIO * first_tokens.mean().over(group))
+    ).cast(pl.Float64)
     others = idle.count().over(group) - 1
     others_idle = idle.sum().over(group) - idle
     return rows.with_columns(

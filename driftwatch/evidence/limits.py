@@ -8,8 +8,10 @@ LIMITS: tuple[Column, ...] = (
     column(
         "pool_idle_ratio",
         "1",
-        "share of the pool's other targets with free slots and no queue",
+        "share of the pool's other targets with free slots and no queue, to which less than half "
+        "of the pool's mean of requests came in 10 min",
         "running_requests",
+        "ttft_seconds",
         off="a pool of one",
         needs=("pool_of_several",),
     ),

@@ -138,7 +138,7 @@ def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle_twins(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
-    """Twins that idle as the last minute's grid tells it: only there is the whole pool."""
+    """Idle peers as the last minute's grid has them: only there is the whole pool."""
     told = minute_rows.select(*_KEY, "end", "pool_idle_ratio")
     names = rows.columns
     return (

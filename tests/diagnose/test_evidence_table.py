@@ -173,22 +173,36 @@ def test_a_target_does_not_change_its_neighbours(shared_data: Path) -> None:
         assert differences(beside.drop(pool), alone.drop(pool)) == []
 
 
-def busy(t: float, running: float, waiting: float) -> dict[str, Any]:
-    return {"t": t, "running_requests": running, "waiting_requests": waiting}
+def busy(t: float, running: float, waiting: float, requests: float = 0.0) -> dict[str, Any]:
+    served = {"ttft_seconds_count": requests, "ttft_seconds_sum": 0.1 * requests}
+    return {"t": t, "running_requests": running, "waiting_requests": waiting, **served}
+
+
+def of_a_pool(*servers: tuple[str, float, float, float]) -> pl.DataFrame:
+    """A minute of servers: name, running, waiting, requests/s."""
+    return pl.concat(
+        scrapes([busy(t, running, waiting, t * rate) for t in range(0, 61, 5)], instance=name)
+        for name, running, waiting, rate in servers
+    )
 
 
 def test_idle_twins_are_those_of_the_same_minute_and_pool() -> None:
-    queued = scrapes([busy(t, 8.0, 4.0) for t in range(0, 60, 5)], instance="a:1")
-    idle = scrapes([busy(t, 0.0, 0.0) for t in range(0, 60, 5)], instance="b:1")
-    full = scrapes([busy(t, 8.0, 0.0) for t in range(0, 60, 5)], instance="c:1")
-    frame = pl.concat([queued, idle, full])
-    rows = table(frame).rows
+    frame = of_a_pool(("a:1", 8.0, 4.0, 2.0), ("b:1", 0.0, 0.0, 0.1), ("c:1", 8.0, 0.0, 1.0))
+    rows = table(frame).rows.unique("instance", keep="first").sort("instance")
     assert rows.select("instance", "pool_idle_ratio").rows() == [
         ("a:1", 0.5),
         ("b:1", 0.0),
         ("c:1", 0.5),
     ]
-    assert table(queued).rows["pool_idle_ratio"].to_list() == [None]  # a pool of one
+    alone = table(of_a_pool(("a:1", 8.0, 4.0, 2.0))).rows["pool_idle_ratio"]
+    assert alone.to_list()[:1] == [None]  # a pool of one
+
+
+def test_a_server_that_ran_empty_first_is_no_idle_twin() -> None:
+    """Of a burst each had its share; one of them is done with it."""
+    frame = of_a_pool(("a:1", 1.0, 14.0, 1.0), ("b:1", 0.0, 0.0, 0.9))
+    rows = table(frame).rows.unique("instance", keep="first").sort("instance")
+    assert rows["pool_idle_ratio"].to_list() == [0.0, 0.0]
 
 
 # --- shape

@@ -214,6 +214,10 @@ LOW = {
             True,
         ),  # near the threshold nobody may say so ever
         (LOW | {"speed_at_equal_load_ratio": 0.82}, None),
+        # a queue without a limit: a burst that ends, unless it stands or a target is missed
+        ({"binding_limit": None}, None),
+        ({"binding_limit": None, "slo_missed": True}, True),
+        ({"binding_limit": None, "limit_binding_share_10m_ratio": 0.95}, True),
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
@@ -270,6 +274,7 @@ IN_TARGET = {"prompt_tokens_mean_2m_ratio": 2.3, "slo_missed": False, "capacity_
         ({"utilization_ratio": 0.79}, False),  # there is room
         ({"utilization_ratio": 0.9, "capacity_ratio": 0.86}, False),
         ({"utilization_ratio": 0.9, "limit_binding_share_10m_ratio": 0.4}, False),
+        ({"utilization_ratio": 0.9, "binding_limit": None}, None),
         ({"utilization_ratio": 0.9, "prompt_tokens_mean_2m_ratio": 1.2}, False),
         ({"utilization_ratio": None, "capacity_ratio": None}, None),  # nobody replayed
         ({"utilization_ratio": None, "capacity_ratio": None, "slo_missed": True}, True),
