@@ -2,7 +2,8 @@
 
 An episode is *found* if a finding of a rule that must speak, of the severity that is due (a page
 where pages are expected, else a ticket, else a notice), about one of its servers, fires from its
-start to its end plus its grace.
+start to its end plus its grace. A limit that bound before the episode and is paged already needs no
+second page: an incident of a limit that is open at its start finds it, at once.
 A finding that fires is *false* if no episode that expects anybody to be told covers its moment and
 its server (grace included). A loss of speed that is smaller than any rule promises to see is a loss
 all the same: what is said of it is neither false nor found, and its time is not quiet. What fires
@@ -88,6 +89,7 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
             if not due:
                 continue
             told = [f for f in _firing(stretch) if f.said in due and _covers(episode, f)]
+            told += _open_at_start(stretch, episode, due)
             first = min(told, key=lambda f: f.at_seconds, default=None)
             since = episode.visible_seconds or episode.start_seconds
             # a guess before it could be seen is no earlier than at once
@@ -137,6 +139,21 @@ def claims(stretches: Iterable[Stretch], kinds_that_slow: frozenset[str]) -> lis
             slower = sum(f.rule in SLOWER for f in said)
             found.append(Claim(stretch, episode, others, slower))
     return found
+
+
+def _open_at_start(stretch: Stretch, episode: Episode, due: frozenset[Said]) -> Iterator[Finding]:
+    """What was said of a limit before the episode, allowed in it, and not yet taken back."""
+    for said in due:
+        if said[1] not in episode.allowed:
+            continue
+        last: dict[str | None, Finding] = {}
+        for finding in sorted(stretch.findings, key=lambda f: f.at_seconds):
+            before = stretch.judged_from <= finding.at_seconds < episode.start_seconds
+            if before and finding.said == said and finding.event in ("firing", "resolved"):
+                last[finding.instance] = finding
+        yield from (
+            f for f in last.values() if f.event == "firing" and episode.concerns(f.instance)
+        )
 
 
 def kinds_that_slow(stretches: Iterable[Stretch]) -> frozenset[str]:

@@ -32,6 +32,7 @@ QUIET = {
     "preemptions_per_second": 0.0,
     "kv_cache_usage_ratio": 0.2,
     "waiting_requests": 0.0,
+    "waiting_capacity_requests": 0.0,
     "binding_limit": "none",
     "prefix_cache_hit_ratio": 0.5,
     "gpus_lost": 0.0,
@@ -52,6 +53,7 @@ BOUND = {
     "batch_assembly_wait_10m_seconds": 1.7,
     "queue_share_of_ttft_10m_ratio": 0.98,
     "waiting_requests": 30.0,
+    "waiting_capacity_requests": 30.0,
     "binding_limit": "max_num_seqs",
 }
 
@@ -218,6 +220,9 @@ LOW = {
         ({"binding_limit": None}, None),
         ({"binding_limit": None, "slo_missed": True}, True),
         ({"binding_limit": None, "limit_binding_share_10m_ratio": 0.95}, True),
+        # the burst is over, the target is still missed by the mean of the ten minutes
+        ({"slo_missed": True, "waiting_capacity_requests": 0.0}, False),
+        ({"slo_missed": True, "waiting_capacity_requests": 0.5}, True),
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:

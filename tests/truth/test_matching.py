@@ -52,6 +52,20 @@ def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
     assert found.delay_seconds == 1000.0
 
 
+def test_a_limit_that_is_paged_before_its_episode_needs_no_second_page() -> None:
+    limit = replace(SLOW, kind="limit-tokens", allowed=frozenset({"Slower"}))
+    before, resolved = fired(400.0), replace(fired(700.0), event="resolved")
+    of_the_other = fired(400.0, instance=B)
+    for findings, episode, delay in (
+        ((before,), limit, 0.0),
+        ((before, resolved), limit, None),
+        ((of_the_other,), limit, None),
+        ((before,), SLOW, None),  # what was no fault then is no find now
+    ):
+        (found,) = detections([stretch(*findings, episodes=(episode,))])
+        assert found.delay_seconds == delay
+
+
 @pytest.mark.parametrize(
     ("finding", "verdict"),
     [
