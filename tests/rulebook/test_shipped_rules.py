@@ -54,6 +54,7 @@ BOUND = {
     "queue_share_of_ttft_10m_ratio": 0.98,
     "waiting_requests": 30.0,
     "waiting_capacity_requests": 30.0,
+    "binding_waiting_requests": 50.0,
     "binding_limit": "max_num_seqs",
 }
 
@@ -222,7 +223,8 @@ LOW = {
         ({"binding_limit": None, "limit_binding_share_10m_ratio": 0.95}, True),
         # the burst is over, the target is still missed by the mean of the ten minutes
         ({"slo_missed": True, "waiting_capacity_requests": 0.0}, False),
-        ({"slo_missed": True, "waiting_capacity_requests": 0.5}, True),
+        ({"slo_missed": True, "waiting_capacity_requests": 1.0}, False),  # for the next step
+        ({"slo_missed": True, "waiting_capacity_requests": 5.0}, True),
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
