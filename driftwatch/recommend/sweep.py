@@ -314,7 +314,8 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
         for gain in found
         if gain.mean >= top.mean - TIES
         or (
-            (moved(today, gain.knobs) < moved(today, top.knobs))
+            set(gain.knobs) <= set(top.knobs)  # less of the same change, not another one
+            and moved(today, gain.knobs) < moved(today, top.knobs)
             and ground.served_alike(gain.knobs, top.knobs)
         )
     ]

@@ -8,10 +8,13 @@ import pytest
 from advice_cases import H100_8B, prepared_of, requests_of
 
 from driftwatch.model import Slo
+from driftwatch.recommend import sweep
 from driftwatch.recommend.calibration.fitted import Fit
 from driftwatch.recommend.candidates import SATURATED, candidate
 from driftwatch.recommend.nearest_move import served_alike
 from driftwatch.recommend.replaying import Measured
+from driftwatch.recommend.sweep import Gain, Ground
+from driftwatch.recommend.sweep_candidates import Knobs
 from driftwatch.recommend.worlds import World, between
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
@@ -36,6 +39,24 @@ def test_a_further_setting_must_serve_more_in_one_and_the_same_world(
 ) -> None:
     one, other = ([Measured(share) for share in shares] for shares in (nearer, further))
     assert served_alike(one, other, TIES) is alike
+
+
+def test_another_knob_that_brings_nothing_is_no_nearer_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = prepared_of(requests_of(3, 600, 150), TODAY, Slo(1.0, 0.05)).ground
+
+    def gained(_: Ground, knobs: Knobs) -> Gain:
+        mean = 0.18 if "max_num_seqs" in knobs else 0.0
+        return Gain(knobs, mean, 0.0, 0.0, mean, 0.0, 1.0)
+
+    monkeypatch.setattr(sweep, "gain_of", gained)
+    monkeypatch.setattr(Ground, "served_alike", lambda *_: True)
+    far, near = {"max_num_seqs": 512.0}, {"max_num_seqs": 128.0}
+    other = {"max_num_batched_tokens": 4096.0}
+    assert [gain.knobs for gain in sweep.ranked(ground, [other, far])] == [far, other]
+    found = sweep.ranked(ground, [far, near, other])
+    assert found[0].knobs == near and found[-1].knobs == other
 
 
 def test_what_never_fits_is_like_nothing() -> None:
