@@ -21,7 +21,12 @@ ENGINE: tuple[Column, ...] = (
         off="too few requests since the engine started",
         alias=("runner", "embedding", "reranking", "disaggregated prefill", "kv_role"),
         dtype="string",
-        optional=("prompt_tokens_total", "prompt_tokens_transferred_total"),
+        optional=(
+            "generation_tokens_total",
+            "ttft_seconds",
+            "prompt_tokens_total",
+            "prompt_tokens_transferred_total",
+        ),
     ),
     column(
         "engine_asleep",

@@ -74,12 +74,11 @@ def result_text(verifications: Sequence[Verification], until: datetime) -> str |
 
 
 def main_effect(effects: Sequence[Effect]) -> Effect | None:
-    """The one that says most: requests in target, else what was forecast, else the first."""
+    """The one that says most: requests in target, else the first, which decided the verdict."""
     for one in effects:
         if one.name == "in_target_ratio":
             return one
-    promised = [one for one in effects if one.forecast is not None]
-    return promised[0] if promised else effects[0] if effects else None
+    return effects[0] if effects else None
 
 
 def effect_text(effect: Effect | None) -> str:

@@ -162,6 +162,9 @@ def test_every_real_page_parses_without_a_problem(shared_data: Path) -> None:
                     "rejected_requests_total",
                     "process_start_time_seconds",
                     "created_seconds",
+                    # only with speculative decoding
+                    "spec_decode_draft_tokens_total",
+                    "spec_decode_accepted_tokens_total",
                 }
 
 
