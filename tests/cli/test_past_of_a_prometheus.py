@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import patch
 
 import polars as pl
 import pytest
+from typed_words import call
 
-from driftwatch.cli.main import main
 from driftwatch.cli.run import proposing
 from driftwatch.collect.history_recording import Insistent, record_history
 from driftwatch.collect.prometheus import PrometheusSource
@@ -51,33 +46,6 @@ def held(servers: int = 1, minutes: int = 240) -> list[Series]:
             points = [(at, str(start + each * i)) for i, at in enumerate(times)]
             found.append(Series(of_engine, points, 60))
     return found
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command did."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def output(self) -> str:
-        return self.stdout + self.stderr
-
-
-def call(*words: str) -> Result:
-    out, err = io.StringIO(), io.StringIO()
-    argv = ["driftwatch", *words]
-    with (
-        patch.object(sys, "argv", argv),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as left,
-    ):
-        main()
-    assert isinstance(left.value.code, int)
-    return Result(left.value.code, out.getvalue(), err.getvalue())
 
 
 def span(first: int, last: int) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typed_words import call
 
 from driftwatch.collect.recordings import open_recording
-from tests.cli.test_past import call
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typed_words import call
 
 from driftwatch.testing.exposition_server import read_pages
-from tests.cli.test_past import call
 
 NAMED = "another server answers at this address"
 
