@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import re
+import signal
 import sys
 import threading
 import time
@@ -257,7 +258,12 @@ def test_wrong_answers_have_a_reason(run: Run) -> None:
     assert code == 2 and "help: is an OpenAI-compatible server up" in err
 
 
-def test_interrupted_it_ends_what_is_under_way_and_keeps_what_it_has(run: Run) -> None:
+def test_interrupted_it_ends_what_is_under_way_and_keeps_what_it_has(
+    run: Run, request: pytest.FixtureRequest
+) -> None:
+    # a shell that starts the tests in the background makes them ignore an interrupt
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with OpenAIServer(STEP, max_num_seqs=64) as server:
         server.faults.extend([None] * 25 + ["hang"] * 8)  # type: ignore[list-item]
 
