@@ -111,8 +111,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
         they are), ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
-        ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first binding
-        scrape); ``deferred_since`` and ``deferred_requests_10m`` likewise of the scrapes with
+        ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape
+        of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the scrapes with
         deferred requests;
         ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
@@ -165,8 +165,8 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         binding_running_requests=pl.col("running").filter(batch).mean(),
         binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
         binding_kv_cache_usage_ratio=pl.col("kv").filter(batch).mean(),
-        binding_since=pl.col("time").filter(batch).min(),
-        deferred_since=pl.col("time").filter(deferred).min(),
+        binding_since=_began(batch),
+        deferred_since=_began(deferred),
         deferred_requests_10m=pl.col("deferred").filter(deferred).mean(),
         capacity_mean=pl.col("capacity").mean(),
     )
@@ -174,6 +174,18 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         budget=pl.col("budget") + pl.col("budget_left"),
         unknown=pl.col("unknown") - pl.col("budget_left"),
     )
+
+
+def _began(held: pl.Expr) -> pl.Expr:
+    """Where the run of held scrapes began: from there on at least half are held, at any time.
+
+    That is the beginning whose scrapes exceed the half by most. Where less than half of the window
+    is held, its own share takes the place of the half.
+    """
+    held, n = held.fill_null(False), held.count()
+    score = 2 * n * held.cast(pl.Int64) - pl.min_horizontal(n, 2 * held.sum()).cast(pl.Int64)
+    left = score.cum_sum(reverse=True)
+    return pl.col("time").filter(held).get(left.filter(held).arg_max())
 
 
 def _wanders(batch: pl.Expr) -> pl.Expr:

@@ -325,6 +325,31 @@ def test_binding_requests_and_since_are_of_the_binding_scrapes() -> None:
     assert (found["binding_since"] - found["start"]).total_seconds() == 150.0
 
 
+@pytest.mark.parametrize(
+    ("parts", "seconds"),
+    [
+        ([(1, AT_CAP), (14, IDLE), (25, AT_CAP)], 225.0),  # one stray scrape first
+        ([(1, AT_CAP), (9, IDLE), (10, AT_CAP), (5, IDLE), (15, AT_CAP)], 150.0),  # it pauses
+        ([(40, AT_CAP)], 0.0),
+        ([(22, AT_CAP), (18, IDLE)], 0.0),  # it is over, and was more than half
+        ([(1, AT_CAP), (14, IDLE), (9, AT_CAP), (16, IDLE)], 225.0),  # less than half
+        ([(1, AT_CAP), (1, IDLE)] * 20, 0.0),  # every other one
+        ([(1, AT_CAP), (3, IDLE)] * 10, 0.0),  # evenly a quarter
+    ],
+)
+def test_since_is_the_beginning_of_the_run_not_the_first_stray_scrape(
+    parts: list[tuple[int, dict[str, Any]]], seconds: float
+) -> None:
+    found = row(parts)
+    assert (found["binding_since"] - found["start"]).total_seconds() == seconds
+
+
+def test_deferred_requests_began_where_their_run_did() -> None:
+    deferred = IDLE | {"waiting_deferred_requests": 3.0}
+    found = row([(1, deferred), (14, IDLE), (25, deferred)])
+    assert (found["deferred_since"] - found["start"]).total_seconds() == 225.0
+
+
 def test_what_bound_before_a_restart_is_not_counted_after_it() -> None:
     """The last ten minutes are cut at the restart: only the new server is judged."""
     old, new = {"process_start_time_seconds": 1.0}, {"process_start_time_seconds": 9000.0}
