@@ -112,8 +112,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         they are), ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
         ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape
-        of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the scrapes with
-        deferred requests;
+        of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of
+        the scrapes with deferred requests;
         ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
