@@ -185,6 +185,8 @@ BLOCK_TABLES = 6
     FINISH_SIZE,
     CANCEL_SIZE,
     WAIT_SIZE,
+    LEFT_WAITING,  # by the last schedule call: what arrives during a step is not in the engine yet
+    LEFT_DEFERRED,
     GAUGE_RUNNING,
     GAUGE_CAPACITY,
     GAUGE_DEFERRED,
@@ -206,7 +208,7 @@ BLOCK_TABLES = 6
     KV_TOTAL,
     EMPTY_SCHEDULES,
     EVICTED,
-) = range(117, 176)
+) = range(117, 178)
 FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
 
 # A step record; two of them, from RECORDS on.
@@ -224,7 +226,7 @@ FIRST_COUNTER, LAST_COUNTER = STEPS_OBSERVED, EVICTED
     S_FREE,
 ) = range(11)
 STEP_NUMBERS = 11
-RECORDS = 176
+RECORDS = 178
 HEADER = RECORDS + 2 * STEP_NUMBERS
 
 # The header of ``f``: the engine's times, the law, the client's patience, and the prefill pairs of

@@ -24,7 +24,6 @@ from driftwatch.simulate.kernel_layout import (
     COMPUTED,
     CONCURRENCY,
     DECODE_TOTAL,
-    DEFERRED_COUNT,
     END,
     ENDED,
     ENDS,
@@ -59,6 +58,8 @@ from driftwatch.simulate.kernel_layout import (
     LAST_OUTPUT,
     LAST_TOKEN,
     LAZY,
+    LEFT_DEFERRED,
+    LEFT_WAITING,
     LIVE,
     NEVER,
     NEXT_DUE,
@@ -111,7 +112,6 @@ from driftwatch.simulate.kernel_layout import (
     TIMED_OUT,
     TIMEOUT,
     TOKENS,
-    WAIT_COUNT,
     WAITING,
 )
 from driftwatch.simulate.kernel_lazy import delivered, leave_lazy
@@ -364,8 +364,8 @@ def apply(m: Any, f: Any, record: int) -> None:
     f[BUSY] += now - f[STEP_START]
     f[LAST_OUTPUT] = now
     m[GAUGE_RUNNING] = m[RUN_COUNT]
-    m[GAUGE_DEFERRED] = m[DEFERRED_COUNT]
-    m[GAUGE_CAPACITY] = m[WAIT_COUNT] - m[DEFERRED_COUNT]
+    m[GAUGE_DEFERRED] = m[LEFT_DEFERRED]
+    m[GAUGE_CAPACITY] = m[LEFT_WAITING] - m[LEFT_DEFERRED]
     m[GAUGE_FREE] = m[FREE]
 
 

@@ -26,6 +26,7 @@ from driftwatch.simulate.kernel_layout import (
     CHUNKED,
     CLASS_COUNTS,
     COMPUTED,
+    DEFERRED_COUNT,
     EXPLICIT,
     EXPLICIT_LIST,
     EXPLICITS,
@@ -34,6 +35,8 @@ from driftwatch.simulate.kernel_layout import (
     IDENTIFY_BLOCKS,
     KIND,
     LAZY_SEQS,
+    LEFT_DEFERRED,
+    LEFT_WAITING,
     LORAS,
     MAX_TOKENS,
     NEVER,
@@ -240,6 +243,8 @@ def schedule(m: Any, f: Any, record: int) -> bool:
     m[step + S_RUNNING] = m[RUN_COUNT]
     m[step + S_WAITING] = m[WAIT_COUNT]
     m[step + S_FREE] = m[FREE]
+    m[LEFT_WAITING] = m[WAIT_COUNT]
+    m[LEFT_DEFERRED] = m[DEFERRED_COUNT]
     if m[step + S_PREFILL] + m[step + S_DECODE] == 0:
         return False
     m[STEP] += 1

@@ -79,8 +79,9 @@ class Outcome:
             schedule call and before its outputs, prefill_tokens, decode_seqs, kv_tokens_read,
             running, waiting, preempted, free_blocks (null where blocks never bind).
         scrapes: a row per scrape, or None: time_seconds; gauges after the last step that ended:
-            running, waiting_capacity, waiting_deferred, kv_cache_usage_ratio (null where blocks
-            never bind); all else counts since the engine's start, histograms as lists of
+            running, waiting_capacity, waiting_deferred (as the last schedule call left them: what
+            arrives during a step is not in vLLM's scheduler yet), kv_cache_usage_ratio (null where
+            blocks never bind); all else counts since the engine's start, histograms as lists of
             cumulative counts with +Inf last (vLLM's own bookkeeping: an iteration is observed when
             it brings a token, a prompt is booked whole at its first token).
         summary: steps, end_seconds, busy_seconds, preemptions, rejected, empty_schedules and,

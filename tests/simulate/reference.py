@@ -146,6 +146,7 @@ class Reference:
         self.now = 0.0
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self.left_waiting = 0  # by the last schedule call: the gauge that vLLM publishes
         self.timeout = timeout
         self.all = [
             Request(
@@ -334,6 +335,7 @@ class Reference:
             r.placeholders += brings and c.async_scheduling
             step.chosen.append((r, n, brings))
         step.row = (len(self.running), len(self.waiting), preempted, len(self.pool.free))
+        self.left_waiting = len(self.waiting)
         return step
 
     def admit(self, chosen: dict[Request, int], budget: int, threshold: int) -> None:
@@ -434,7 +436,7 @@ class Reference:
         self.happen(self.now, inclusive=False)
         self.apply(step, self.now)
         row = self.result.steps[-1]
-        row["running_after"], row["waiting_after"] = len(self.running), len(self.waiting)
+        row["running_after"], row["waiting_after"] = len(self.running), self.left_waiting
 
     def run(self) -> Result:
         ahead: Step | None = None  # scheduled, about to start (async)
