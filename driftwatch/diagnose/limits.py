@@ -17,6 +17,7 @@ from driftwatch.diagnose.thresholds import (
     FULL_STEPS_SHARE,
     KV_PRESSED_RATIO,
     NOT_NEAR_RATIO,
+    ONE_STEP_LEAST,
     PLATEAU_MIN_SPARSE_SCRAPES,
     WAITING_SHARE,
 )
@@ -37,8 +38,8 @@ def binding_of_scrape() -> pl.Expr:
     """Which limit binds in one scrape (String).
 
     Reads ``running``, ``capacity``, ``deferred``, ``kv``, ``preempted``, ``tokens_per_step``,
-    ``stalled``, ``several_api_servers`` and the settings ``max_num_seqs``,
-    ``max_num_seqs_inferred``, ``max_num_batched_tokens``, ``api_server_count``.
+    ``first_tokens_per_step``, ``stalled``, ``several_api_servers`` and the settings
+    ``max_num_seqs``, ``max_num_seqs_inferred``, ``max_num_batched_tokens``, ``api_server_count``.
 
     "unknown": requests wait for capacity, so a batch limit binds, but which one cannot be told, or
     none of the configured settings explains it. "stalled": requests run and no token came since
@@ -52,7 +53,7 @@ def binding_of_scrape() -> pl.Expr:
     return (
         pl.when(pl.col("capacity").is_null())
         .then(None)
-        .when(pl.col("capacity") <= 0)
+        .when(pl.col("capacity") <= _of_one_step())
         .then(pl.when(pl.col("deferred") > 0).then(pl.lit(DEFERRED)).otherwise(pl.lit(NONE)))
         .when(pl.col("stalled").fill_null(False))
         .then(pl.lit(_STALLED))
@@ -69,6 +70,20 @@ def binding_of_scrape() -> pl.Expr:
         .then(pl.lit(BUDGET))
         .otherwise(pl.lit(_UNKNOWN))
     )
+
+
+def _of_one_step() -> pl.Expr:
+    """How many requests wait for nothing but the next step, where any wait for that.
+
+    vLLM's gauge is read after a step has been scheduled, with what that step could not take; other
+    engines, and exporters of their own, count what came since as well. As many as begin in a step
+    (Poisson, two standard deviations above) wait three steps at most: that is no limit, unless
+    one that was preempted is among them.
+    """
+    of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
+    most = of_a_step + 2 * of_a_step.sqrt()
+    alone = (of_a_step >= ONE_STEP_LEAST) & ~(pl.col("preempted") > 0).fill_null(False)
+    return pl.when(alone).then(most).otherwise(0.0)
 
 
 def _steps_known() -> pl.Expr:

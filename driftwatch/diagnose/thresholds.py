@@ -16,6 +16,9 @@ BUDGET_FULL_RATIO = 0.75
 FULL_STEPS_SHARE = 1 / 3
 # "running well below S, KV low" (recommendation.md, "Which limit binds"): half of what there is.
 NOT_NEAR_RATIO = 0.5
+# Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
+# 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
+ONE_STEP_LEAST = 0.5
 # A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
 # two values of equal chance would stay in a band of one in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8

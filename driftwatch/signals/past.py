@@ -47,6 +47,7 @@ _FACTS = {
     "several_api_servers": pl.Boolean,
     "preempted": pl.Float64,
     "tokens_per_step": pl.Float64,
+    "first_tokens_per_step": pl.Float64,
     "stalled": pl.Boolean,
     "repeats": pl.Boolean,
 }

@@ -28,10 +28,10 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
-        capacity), ``deferred``, ``kv`` (ratio), ``preempted`` and ``tokens_per_step`` (since the
-        previous scrape of the epoch, NULL on its first), ``several_api_servers``, ``stalled``
-        (requests run, and no token was
-        generated and no prompt done since the previous scrape of the epoch), and ``repeats``
+        capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step`` and
+        ``first_tokens_per_step`` (since the previous scrape of the epoch, NULL on its first),
+        ``several_api_servers``, ``stalled`` (requests run, and no token was generated and no
+        prompt done since the previous scrape of the epoch), and ``repeats``
         (so, and the page reads the same: :func:`driftwatch.signals.repeats.with_samples`).
     """
     by = keys(epochs)
@@ -49,6 +49,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         **gauge_facts(),
         preempted=increase("preemptions_total"),
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
+        first_tokens_per_step=pl.when(steps > 0).then(increase("ttft_seconds_count") / steps),
         stalled=(increase("generation_tokens_total") == 0)
         & (increase("prompt_tokens_total") == 0).fill_null(True)
         & (pl.col("running_requests") > 0),

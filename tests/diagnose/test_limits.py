@@ -21,6 +21,7 @@ QUEUED = {
     "kv": 0.2,
     "preempted": 0.0,
     "tokens_per_step": 20.0,
+    "first_tokens_per_step": 0.1,
     "several_api_servers": False,
     "stalled": False,
     "max_num_seqs": 64.0,
@@ -67,6 +68,21 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     ),
     ("no token since the last scrape", {"stalled": True, "running": 64.0}, "stalled"),
     ("deferred", {"running": 3.0, "capacity": 0.0, "deferred": 227.0}, "deferred"),
+    # steps of 90 ms at 16 requests/s: 1.5 come in each, and up to 1.5 + 2 * sqrt(1.5) wait for it
+    ("they wait for the next step", {"first_tokens_per_step": 1.5, "capacity": 3.0}, "none"),
+    ("more than one step brings", {"first_tokens_per_step": 1.5, "capacity": 4.0}, "unknown"),
+    ("so at the cap", {"first_tokens_per_step": 1.5, "capacity": 3.0, "running": 64.0}, "none"),
+    (
+        "one of them was preempted",
+        {"first_tokens_per_step": 1.5, "capacity": 3.0, "preempted": 1.0},
+        "kv_cache",
+    ),
+    (
+        "few come, and one waits many steps",
+        {"first_tokens_per_step": 0.4, "capacity": 1.0, "running": 64.0},
+        "max_num_seqs",
+    ),
+    ("how many come is not known", {"first_tokens_per_step": None, "capacity": 1.0}, "unknown"),
     ("nothing waits", {"running": 3.0, "capacity": 0.0}, "none"),
     ("nothing waits at the cap", {"running": 64.0, "capacity": 0.0}, "none"),
     # unknown settings
