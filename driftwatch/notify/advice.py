@@ -25,6 +25,7 @@ def imperatives(page: Page) -> list[str]:
     if advised is not None and advised.get("instead"):
         first = clean(advised["instead"][0]).split(":")[0]
         if advised.get("basis") == "measured":  # no knob was judged
+            first = first[:1].upper() + first[1:]
             return [f"{first}; no setting could be judged", first]
         return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
     if advised is not None and advised["action"] == "no_action":

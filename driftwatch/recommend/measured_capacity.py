@@ -2,7 +2,8 @@
 
 While its queue is never empty a server completes all it can, whatever a model of it says. Beside
 the arrivals (finished + change of waiting + change of running) that tells how many replicas the
-demand needs. Whether a knob would help it does not tell.
+demand needs at least: while the queue still grows, what it completes came before and was shorter.
+Whether a knob would help it does not tell.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
     if arrived < _FALLS_SHORT * capacity:
         return refused
     have = question.replicas or 1
-    more = math.ceil(have * arrived / capacity) - have
+    more = max(1, math.ceil(have * arrived / _most(finished, completed, lasted)) - have)
     plural = "s" if more > 1 else ""
     each = "" if question.replicas else " for each"
     said = Recommendation(
@@ -48,9 +49,19 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
         reason=f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with "
         f"its queue never empty; whether a knob helps is unknown: {refused.recommendation.reason}",
         instead=(
-            f"+{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one completes "
+            f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one completes "
             f"{digits(capacity)}",
         ),
         basis="measured",
     )
     return replace(refused, recommendation=said)
+
+
+def _most(finished: pl.Series, completed: float, lasted: float) -> float:
+    """Requests a second that it may complete: two standard errors above what it did.
+
+    Of the count, and of the minutes: long and short requests come in turns.
+    """
+    minutes = finished.std()
+    wander = float(minutes) / math.sqrt(len(finished)) if isinstance(minutes, float) else 0.0
+    return completed / lasted + 2 * max(math.sqrt(completed) / lasted, wander)

@@ -36,11 +36,14 @@ _SHED_GAIN = 0.05  # of the share in target
 
 
 def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
-    """In target and capacity, from → to."""
+    """In target and capacity, from → to.
+
+    Today's is a forecast too: a queue that grows leaves fewer in target than the last minutes had.
+    """
     said = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        said.append(f"forecast: in target {percent(before)} → {percent(after)}")
+        said.append(f"forecast if this demand lasts: in target {percent(before)} → {percent(after)}")
     if (words := capacity_gain(case.today, then)) is not None:
         said.append(words)
     return tuple(said)

@@ -169,13 +169,10 @@ def no_knob(
     if limit == 0.0:
         reason = f"no knob helps: {aim} is missed by requests that are served alone"
     elif case.met:
-        reason = (
-            f"no knob is worth a restart: forecast {percent(today.in_target_ratio or 0.0)} within "
-            f"{aim}, load {percent(case.utilization or 0.0)} of capacity"
-        )
+        load = percent(case.utilization or 0.0)
+        reason = f"no knob is worth a restart: requests stay within {aim}, load {load} of capacity"
     elif breaks is not None:
-        share = percent(today.in_target_ratio or 0.0)
-        reason = f"no knob is worth a restart: forecast {share} within {aim}; {breaks}"
+        reason = f"no knob is worth a restart: {breaks}"
     else:
         reason = _none_helps(case, gains, aim)
     return Recommendation(
@@ -188,31 +185,32 @@ def no_knob(
 
 
 def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
-    """Whether nothing moves the share, or something does and is not sure or not worth it."""
-    now = f"forecast {percent(case.today.in_target_ratio or 0.0)}"
+    """Whether nothing moves the share, or something does and is not sure or not worth it.
+
+    In points: what was measured is of the last minutes, a forecast of demand that lasts, so that
+    only forecasts are held against each other.
+    """
     best = max(gains, key=lambda gain: gain.mean, default=None)
     if best is None or best.mean <= SHARE_KEPT:
         return (
-            f"no knob helps: {now} within {aim} whatever max_num_seqs and "
-            "max_num_batched_tokens are"
+            "no knob helps: no other max_num_seqs or max_num_batched_tokens brings more requests "
+            f"within {aim}"
         )
     world = case.ground.worlds[0].configuration
     turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
+    points = f"{100 * best.mean:+.0f} points"
     if best.mean < MEAN_GAIN:
-        return (
-            f"no knob is worth a restart: {now} within {aim}, at best {percent(best.share)} "
-            f"({turned})"
-        )
+        return f"no knob is worth a restart: at best {points} within {aim} ({turned})"
     if worth_it(case.ground, best):
         return (
-            f"no knob is worth a restart: {now} within {aim}, {percent(best.share)} with {turned}: "
-            "overloaded still"
+            f"no knob is worth a restart: {turned} brings {points}, and if this demand lasts "
+            f"{percent(1 - best.share)} of requests still miss {aim}"
         )
-    return (
-        f"no knob is sure to help: {now} within {aim}; {turned} brings {100 * best.mean:+.0f} "
-        f"points on average, {100 * best.least:+.0f} by the least favourable step-time model, and "
-        "not at a little more or less demand"
-    )
+    if best.least_likely < EVERY_GAIN or best.least < OTHERWISE_EVERY:
+        but = f"{100 * best.least:+.0f} by the least favourable step-time model"
+    else:
+        but = "not so at a little more or less demand"
+    return f"no knob is sure to help: {turned} brings {points} within {aim} on average, but {but}"
 
 
 def no_action(case: Case) -> Recommendation:
@@ -222,8 +220,7 @@ def no_action(case: Case) -> Recommendation:
     room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
     return Recommendation(
         "no_action",
-        reason=f"forecast {percent(case.today.in_target_ratio or 0.0)} within "
-        f"{aims(case.ground.judged.slo)}{load}{room}",
+        reason=f"requests stay within {aims(case.ground.judged.slo)}{load}{room}",
         basis="replay",
     )
 
@@ -242,7 +239,7 @@ def _reason(case: Case, then: Candidate) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
     aim = aims(case.ground.judged.slo)
     if after - now >= MEAN_GAIN:
-        return f"forecast {percent(now)} → {percent(after)} within {aim} at this demand"
+        return f"forecast if this demand lasts: {percent(now)} → {percent(after)} within {aim}"
     return f"more capacity within {aim} at these lengths"
 
 

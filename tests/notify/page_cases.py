@@ -269,7 +269,7 @@ BUDGET = case(
         from_value=512.0,
         from_provenance="config",
         to_value=2048.0,
-        reason="1 % → > 99 % within TTFT 1.00 s and TPOT 50.0 ms at this demand",
+        reason="forecast if this demand lasts: 1 % → > 99 % within TTFT 1.0 s and TPOT 50 ms",
         price=(
             "ITL p99 24.0 → 54.0 ms (TPOT p95 27.0, target 50.0)",
             "KV blocks 27,000 → 26,930",
@@ -277,7 +277,7 @@ BUDGET = case(
         ),
         undo="--max-num-batched-tokens 512",
         wrong_if="then over 5 % still miss TTFT 1.00 s and TPOT 50.0 ms at ≤ 16.5 req/s each",
-        effect=("in target 1 % → > 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
+        effect=("forecast if this demand lasts: in target 1 % → > 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
         not_cured=(
             "tokens/s 5,280 → 2,990 each: longer work, not settings",
             "with 50 % of the prompt tokens cached: 27.0 req/s (today's settings)",
@@ -330,10 +330,10 @@ NO_KNOB = replace(
         | {"utilization_ratio": 1.31, "capacity_requests_per_second": 7.02},
         recommendation=Recommendation(
             action="none",
-            reason="no knob helps: 12 % within TTFT 1.00 s whatever max_num_seqs and "
-            "max_num_batched_tokens are",
+            reason="no knob helps: no other max_num_seqs or max_num_batched_tokens brings more "
+            "requests within TTFT 1.0 s",
             instead=(
-                "+2 replicas: 98 % in target",
+                "+2 replicas: forecast 98 % in target",
                 "50 % of the prompt tokens cached: 11.4 req/s each",
                 "fp8 KV cache: 9.80 req/s each",
             ),
@@ -366,7 +366,7 @@ FINE = replace(
         | {"slo_missed": False, "ttft_in_target_10m_ratio": 0.998, "utilization_ratio": 0.52},
         recommendation=Recommendation(
             "no_action",
-            reason="> 99 % within TTFT 1.00 s and TPOT 50.0 ms, load 52 % of capacity "
+            reason="requests stay within TTFT 1.0 s and TPOT 50 ms, load 52 % of capacity "
             "(7.80 of 15.0 req/s)",
             basis="replay",
         ),

@@ -49,7 +49,7 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
     said = by_measured_capacity(QUESTION, REFUSED, _observed()).recommendation
     # 2 replicas complete 3 req/s each where 5 arrive at each: 10 req/s need 4 of them
     assert (said.action, said.basis, said.knob) == ("none", "measured", None)
-    assert said.instead[0].startswith("+2 replicas: ")
+    assert said.instead[0].startswith("at least +2 replicas: ")
     assert "replayed tokens/s +70 %" in said.reason and "whether a knob helps" in said.reason
     page: Any = {
         "severity": "page",
@@ -57,7 +57,35 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
         "diagnosis": None,
         "evidence": {},
     }
-    assert imperatives(page)[0] == "+2 replicas; no setting could be judged"
+    assert imperatives(page)[0] == "At least +2 replicas; no setting could be judged"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "replicas"),
+    [
+        # what a growing queue's server completes came before it: asked a few minutes apart, the
+        # answers do not contradict each other (scenario prompts-x4, 09:50, 10:00 and 10:10 UTC)
+        ((5.0, 5.1, 6.0, 6.0, 4.5, 2.5, 4.7, 2.1, 2.6), 1),
+        ((2.5, 4.7, 2.1, 2.6, 1.1, 0.9, 1.8, 4.1, 1.6, 3.4, 5.8, 1.0, 0.6, 2.9), 2),
+        ((0.6, 2.9, 2.4, 3.0, 4.2, 0.9, 2.3, 2.1, 0.4, 1.7, 1.5, 0.1), 3),
+    ],
+)
+def test_minutes_that_differ_leave_only_how_many_replicas_are_needed_at_least(
+    minutes: tuple[float, ...], replicas: int
+) -> None:
+    one = _observed().chunks
+    chunks = [
+        one.with_columns(
+            start_seconds=pl.lit(60.0 * i),
+            end_seconds=pl.lit(60.0 * (i + 1)),
+            finished_per_second=pl.lit(rate),
+        )
+        for i, rate in enumerate(minutes)
+    ]
+    seen = _observed(chunks=pl.concat(chunks), requests=requests_of(5.8, 400, 400))
+    said = by_measured_capacity(QUESTION, REFUSED, seen).recommendation
+    plural = "s" if replicas > 1 else ""
+    assert said.instead[0].startswith(f"at least +{replicas} replica{plural}: ")
 
 
 @pytest.mark.parametrize(
