@@ -141,7 +141,8 @@ def command(
     if not told and not as_json:
         click.echo(f"no page {between}")
         for text in unfired.lines():
-            click.echo(textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False))
+            indent = " " * (len(text) - len(text.lstrip()) + 2)
+            click.echo(textwrap.fill(text, 80, subsequent_indent=indent, break_on_hyphens=False))
     click.get_current_context().exit(1 if read.unreadable else 0)
 
 

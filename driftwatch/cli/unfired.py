@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,7 +17,7 @@ _SPEED = "slower_at_equal_load"
 
 
 class Unfired:
-    """Counts in which minutes rules were unknown.
+    """Counts in which minutes rules were unknown, and which of their inputs were in all of them.
 
     Args:
         rules: the enabled ones.
@@ -32,6 +32,9 @@ class Unfired:
             for rule in rules
             if _SPEED in rule.columns and not can_be_true(rule.when, {_SPEED})
         }
+        self._columns = {rule.id: (rule.alert, rule.when.columns) for rule in rules}
+        self._dark = set[str]().union(*(rule.when.columns for rule in rules))
+        self._row: dict[str, Any] = {}
         self._minutes = self._without_speed = 0
         self._reasons: Counter[str] = Counter()
         self._last: dict[str, str] = {}
@@ -43,6 +46,9 @@ class Unfired:
         for rule in self._known:
             self._known[rule] += verdicts[rule].count() if len(verdicts) else 0
         seen = rows.filter(pl.col("scrapes") > 0)
+        if len(seen):
+            self._dark = {name for name in self._dark if seen[name].null_count() == len(seen)}
+            self._row = seen.row(-1, named=True)
         unknown = seen.filter(pl.col(_SPEED).is_null())
         self._minutes += len(seen)
         self._without_speed += len(unknown)
@@ -53,12 +59,28 @@ class Unfired:
             self._last[kind] = reason
 
     def lines(self) -> Iterator[str]:
-        """One sentence per rule, by its name."""
+        """A sentence per rule that knows no speed; of the others a line per missing input."""
+        silent = []
         for rule, known in sorted(self._known.items()):
-            speed = rule in self._of_speed and self._reasons
-            if known == 0 and not speed:
-                yield f"{rule} could not fire: an input is missing (see doctor)"
-            elif speed and self._without_speed >= _MOST * self._minutes:
+            alert, columns = self._columns[rule]
+            if rule not in self._of_speed or not self._reasons:
+                silent += [(alert, name) for name in columns & self._dark] if known == 0 else []
+            elif self._without_speed >= _MOST * self._minutes:
                 why = self._last[self._reasons.most_common(1)[0][0]]
                 when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if known else ""
-                yield f"{rule} could not fire{when}: {why}"
+                yield f"{alert} could not fire{when}: {why}"
+        if silent:
+            yield "could not fire, for inputs that were unknown in every minute:"
+            yield from self._lacking(silent)
+
+    def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:
+        """Rules and their unknown inputs, those with one reason in one line."""
+        from driftwatch.service.findings import reasons
+
+        told = reasons(self._row) if self._row else {}
+        found: dict[str, set[tuple[str, str]]] = {}
+        for alert, name in silent:
+            found.setdefault(told.get(name, "no scrape"), set()).add((alert, name))
+        for why, pairs in sorted(found.items(), key=lambda one: sorted(one[1])):
+            alerts, names = (", ".join(sorted(set(part))) for part in zip(*pairs, strict=True))
+            yield f"  {alerts}: {names} ({why})"

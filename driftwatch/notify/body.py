@@ -76,6 +76,8 @@ def _body(page: Page) -> Iterator[Line]:
         yield from _meaning(page)
         yield from advice_lines(page)
         return
+    if page["event"] == "firing" and (text := _continues(page)) is not None:
+        yield Line("Continues", text, weight=9)
     yield Line("Since", since_text(page), began, weight=9)
     if page["event"] == "resolved":
         ended = instant(page, "resolved_at")
@@ -144,9 +146,16 @@ def _concerned(page: Page) -> str | None:
     names = [clean(name) for name in concerned["first"]]
     rest = concerned["targets"] - len(names)
     more = f" and {rest} more" if rest > 0 else ""
-    told = ", ".join(clean(name) for name in concerned.get("told_before") or ())
-    before = f"; told before: {told}" if told else ""
-    return f"{concerned['targets']} of {concerned['of_targets']}: {', '.join(names)}{more}{before}"
+    return f"{concerned['targets']} of {concerned['of_targets']}: {', '.join(names)}{more}"
+
+
+def _continues(page: Page) -> str | None:
+    """Of a pool's page: the pages of single targets that went out before it; None = none did."""
+    names = [clean(name) for name in (page.get("concerned") or {}).get("told_before") or ()]
+    if not names:
+        return None
+    pages = "page" if len(names) == 1 else "pages"
+    return f"the {pages} of {', '.join(names)}: now several servers, act on this page"
 
 
 def _meaning(page: Page) -> Iterator[Line]:
@@ -196,7 +205,7 @@ def since_text(page: Page) -> str:
         return f"lengths not compared: {why.split(' (')[0]}"
     rate = value(page, "requests_per_second_ratio")
     if rate is not None and not is_as_before(rate):
-        parts.append(f"requests {change(rate)}")
+        parts.append(f"completed requests {change(rate)}")
     return "; ".join(parts)
 
 

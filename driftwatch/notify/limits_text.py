@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
 from driftwatch.notify.numbers import count, figure, knob, percent
 from driftwatch.notify.page_values import Page, value
 from driftwatch.notify.wording import seen_of, waiting_requests
@@ -63,12 +64,21 @@ def _of_scrapes(share: float, scrapes: float | None) -> str:
 
 def _sequences(page: Page) -> str:
     cap, running = value(page, "max_num_seqs"), value(page, "binding_running_requests")
+    bound = running is not None
     if running is None:
         running = value(page, "running_requests")
     if cap is None or running is None:
         return "max_num_seqs unknown" if cap is None else f"max_num_seqs {knob(cap)}"
     inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
+    if value(page, "binding_limit") == "max_num_seqs" and bound and not near_cap(running, cap):
+        told = f"of {knob(cap)}{inferred} on average {count(running)} running"
+        return f"max_num_seqs: full at times; {told}"
     return f"max_num_seqs: {count(running)} of {knob(cap)}{inferred} running"
+
+
+def near_cap(running: float, cap: float) -> bool:
+    """Whether so many running requests fill a cap, as the limits model has it."""
+    return running >= min(CAP_BAND_RATIO * cap, cap - 1)
 
 
 def _budget(page: Page) -> str:

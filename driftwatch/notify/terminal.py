@@ -13,7 +13,7 @@ from driftwatch.model import Limit
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.body import lines
 from driftwatch.notify.layout import columns, pad, paint, spell, wrap
-from driftwatch.notify.limits_text import preemptions
+from driftwatch.notify.limits_text import near_cap, preemptions
 from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean, count, moment, percent
 from driftwatch.notify.page import limit_json
@@ -145,7 +145,9 @@ def render_limits(
             said.append(_remark(row))
         if row["name"] == "kv_cache" and preempted is not None:
             said.append(preemptions(preempted))
-        room = "full" if row["binds"] else "unknown" if margin is None else percent(margin)
+        room = "unknown" if margin is None else percent(margin)
+        if row["binds"]:
+            room = "full" if _is_full(row) else "at times"
         table.append((f" {name}", *cells, room, "; ".join(said)))
     sizes = [max(columns(row[at]) for row in table) for at in range(4)]
     out = []
@@ -157,6 +159,13 @@ def render_limits(
             continue
         out += wrap(spell(f"{head}  {remark}".rstrip(), ascii), width, " " * (len(head) + 2))
     return paint("\n".join(out), colour)
+
+
+def _is_full(row: Mapping[str, Any]) -> bool:
+    """Whether the mean of the scrapes in which it bound is near it: they may be of two kinds."""
+    allows, running = row["allows_requests"], row["in_flight_requests"]
+    known = row["name"] == "max_num_seqs" and allows is not None and running is not None
+    return not known or near_cap(running, allows)
 
 
 def _remark(row: Mapping[str, Any]) -> str:

@@ -336,7 +336,7 @@ def _traffic(page: Page, past: bool) -> list[str]:
             parts.append(f"{word} {times(ratio)}")
     rate = value(page, "requests_per_second_ratio")
     if not parts and rate is not None and not is_as_before(rate):
-        parts.append(f"requests {change(rate)}")
+        parts.append(f"completed requests {change(rate)}")
     if not parts:
         return []
     began = instant(page, "started_at")

@@ -43,7 +43,9 @@ def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
     said = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        said.append(f"forecast if this demand lasts: in target {percent(before)} → {percent(after)}")
+        said.append(
+            f"forecast if this demand lasts: in target {percent(before)} → {percent(after)}"
+        )
     if (words := capacity_gain(case.today, then)) is not None:
         said.append(words)
     return tuple(said)

@@ -129,6 +129,11 @@ def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -
     _, out, _ = run("replay", "r.jsonl")
     assert "could not fire" in out
     assert max(map(len, out.splitlines())) <= 80
+    # each missing input by its name, once, with why
+    said = " ".join(out.split())
+    assert "see doctor" not in said
+    assert "GpuLost: gpus_lost (no DCGM or NVML reading" in said
+    assert said.count("too little of its own past") == said.count("no reference (") == 1
 
 
 def test_a_rule_that_armed_too_late_says_why_it_could_not_fire(

@@ -277,7 +277,10 @@ BUDGET = case(
         ),
         undo="--max-num-batched-tokens 512",
         wrong_if="then over 5 % still miss TTFT 1.00 s and TPOT 50.0 ms at ≤ 16.5 req/s each",
-        effect=("forecast if this demand lasts: in target 1 % → > 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
+        effect=(
+            "forecast if this demand lasts: in target 1 % → > 99 %",
+            "capacity 15.0 → 19.0 req/s each (+22–28 %)",
+        ),
         not_cured=(
             "tokens/s 5,280 → 2,990 each: longer work, not settings",
             "with 50 % of the prompt tokens cached: 27.0 req/s (today's settings)",

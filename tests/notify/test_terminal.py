@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from page_cases import AT, BUDGET, CAP, CASES, UNDETERMINED
 
 from driftwatch.model import Diagnosis, Limit, Step
+from driftwatch.notify.body import lines
 from driftwatch.notify.layout import columns, wrap
 from driftwatch.notify.path import render_path
 from driftwatch.notify.sample import sample_page
@@ -111,7 +113,7 @@ def test_a_missed_target_needs_no_other_cost() -> None:
         "requests_per_second": 9.49,
     }
     assert _walked(Step("down", "Lost?", "yes", evidence)) == [
-        f" {'Lost?':<28} yes  target missed: yes; 9.49 requests/s"
+        f" {'Lost?':<28} yes  target missed: yes; 9.49 requests/s completed"
     ]
 
 
@@ -166,7 +168,8 @@ def test_the_path_beside_a_reference() -> None:
     assert text == (
         "path\n"
         " Prompt tokens up?            yes  prompts ×2.33 (55.0 → 128), n 5,693\n"
-        " Request rate down?           yes  requests -75 % (13.7 → 3.44 requests/s)\n"
+        " Request rate down?           yes\n"
+        "   completed requests -75 % (13.7 → 3.44 requests/s)\n"
         " Budget?                      no   max_num_batched_tokens 1024;\n"
         "   ITL 3.73 → 5.15 ms\n"
         " leaf token_budget_binding, cause prompts"
@@ -175,6 +178,16 @@ def test_the_path_beside_a_reference() -> None:
 
 def test_an_undetermined_walk_names_what_is_missing() -> None:
     assert " leaf undetermined: missing binding_limit" in render(UNDETERMINED.page())
+
+
+def test_a_cap_that_was_full_at_times_is_not_called_full() -> None:
+    """It was: "19 of 24 running while it bound" in one line, "full" in the other."""
+    limits = [Limit("max_num_seqs", 24.0, 19.0, 0.0, True)]
+    assert "at times  BINDS" in render_limits(limits, waiting=55.0)
+    evidence = {**CAP.finding.evidence, "binding_running_requests": 6.2}
+    page = replace(CAP, finding=replace(CAP.finding, evidence=evidence)).page()
+    (text,) = (line.text for line in lines(page) if line.label == "Limit")
+    assert text.startswith("max_num_seqs: full at times; of 8 (inferred) on average 6.2 running")
 
 
 def test_the_limits_table() -> None:

@@ -127,7 +127,7 @@ EXACT = {
     "No verdict: max_num_seqs unknown",
     "drift_generations": "NOTICE host:8000: traffic changed 02:45 UTC: "
     "generations ×2.1, prompts ×1.4",
-    "rate_drop": "NOTICE host:8000: traffic changed 02:45 UTC: requests -77 %, "
+    "rate_drop": "NOTICE host:8000: traffic changed 02:45 UTC: completed requests -77 %, "
     "prompts as before, generations as before",
 }
 
@@ -404,7 +404,8 @@ def test_one_window_on_a_notice() -> None:
     }
     page = replace(DRIFT, finding=replace(DRIFT.finding, evidence=evidence)).page()
     assert lines(page)[0].text == (
-        "prompts ×2.34 (mean 512 → 1,200, n 8,200); generations as before (×0.98); requests -75 %"
+        "prompts ×2.34 (mean 512 → 1,200, n 8,200); generations as before (×0.98); "
+        "completed requests -75 %"
     )
 
 
