@@ -49,8 +49,8 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
         reason=f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with "
         f"its queue never empty; whether a knob helps is unknown: {refused.recommendation.reason}",
         instead=(
-            f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one completes "
-            f"{digits(capacity)}",
+            f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one "
+            f"completes {digits(capacity)}",
         ),
         basis="measured",
     )

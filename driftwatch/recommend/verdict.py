@@ -164,7 +164,7 @@ def no_knob(
         gains: of the finalists.
         breaks: why a change that brings more is not advised.
     """
-    today, limit = case.today, case.today.capacity_requests_per_second
+    limit = case.today.capacity_requests_per_second
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
         reason = f"no knob helps: {aim} is missed by requests that are served alone"
