@@ -47,7 +47,20 @@ class Api:
         from driftwatch.collect.prometheus_ask import PrometheusAsker
 
         servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
-        return [Insistent(servers), DcgmPrometheusSource(PrometheusAsker(self.url))]
+        return [
+            Insistent(servers, help_text=self._check()),
+            DcgmPrometheusSource(PrometheusAsker(self.url)),
+        ]
+
+    def _check(self) -> str:
+        """What to check where it does not answer."""
+        from driftwatch.collect.fetch import without_secrets
+
+        asked = f"{without_secrets(self.url).rstrip('/')}/api/v1/query?query=up"
+        return (
+            f"does it answer from this machine: curl {shlex.quote(asked)}? --prometheus is the "
+            "address that /api/v1 is under, with its port"
+        )
 
     def typed(self) -> str:
         """The options as they are typed."""

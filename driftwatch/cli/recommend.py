@@ -13,7 +13,7 @@ from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.past import past_of
 from driftwatch.cli.recommend_options import asked_about, check_plot, recommend_options
-from driftwatch.errors import UsageError
+from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.cli.recommend_asked import Looked
@@ -93,7 +93,16 @@ def _looked(
         looked = of_recording(target, plan, at, back, baseline, pins, recording)
     else:
         plan = _plan_of_store(serving, pins)
-        looked = of_store(target, plan, at, back, baseline, db, serving["config"])
+        try:
+            looked = of_store(target, plan, at, back, baseline, db, serving["config"])
+        except StoreError as error:
+            if given["log"] is None:
+                raise
+            raise UsageError(
+                "--requests tells when requests came; what the server did stands in its metrics, "
+                f"and {error.message}",
+                help_text="give its metrics as well: --recording PATH, --prometheus URL, or --db",
+            ) from error
     return looked, plan, given
 
 

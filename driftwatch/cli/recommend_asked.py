@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,7 @@ def of_store(
 
     Raises:
         NoVerdict: the store holds nothing, or nothing of the target before ``at``.
-        UsageError: no target, or more than one, answers to the name.
+        UsageError: no target, or more than one, answers to the name; ``at`` lies after the end.
     """
     from driftwatch.cli.database import last_scraped, named_store
     from driftwatch.cli.recorded import print_other_servers
@@ -84,7 +84,7 @@ def of_store(
 
     with named_store(db, config) as store:
         last = last_scraped(store)
-        end = min(at or last, last)
+        end = _end(at, last, f"the last scrape is of {last:%Y-%m-%dT%H:%MZ}")
         targets = plan.assign(stored_targets(store))
         # what an inferred max_num_seqs was learnt from may lie well before the window
         since, until = end - length - timedelta(hours=1), last + timedelta(seconds=1)
@@ -122,14 +122,15 @@ def of_recording(
     Raises:
         RecordingError: it cannot be read.
         NoVerdict: it holds nothing of the target before ``at``.
-        UsageError: no target, or more than one, answers to the name.
+        UsageError: no target, or more than one, answers to the name; ``at`` lies after the end.
     """
     from driftwatch.cli.proposed import pins_from
     from driftwatch.cli.recorded import found_in, from_recording, labelled_at
     from driftwatch.service.explain import Window, window_ending
 
     scrapes, gpus, targets, whole = from_recording(recording, plan)
-    end = min(at or whole.end, whole.end)
+    reach = f"scrapes reach from {whole.start:%Y-%m-%dT%H:%MZ} to {whole.end:%Y-%m-%dT%H:%MZ}"
+    end = _end(at, whole.end, reach)
     before = targets if baseline is None else labelled_at(recording, plan, baseline.end, targets)
     targets = labelled_at(recording, plan, end, targets)
     chosen = chosen_target(name, targets, scrapes, end)
@@ -146,10 +147,9 @@ def of_recording(
     )
     detected = seen.detected
     if detected.is_empty():
-        first, last = whole.start, whole.end
         raise NoVerdict(
             f"{chosen.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
-            help_text=f"scrapes reach from {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}",
+            help_text=reach,
         )
     window = window_ending(end, _EVIDENCE)
     found: Finding | None
@@ -158,6 +158,17 @@ def of_recording(
     except NoVerdict:
         found = None
     return Looked(chosen, end, seen.minutes, found, gpus, _of_pool(chosen, targets), seen.beside)
+
+
+def _end(at: datetime | None, last: datetime, reach: str) -> datetime:
+    """The end of the window: the time that is asked for, at the last scrape at most.
+
+    Raises:
+        UsageError: no minute of the evidence of that time was scraped.
+    """
+    if at is not None and at >= last + _EVIDENCE:
+        raise UsageError(f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then", help_text=reach)
+    return min(at or last, last)
 
 
 def chosen_target(

@@ -156,8 +156,11 @@ def _print_read(read: Tally, lost: Unavailable | None, where: str, between: str)
     for warning in read.warnings():
         click.echo(f"warning: {where}{warning}", err=True)
     if not read.usable:
-        why = read.first_reason if lost is None else lost.message
-        raise NoVerdict(f"no usable scrape {between}: {where}{why}")
+        why = f"{where}{read.first_reason}" if lost is None else lost.message
+        raise NoVerdict(
+            f"no usable scrape {between}: {why}",
+            help_text=None if lost is None else lost.help_text,
+        )
 
 
 def _baseline(

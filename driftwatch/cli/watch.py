@@ -68,7 +68,7 @@ def command(
     configure_logs(quiet=True)
     plan = with_proposals(plan_from(**serving))
     clock = SystemClock()
-    source = PagesSource(urls, clock=clock)
+    source = PagesSource(_named(urls), clock=clock)
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
     held = pins_from(pins) or Pins()
@@ -95,6 +95,23 @@ def command(
                 service.stop()
                 service.deliver_once()
     click.get_current_context().exit(EXIT_ANSWERED if screen.read else EXIT_PROBLEM)
+
+
+def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
+    """URL → labels: pages of one host and port are called by their paths as well."""
+    from collections import Counter
+    from urllib.parse import urlsplit
+
+    from driftwatch.collect.fetch import Bounds, Endpoint
+
+    pages = {url: Endpoint(url, Bounds()) for url in urls}
+    shared = Counter(page.instance for page in pages.values())
+    return {
+        url: {"instance": f"{page.instance}{urlsplit(page.url).path}"}
+        if shared[page.instance] > 1
+        else {}
+        for url, page in pages.items()
+    }
 
 
 def _gpus_here(urls: Sequence[str], clock: Clock) -> tuple[list[Source], frozenset[str]]:

@@ -37,9 +37,13 @@ class Insistent:
     Args:
         source: of a past.
         pause: sleeps between two questions.
+        help_text: what to check where it never answered; None = nothing is known to.
     """
 
-    def __init__(self, source: Source, pause: Pause = time.sleep) -> None:
+    def __init__(
+        self, source: Source, pause: Pause = time.sleep, help_text: str | None = None
+    ) -> None:
+        self._help_text = help_text
         self.name, self.settle_seconds = source.name, source.settle_seconds
         self._source, self._pause = source, pause
         self._answered = False
@@ -58,8 +62,10 @@ class Insistent:
             self._pause(seconds)
             found = self._source.collect(since, until)
         if not _answered(found):
+            why = (found.silent or "").removeprefix("Unavailable: ")
             raise Unavailable(
-                f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {found.silent}"
+                f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {why}",
+                help_text=None if self._answered else self._help_text,
             )
         self._answered = True
         return found

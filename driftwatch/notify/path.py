@@ -119,7 +119,9 @@ def _facts(
     known = {c: v for c, v in step["evidence"].items() if not _is_quiet(c, v, step)}
     found = [*_numbers(known, reference, row, step)]
     if reason and answer in ("unknown", "not asked"):
-        found = [*_why(reason), *found]
+        # a value that says why at more length is not said before itself
+        whys = [w for w in _why(reason) if not any(f.startswith(w.split(": ")[-1]) for f in found)]
+        found = [*whys, *found]
     elif reason and answer == "no":
         found.append(f"not asked: {clean(reason)}")
     for text in found:

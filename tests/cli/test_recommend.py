@@ -90,7 +90,8 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: tuple[dict[str, Any],
     assert found["schema_version"] == 1
     assert found["target"]["instance"] == TARGET
     drawn = plot.read_text(encoding="utf-8")
-    title = f"max_num_seqs 8 (inferred) → {said['to_value']:.0f}: forecast: in target "
+    title = f"max_num_seqs 8 (inferred) → {said['to_value']:.0f}: "
+    title += "forecast if this demand lasts: in target "
     assert f"<title>{TARGET}: {title}" in drawn
     assert "capacity when full" in drawn
 
@@ -162,6 +163,22 @@ def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> 
     code, out, err = run("recommend", TARGET, "--db", str(path))
     assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
     assert "driftwatch run" in err
+
+
+def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, tmp_path: Path) -> None:
+    """It answered of the last minutes, without a word."""
+    code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2027-01-01T00:00Z")
+    assert (code, out) == (2, "")
+    assert "error: --at 2027-01-01T00:00Z: nothing was scraped then\n" in err
+    assert "help: scrapes reach from 2026-11-21T08:18Z to 2026-11-21T08:47Z\n" in err
+
+
+def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -> None:
+    log = shared_data / "vllm-0.32" / "run_cap" / "requests.jsonl.gz"
+    code, out, err = run("recommend", "--requests", str(log))
+    assert (code, out) == (2, "")
+    assert "--requests tells when requests came" in err
+    assert "help: give its metrics as well: --recording PATH, --prometheus URL, or --db" in err
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def test_history_that_is_never_read_names_the_address_without_its_secret(run: Ru
     )
     assert code == 4
     assert out.startswith("NO VERDICT: no usable scrape between 2026-01-01 00:00:00 and ")
-    assert "127.0.0.1:9/prefix: " in out
+    assert out.count("127.0.0.1:9") == 1
+    assert "help: does it answer from this machine: curl 'http://" in err
+    assert "@127.0.0.1:9/prefix/api/v1/query?query=up'" in err
     assert "does not answer from 2026-01-01T00:00:00Z on: " in out
     assert "CANARY" not in out + err
 

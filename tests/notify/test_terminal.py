@@ -117,6 +117,18 @@ def test_a_missed_target_needs_no_other_cost() -> None:
     ]
 
 
+def test_a_release_that_is_not_known_is_said_once() -> None:
+    """It was: "the release is not compared: the release is not known; the release is not known"."""
+    unknown = "the release is not known (no /version, no label of the target names it)"
+    why = "the release is not compared: the release is not known"
+    evidence = {"release_changed_since_pin": None, "release_comparison": unknown}
+    (text,) = [
+        " ".join(" ".join(_walked(Step("a", "Release?", "not asked", evidence, why))).split())
+    ]
+    assert text.count("not known") == 1
+    assert text.endswith(f"not asked {unknown}")
+
+
 def test_a_number_is_said_once() -> None:
     evidence = {"limit_binding_share_10m_ratio": 0.59, "waiting_requests": 3.0}
     one = Step("a", "One?", "yes", evidence)
