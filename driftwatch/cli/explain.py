@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli import past
 from driftwatch.cli.explain_asked import (
     Answer,
     Asked,
@@ -19,23 +19,19 @@ from driftwatch.cli.explain_asked import (
     history_of_recording,
     history_of_store,
 )
-from driftwatch.cli.options import Duration, Span, Time, plan_from, serving_options
-from driftwatch.cli.past import past_of, past_options
-from driftwatch.cli.proposed import pins_option
-from driftwatch.errors import UsageError
+from driftwatch.cli.options import Duration
+from driftwatch.cli.past import asked_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from driftwatch.model import Incident, Target
-    from driftwatch.service.explain import Window
 
 _EXIT_NO_VERDICT = 4
 
 
 @click.command(name="explain")
 @click.argument("target", required=False)
-@click.option("--at", type=Time(), help="End of the window (default: the newest scrape).")
 @click.option(
     "--window",
     "length",
@@ -45,38 +41,15 @@ _EXIT_NO_VERDICT = 4
     help="Length of the window.",
 )
 @click.option(
-    "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
-)
-@past_options
-@click.option(
-    "--baseline", type=Span(), help="Window whose lengths, rates and speed are the reference."
-)
-@pins_option
-@click.option(
-    "--db",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The store (default: as for driftwatch incidents).",
-)
-@click.option(
     "--symptom",
     type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
     default="batch",
     show_default=True,
     help="What was seen first: the tree that begins there (all end in the same causes).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-@serving_options
+@asked_options
 def command(
-    target: str | None,
-    at: datetime | None,
-    length: timedelta,
-    recording: Path | None,
-    baseline: Window | None,
-    pins: Path | None,
-    db: Path | None,
-    symptom: str,
-    as_json: bool,
-    **serving: Any,
+    target: str | None, length: timedelta, symptom: str, as_json: bool, **rest: Any
 ) -> None:
     """Explain TARGET (host:8000, host:8000/1, or a pool of one): evidence, path, limits, advice.
 
@@ -84,37 +57,20 @@ def command(
     ./driftwatch.yaml is read where there is one. Exit code 0: answered; 4: no verdict, what is
     missing is named.
     """
-    with past_of(recording, serving, at) as past:
-        _explain(target, at, length, past, baseline, pins, db, symptom, as_json, serving)
+    with past.asked_of(rest) as where:
+        _explain(target, length, where, symptom, as_json)
 
 
 def _explain(
-    target: str | None,
-    at: datetime | None,
-    length: timedelta,
-    recording: Path | None,
-    baseline: Window | None,
-    pins: Path | None,
-    db: Path | None,
-    symptom: str,
-    as_json: bool,
-    serving: dict[str, Any],
+    target: str | None, length: timedelta, where: past.Asked, symptom: str, as_json: bool
 ) -> None:
-    from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.walk import UNDETERMINED
     from driftwatch.service.explain import SYMPTOMS
 
-    if recording is None and pins is not None:
-        raise UsageError(
-            "--pins needs --recording: the database has its own pins",
-            help_text=f"driftwatch baseline import {pins}",
-        )
-    if recording is None and serving["config"] is None:
-        serving["config"] = config_here()
-    config, plan = serving["config"], plan_from(**serving)
+    at, recording, plan = where.at, where.recording, where.plan
     history = (
-        history_of_store(db, config, plan, at, length, baseline)
+        history_of_store(where.db, where.config, plan, at, length, where.baseline)
         if recording is None
         else history_of_recording(recording, plan, at)
     )
@@ -123,7 +79,7 @@ def _explain(
         history,
         at,
         length,
-        baseline=baseline,
+        baseline=where.baseline,
         plan=plan,
         tree=SYMPTOMS[symptom],
         today=SystemClock().now().date(),
@@ -132,9 +88,9 @@ def _explain(
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, asked.target, asked.today)
     answer = (
-        answer_of_store(asked, db, config)
+        answer_of_store(asked, where.db, where.config)
         if recording is None
-        else answer_of_recording(asked, recording, pins)
+        else answer_of_recording(asked, recording, where.pins)
     )
     answer = replace(answer, finding=answer.advised(asked))
     if as_json:

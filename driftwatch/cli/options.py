@@ -94,6 +94,17 @@ def parse_time(text: str) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
+# the options below, as the command is given them
+SERVING = (
+    "config",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "startup_log",
+    "arguments",
+    "pid",
+)
+
+
 def serving_options(command: Command) -> Command:
     """Settings of the server that no metric shows."""
     for option in reversed(

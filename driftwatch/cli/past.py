@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from driftwatch.cli.options import Progress, Time
+from driftwatch.cli.options import SERVING, Progress, Span, Time, plan_from, serving_options
+from driftwatch.cli.proposed import pins_option
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import Source
+    from driftwatch.service.explain import Window
+    from driftwatch.service.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -107,6 +110,82 @@ def past_options(command: Command) -> Command:
         "--from", "since", type=Time(), help="Start (needed with --prometheus)."
     )
     return api_options(since(until(command)))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where and when ``explain`` and ``recommend`` look.
+
+    Attributes:
+        at: end of the window; None = the newest scrape.
+        recording: to read; None = the store.
+        baseline: whose lengths, rates and speed are the reference.
+        pins: file of exported ones.
+        db: the store.
+        config: the configuration that is read.
+        plan: of it, and of what the command line says of every server.
+    """
+
+    at: datetime | None
+    recording: Path | None
+    baseline: Window | None
+    pins: Path | None
+    db: Path | None
+    config: Path | None
+    plan: Plan
+
+
+_ASKED = ("recording", "at", "baseline", "pins", "db")
+
+
+def asked_options(command: Command) -> Command:
+    """Where and when to look, what to compare with, the server's settings, and ``--json``."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    options: tuple[Callable[[Command], Command], ...] = (
+        click.option("--at", type=Time(), help="End of the window (default: the newest scrape)."),
+        click.option(
+            "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
+        ),
+        past_options,
+        click.option(
+            "--baseline",
+            type=Span(),
+            help="Window whose lengths, rates and speed are the reference.",
+        ),
+        pins_option,
+        click.option("--db", type=file, help="The store (default: as for driftwatch incidents)."),
+        click.option("--json", "as_json", is_flag=True, help="Everything, as JSON."),
+        serving_options,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def asked_of(rest: dict[str, Any]) -> Iterator[Asked]:
+    """Takes :func:`asked_options` out of the command's options, and reads an API's past.
+
+    Raises:
+        UsageError: options that do not go together.
+        ConfigError: the configuration or a rule file has problems.
+        Unavailable, NoVerdict: as :func:`past_of`.
+    """
+    from driftwatch.cli.database import config_here
+
+    options = {name: rest.pop(name) for name in _ASKED}
+    api = {name: rest.pop(name) for name in _OPTIONS}
+    serving = {name: rest.pop(name) for name in SERVING}
+    if (recording := options.pop("recording")) is None and api["prometheus"] is None:
+        if (pins := options["pins"]) is not None:
+            raise UsageError(
+                "--pins needs --recording: the database has its own pins",
+                help_text=f"driftwatch baseline import {pins}",
+            )
+        serving["config"] = serving["config"] or config_here()
+    plan = plan_from(**serving)
+    with past_of(recording, api, options["at"]) as read:
+        yield Asked(recording=read, config=serving["config"], plan=plan, **options)
 
 
 def api_of(prometheus: str | None, selector: Sequence[str], step_seconds: float) -> Api | None:

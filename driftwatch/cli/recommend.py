@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from driftwatch.cli import past
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.options import plan_from
-from driftwatch.cli.past import past_of
 from driftwatch.cli.recommend_options import asked_about, check_plot, recommend_options
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.cli.recommend_asked import Looked
     from driftwatch.recommend.advice import Advice, Question
-    from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
 
 _LONGEST = timedelta(hours=1)
@@ -30,12 +28,7 @@ _SHORTEST = timedelta(minutes=1)
 @recommend_options
 def command(
     target: str | None,
-    at: datetime | None,
     length: timedelta | None,
-    recording: Path | None,
-    baseline: Window | None,
-    pins: Path | None,
-    db: Path | None,
     plot: Path | None,
     hardware: Path | None,
     as_json: bool,
@@ -53,9 +46,9 @@ def command(
     """
     asked = asked_about(what_if)
     check_plot(plot)
-    with past_of(recording, rest, at) as past:
-        looked, plan, given = _looked(target, at, length, past, baseline, pins, db, rest)
-        advice = _answer(_question(looked, plan, length, asked, given), hardware)
+    with past.asked_of(rest) as where:
+        looked = _looked(target, length, where, with_log=rest["log"] is not None)
+        advice = _answer(_question(looked, where.plan, length, asked, rest), hardware)
     if plot is not None:
         _draw(plot, advice, looked)
     if as_json:
@@ -67,57 +60,29 @@ def command(
 
 
 def _looked(
-    target: str | None,
-    at: datetime | None,
-    length: timedelta | None,
-    recording: Path | None,
-    baseline: Window | None,
-    pins: Path | None,
-    db: Path | None,
-    rest: dict[str, Any],
-) -> tuple[Looked, Plan, dict[str, Any]]:
-    """The target with its minutes, the plan, and what the command line says of the question."""
+    target: str | None, length: timedelta | None, where: past.Asked, *, with_log: bool
+) -> Looked:
+    """The target with its minutes."""
     from driftwatch.cli.recommend_asked import of_recording, of_store
 
-    own = ("slo", "objective", "log", "model", "gpu", "seed")
-    serving = {name: value for name, value in rest.items() if name not in own}
-    given = {name: rest[name] for name in own}
     if length is not None and length < _SHORTEST:
         raise UsageError(
             f"--window {length.total_seconds():g}s holds no whole minute",
             help_text="--window 10m",
         )
     back = length or _LONGEST
-    if recording is not None:
-        plan = plan_from(**serving)
-        looked = of_recording(target, plan, at, back, baseline, pins, recording)
-    else:
-        plan = _plan_of_store(serving, pins)
-        try:
-            looked = of_store(target, plan, at, back, baseline, db, serving["config"])
-        except StoreError as error:
-            if given["log"] is None:
-                raise
-            raise UsageError(
-                "--requests tells when requests came; what the server did stands in its metrics, "
-                f"and {error.message}",
-                help_text="give its metrics as well: --recording PATH, --prometheus URL, or --db",
-            ) from error
-    return looked, plan, given
-
-
-def _plan_of_store(serving: dict[str, Any], pins: Path | None) -> Plan:
-    """The plan of the configuration that is named, or of ./driftwatch.yaml."""
-    from driftwatch.cli.database import config_here
-
-    if pins is not None:
+    if where.recording is not None:
+        return of_recording(target, where, back, where.recording)
+    try:
+        return of_store(target, where, back)
+    except StoreError as error:
+        if not with_log:
+            raise
         raise UsageError(
-            "--pins needs --recording: the database has its own pins",
-            help_text=f"driftwatch baseline import {pins}",
-        )
-    if serving["config"] is None:
-        serving["config"] = config_here()
-    return plan_from(**serving)
+            "--requests tells when requests came; what the server did stands in its metrics, "
+            f"and {error.message}",
+            help_text="give its metrics as well: --recording PATH, --prometheus URL, or --db",
+        ) from error
 
 
 def _question(

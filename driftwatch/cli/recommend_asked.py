@@ -14,6 +14,7 @@ from driftwatch.errors import NoVerdict, UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.cli.past import Asked
     from driftwatch.model import Finding, Target, TargetKey
     from driftwatch.service.explain import Window
     from driftwatch.service.plan import Plan
@@ -57,12 +58,8 @@ class Looked:
 
 def of_store(
     name: str | None,
-    plan: Plan,
-    at: datetime | None,
+    where: Asked,
     length: timedelta,
-    baseline: Window | None,
-    db: Path | None,
-    config: Path | None,
 ) -> Looked:
     """From the service's database, as far back as its minutes go.
 
@@ -82,7 +79,8 @@ def of_store(
     from driftwatch.service.pool_traffic import twins_of
     from driftwatch.service.stored import stored_targets
 
-    with named_store(db, config) as store:
+    at, plan, baseline = where.at, where.plan, where.baseline
+    with named_store(where.db, where.config) as store:
         last = last_scraped(store)
         end = _end(at, last, f"the last scrape is of {last:%Y-%m-%dT%H:%MZ}")
         targets = plan.assign(stored_targets(store))
@@ -110,11 +108,8 @@ def of_store(
 
 def of_recording(
     name: str | None,
-    plan: Plan,
-    at: datetime | None,
+    where: Asked,
     length: timedelta,
-    baseline: Window | None,
-    pins_file: Path | None,
     recording: Path,
 ) -> Looked:
     """From a recording: the whole pipeline runs over it up to ``at``, as ``replay`` does.
@@ -128,6 +123,7 @@ def of_recording(
     from driftwatch.cli.recorded import found_in, from_recording, labelled_at
     from driftwatch.service.explain import Window, window_ending
 
+    at, plan, baseline = where.at, where.plan, where.baseline
     scrapes, gpus, targets, whole = from_recording(recording, plan)
     reach = f"scrapes reach from {whole.start:%Y-%m-%dT%H:%MZ} to {whole.end:%Y-%m-%dT%H:%MZ}"
     end = _end(at, whole.end, reach)
@@ -141,7 +137,7 @@ def of_recording(
         targets,
         plan,
         Window(end - length, end),
-        pins=pins_from(pins_file),
+        pins=pins_from(where.pins),
         baseline=baseline,
         pinned_of=before,
     )

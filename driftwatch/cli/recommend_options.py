@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from driftwatch.cli.options import Duration, Span, Time, serving_options
-from driftwatch.cli.past import past_options
-from driftwatch.cli.proposed import pins_option
+from driftwatch.cli.options import Duration
+from driftwatch.cli.past import asked_options
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
 from driftwatch.model import Slo
@@ -76,15 +75,15 @@ def _seconds(text: str) -> float:
 
 def recommend_options(command: Command) -> Command:
     """All of them but the target."""
+    command = asked_options(command)
     for option in reversed(_options()):
         command = option(command)
-    return serving_options(command)
+    return command
 
 
 def _options() -> tuple[Callable[[Command], Command], ...]:
     file = click.Path(path_type=Path, dir_okay=False)
     return (
-        click.option("--at", type=Time(), help="End of the window (default: the newest scrape)."),
         click.option(
             "--window",
             "length",
@@ -123,12 +122,6 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "arrivals.",
         ),
         click.option(
-            "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
-        ),
-        past_options,
-        click.option("--baseline", type=Span(), help="Window whose lengths are the reference."),
-        pins_option,
-        click.option(
             "--hardware",
             type=file,
             metavar="FILE",
@@ -140,8 +133,6 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "--plot", type=file, metavar="FILE", help="Draw it: a name that ends in .svg or .png."
         ),
         click.option("--seed", type=click.IntRange(min=0), default=0, help="Of what is drawn."),
-        click.option("--json", "as_json", is_flag=True, help="Everything, as JSON."),
-        click.option("--db", type=file, help="The store (default: as for driftwatch incidents)."),
     )
 
 

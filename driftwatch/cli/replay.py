@@ -140,10 +140,14 @@ def command(
         click.get_current_context().exit(EXIT_PROBLEM)
     if not told and not as_json:
         click.echo(f"no page {between}")
-        for text in unfired.lines():
-            indent = " " * (len(text) - len(text.lstrip()) + 2)
-            click.echo(textwrap.fill(text, 80, subsequent_indent=indent, break_on_hyphens=False))
+        _print_unfired(unfired)
     click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _print_unfired(unfired: Unfired) -> None:
+    for text in unfired.lines():
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        click.echo(textwrap.fill(text, 80, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def _print_read(read: Tally, lost: Unavailable | None, where: str, between: str) -> None:
