@@ -71,12 +71,20 @@ def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -
             return f"nothing: the replay, asked again, gives no advice{why}"
         return f"nothing: the advice stands; the replay, asked again, gives none{why}"
     one, other = _advice(before), _advice(recommendation_json(now))
-    if one == other and now.basis == "measured" and (before or {}).get("basis") != "measured":
-        # a replay had said that no knob helps
-        return f"the advice stands, {one}: measured now, no setting could be judged this time"
+    if says_less(before, now):
+        return f"nothing: the advice stands, {one}; the replay, asked again, gives none"
     if one == other:
         return "nothing: the replay, asked again, gives the same advice"
     return f"the advice: {one} → {other}"
+
+
+def says_less(before: Mapping[str, Any] | None, now: Recommendation | None) -> bool:
+    """No verdict, or an answer without a replay, where people have "no knob helps" of one."""
+    if before is None or before["action"] != "none":
+        return False
+    if now is None or now.action == "insufficient":
+        return True
+    return now.action == "none" and before.get("basis") == "replay" != now.basis
 
 
 def _advice(said: Mapping[str, Any] | None) -> str:

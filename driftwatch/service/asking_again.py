@@ -13,10 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from driftwatch.model import Finding, Incident, Transition
-from driftwatch.notify.follow_up import AGAIN, follow_up, later, what_changed, with_answer
+from driftwatch.notify.follow_up import (
+    AGAIN,
+    follow_up,
+    later,
+    says_less,
+    what_changed,
+    with_answer,
+)
 from driftwatch.notify.page import EVERY, next_time
 from driftwatch.service.replaying import Replayed
 
@@ -89,10 +95,10 @@ def asked_again(
                     page = later(page, next_time(at))
                 else:
                     changed = what_changed(page.get("recommendation"), finding.recommendation)
-                    says_more = _says_more(finding, page)
-                    page = (
-                        with_answer(page, finding, incident, at) if says_more else later(page, None)
-                    )
+                    if says_less(page.get("recommendation"), finding.recommendation):
+                        page = later(page, None)
+                    else:
+                        page = with_answer(page, finding, incident, at)
                 one.incident = replace(incident, page=page)
                 pages[incident.id] = page
                 if AGAIN not in page:
@@ -131,9 +137,3 @@ def _is_answer(finding: Finding) -> bool:
     """
     advised = finding.recommendation
     return advised is not None and advised.action not in ("insufficient", "none")
-
-
-def _says_more(finding: Finding, page: Mapping[str, Any]) -> bool:
-    """No verdict says less than the "no knob helps" that they have."""
-    advised, before = finding.recommendation, (page.get("recommendation") or {}).get("action")
-    return before != "none" or (advised is not None and advised.action != "insufficient")
