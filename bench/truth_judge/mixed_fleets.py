@@ -35,7 +35,7 @@ from truth_judge.mixed_pools import (
 )
 
 SLOWER = ("SlowerAtEqualLoad", "ReplicaSlow")
-LENGTHS = ("LengthDrift",)
+LENGTHS = ("LengthDrift", "TrafficShift")  # of one pool the second stands for the first
 EVERY = 6 * HOUR  # an episode and the quiet after it
 
 
