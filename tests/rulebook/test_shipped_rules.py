@@ -224,7 +224,8 @@ LOW = {
         # the burst is over, the target is still missed by the mean of the ten minutes
         ({"slo_missed": True, "waiting_capacity_requests": 0.0}, False),
         ({"slo_missed": True, "waiting_capacity_requests": 1.0}, False),  # for the next step
-        ({"slo_missed": True, "waiting_capacity_requests": 5.0}, True),
+        ({"slo_missed": True, "waiting_capacity_requests": 24.0}, False),  # of 50, and falling
+        ({"slo_missed": True, "waiting_capacity_requests": 26.0}, True),
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
