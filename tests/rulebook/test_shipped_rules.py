@@ -49,7 +49,7 @@ REFERENCE = {
     "requests_per_second_ratio": 1.0,
 }
 BOUND = {
-    "limit_binding_share_10m_ratio": 0.6,
+    "limit_binding_share_10m_ratio": 0.7,
     "batch_assembly_wait_10m_seconds": 1.7,
     "queue_share_of_ttft_10m_ratio": 0.98,
     "waiting_requests": 30.0,
