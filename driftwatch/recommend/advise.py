@@ -54,10 +54,7 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     prepared = prepare(question, hardware)
     if isinstance(prepared, Refused):
         return without_replay(question, prepared, hardware)
-    answer = answered(question, prepared, table=table)
-    if answer.recommendation.action != "insufficient":
-        return answer
-    return without_replay(question, Refused(answer, prepared.observed), hardware)
+    return answered(question, prepared, table=table)
 
 
 def without_replay(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
@@ -145,8 +142,8 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
     choice = chosen(case, prepared.observed, judged, gains, question.seed)
     advised, gates = choice.then, prepared.advice.gates
     what_ifs = _what_ifs(question, case, judged, needed=advised is None and not case.margin)
-    if advised is not None:
-        said = changed(case, advised, what_ifs)
+    if advised is not None and choice.gain is not None:
+        said = changed(case, advised, choice.gain, what_ifs)
     elif choice.gate is not None:
         gates = failed_first([choice.gate, *gates])
         said = Recommendation("insufficient", reason=choice.gate.said)

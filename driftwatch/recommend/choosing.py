@@ -15,9 +15,9 @@ from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.sweep_candidates import Knobs, refusal
 from driftwatch.recommend.verdict import (
+    HARM,
+    MEAN_GAIN,
     NEARLY,
-    OTHERWISE_EVERY,
-    OTHERWISE_MEAN,
     broken_by,
     far_and_no_nearer,
     kept_at_more_demand,
@@ -39,11 +39,13 @@ class Choice:
 
     Attributes:
         then: the change; None = none.
+        gain: what it brings; None = nothing is advised.
         gate: the interval of the best one's forecast, where it is too wide; else None.
         breaks: why a change that brings more is not advised: the target that it would break.
     """
 
     then: Candidate | None = None
+    gain: Gain | None = None
     gate: Gate | None = None
     breaks: str | None = None
 
@@ -85,10 +87,10 @@ def chosen(
             continue
         wide = _too_wide(case, observed, gain, seed)
         if wide is None:
-            return Choice(then)
+            return Choice(then, gain)
         gate = gate or wide
     if case.margin:
-        return Choice(None, gate, breaks)
+        return Choice(gate=gate, breaks=breaks)
     for gain in gains[:2]:
         if case.met:
             asks = case.overloaded or kept_at_more_demand(ground, gain)
@@ -102,14 +104,14 @@ def chosen(
         then = made(tuple(gain.knobs.items()))
         if (target := broken_by(case, then, gain)) is None:
             # met today: what it brings is told at more demand
-            more = max(ground.demands) if case.met else None
-            wide = None if more is None else _too_wide(case, observed, gain, seed, more)
+            more = (max(ground.demands),)
+            wide = _too_wide(case, observed, gain, seed, more) if case.met else None
             if wide is None:
-                return Choice(then, None, breaks)
+                return Choice(then, gain, breaks=breaks)
             gate = gate or wide
             continue
         breaks = breaks or _breaks(case, gain, target)
-    return Choice(None, gate, breaks)
+    return Choice(gate=gate, breaks=breaks)
 
 
 def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
@@ -152,13 +154,17 @@ def _breaks(case: Case, gain: Gain, target: str) -> str:
 
 
 def _too_wide(
-    case: Case, observed: Observed, gain: Gain, seed: int, demand: float = 1.0
+    case: Case,
+    observed: Observed,
+    gain: Gain,
+    seed: int,
+    demands: Sequence[float] | None = None,
 ) -> Gate | None:
     """The gate on the forecast's interval, where the requests of the window leave it too wide."""
     if case.ground.objective == "latency":
         return None
-    interval = gain_interval(case.ground, observed, gain.knobs, seed, demand)
-    if interval is not None and interval.low >= OTHERWISE_EVERY and interval.mean >= OTHERWISE_MEAN:
+    interval = gain_interval(case.ground, observed, gain.knobs, seed, demands)
+    if interval is not None and interval.low >= -HARM and interval.mean >= MEAN_GAIN:
         return None
     ends = "an unknown number of"
     if interval is not None:
@@ -168,5 +174,5 @@ def _too_wide(
         "forecast",
         False,
         f"in target {ends} points (80 % interval) by the {came:,} requests of this traffic "
-        f"(gate {100 * OTHERWISE_EVERY:+.0f}, {100 * OTHERWISE_MEAN:+.0f} on average)",
+        f"(gate {-100 * HARM:+.0f}, {100 * MEAN_GAIN:+.0f} on average)",
     )

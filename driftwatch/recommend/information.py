@@ -9,7 +9,7 @@ lengths vary together, as they do between hours), goes on for an hour as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,7 +47,11 @@ class Interval(NamedTuple):
 
 
 def gain_interval(
-    ground: Ground, observed: Observed, knobs: Knobs, seed: int, demand: float = 1.0
+    ground: Ground,
+    observed: Observed,
+    knobs: Knobs,
+    seed: int,
+    demands: Sequence[float] | None = None,
 ) -> Interval | None:
     """The gain in target of some knobs by the best law; None = unknown.
 
@@ -58,12 +62,12 @@ def gain_interval(
         observed: the traffic that is judged; of a request log as of minutes.
         knobs: the change.
         seed: of the draws.
-        demand: times the observed rate.
+        demands: times the observed demand; None = those of the ground.
     """
     found = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
-        gain = gain_of(_with(ground, requests, judged, ground.worlds[0]), knobs, demand)
+        gain = gain_of(_with(ground, requests, judged, ground.worlds[0]), knobs, demands)
         if gain is None:
             return None
         found.append(gain.mean)

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.recommend.replaying import Measured
-
 
 def served_alike(
-    nearer: Sequence[Measured | None], further: Sequence[Measured | None], ties: float
+    nearer: Sequence[float | None], further: Sequence[float | None], ties: float
 ) -> bool:
     """The further setting puts no more requests in target, as far as can be told.
 
     Args:
-        nearer: a replay in each world.
+        nearer: share in target in each world; None = vLLM would refuse the setting.
         further: … in the same worlds.
         ties: of the share in target: less is no difference anyway.
     """
@@ -28,5 +26,7 @@ def served_alike(
     for one, other in zip(nearer, further, strict=True):
         if one is None or other is None:
             return False
-        more.append(other.in_target_ratio - one.in_target_ratio)
+        more.append(other - one)
+    if not more:
+        return False
     return min(more) <= ties and sum(more) / len(more) <= max(ties, (max(more) - min(more)) / 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
@@ -35,7 +35,26 @@ _WORTH_SAYING = 1.05  # times the capacity
 _SHED_GAIN = 0.05  # of the share in target
 
 
-def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
+class Elsewhere(NamedTuple):
+    """What a change brings at a demand other than the observed one.
+
+    Attributes:
+        demand: times the observed one.
+        now: share in target of today's settings.
+        then: … of the changed ones.
+    """
+
+    demand: float
+    now: float
+    then: float
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return f"{percent(self.now)} → {percent(self.then)} at {self.demand:.2g} times this demand"
+
+
+def effect_of(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -> tuple[str, ...]:
     """In target and capacity, from → to.
 
     Today's is a forecast too: a queue that grows leaves fewer in target than the last minutes had.
@@ -43,9 +62,9 @@ def effect_of(case: Case, then: Candidate) -> tuple[str, ...]:
     said = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        said.append(
-            f"forecast if this demand lasts: in target {percent(before)} → {percent(after)}"
-        )
+        shares = f"{percent(before)} → {percent(after)}"
+        other = "" if elsewhere is None else f", {elsewhere.said}"
+        said.append(f"forecast if this demand lasts: in target {shares}{other}")
     if (words := capacity_gain(case.today, then)) is not None:
         said.append(words)
     return tuple(said)
@@ -105,7 +124,7 @@ def _why_fewer(case: Case) -> str:
     return "not by settings; is the engine as fast as before?"
 
 
-def wrong_if(case: Case, then: Candidate) -> str:
+def wrong_if(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -> str:
     """What would falsify it, at which demand."""
     limit = then.capacity_requests_per_second
     upto = case.offered if limit is None else min(max(case.offered, _SAFE * limit), limit)
@@ -114,9 +133,10 @@ def wrong_if(case: Case, then: Candidate) -> str:
         share = case.share if slo is None else 0.0
     if share < case.share:
         # its own forecast must not falsify it
-        half = (share + (case.today.in_target_ratio or 0.0)) / 2
+        times, now, share = elsewhere or (1.0, case.today.in_target_ratio or 0.0, share)
         within = "wait at most 1 s" if slo is None else "are in target"
-        return f"then under {percent(half)} {within} at ≤ {rate(case.offered)} each"
+        half = percent((share + now) / 2)
+        return f"then under {half} {within} at ≤ {rate(times * case.offered)} each"
     if slo is None:
         # the capacity of a full server: nobody promised how long one waits that near to it
         return (

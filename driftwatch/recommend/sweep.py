@@ -2,12 +2,14 @@
 
 Every world replays the same requests (common random numbers). A first pass looks at one knob at a
 time with the best law on a bounded number of requests; what is best there, and pairs of it, are
-replayed whole in every world and at a little more and less demand.
+replayed whole in every world, at the demand as it is and at a little more and less. What a change
+brings is the mean over these demands: near the capacity the share in target goes from most to none
+within a few percent of the rate, and no window knows the rate of the hour that follows so closely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,7 +25,6 @@ from driftwatch.simulate.requests import Requests
 
 SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide
-SLOWER = 1.05  # times every step: a fitted law forecasts other settings' ITL to 4-8 %
 MOST_TIMES_TPOT = 2.0
 HEADROOM = 1.5  # times the busiest demand
 _CLOSE = 0.1  # of the share in target: as far as the first pass may be off
@@ -92,13 +93,34 @@ class Ground:
         fit = self.worlds[0].fit
         return 0.0 if fit is None or fit.reach_log_sd is None else fit.reach_log_sd
 
-    def served_alike(self, nearer: Knobs, further: Knobs) -> bool:
+    def likely(self, world: World) -> bool:
+        """Whether a world is a fit of the best settings.
+
+        An end of the interval of a step's time, or a value that an unknown
+        max_num_batched_tokens is assumed to have, is possible, not likely.
+        """
+        return not world.is_end and world.configuration == self.worlds[0].configuration
+
+    def served_alike(
+        self, nearer: Knobs, further: Knobs, demands: Sequence[float] = (1.0,)
+    ) -> bool:
         """The further setting serves no more within the targets, as far as can be told."""
-        return served_alike(
-            [self.measured(world, nearer) for world in self.worlds],
-            [self.measured(world, further) for world in self.worlds],
-            TIES,
+        ours, theirs = (
+            [self.share(world, knobs, demands) for world in self.worlds]
+            for knobs in (nearer, further)
         )
+        return served_alike(ours, theirs, TIES)
+
+    def share(self, world: World, knobs: Knobs, demands: Sequence[float]) -> float | None:
+        """Share in target, mean over the demands; None where vLLM would refuse the settings."""
+        found = [self.measured(world, knobs, demand=demand) for demand in demands]
+        shares = [one.in_target_ratio for one in found if one is not None]
+        return _mean(shares) if len(shares) == len(found) else None
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Times the observed demand: as it is, less and more."""
+        return (1.0, *self.demands)
 
     @property
     def offered(self) -> float:
@@ -180,25 +202,33 @@ def _unscraped(found: Measured | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What some knobs bring over today, over the worlds.
+    """What some knobs bring over today, in every world and at every demand.
 
     Attributes:
         knobs: what is turned.
-        mean: of the share in target.
-        least: of the worst world.
-        least_likely: of the worst world among the fits: the ends of the interval are not in it.
-        share: share in target, mean.
-        share_low: of the worst world.
-        latency_ratio: mean end-to-end time over today's, of the worst world.
+        mean: of the share in target, over worlds and demands.
+        least: of the worst world, over the demands.
+        least_likely: of the worst of the likely worlds (:meth:`Ground.likely`).
+        at: times the observed demand → share in target of today and then, mean over the worlds.
+        latency_ratio: mean end-to-end time over today's, of the worst world and demand.
     """
 
     knobs: Knobs
     mean: float
     least: float
     least_likely: float
-    share: float
-    share_low: float
-    latency_ratio: float
+    at: Mapping[float, tuple[float, float]]
+    latency_ratio: float = 1.0
+
+    @property
+    def share(self) -> float:
+        """Share in target then, mean over worlds and demands."""
+        return sum(then for _, then in self.at.values()) / len(self.at)
+
+    @property
+    def least_demand(self) -> float:
+        """The mean over the worlds at the demand where it is least."""
+        return min(then - now for now, then in self.at.values())
 
 
 def sweep(ground: Ground) -> list[Gain]:
@@ -316,7 +346,7 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
         or (
             set(gain.knobs) <= set(top.knobs)  # less of the same change, not another one
             and moved(today, gain.knobs) < moved(today, top.knobs)
-            and ground.served_alike(gain.knobs, top.knobs)
+            and ground.served_alike(gain.knobs, top.knobs, ground.levels)
         )
     ]
     rest = [gain for gain in found if gain not in tied]
@@ -326,65 +356,42 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
     return [*sorted(tied, key=lambda gain: order.index(gain.knobs)), *rest]
 
 
-def gain_of(ground: Ground, knobs: Knobs, demand: float = 1.0) -> Gain | None:
-    """What some knobs bring at so many times the observed demand; None = not to be said."""
-    gains, likely, shares, ratios = [], [], [], []
-    for world in ground.worlds:
-        before = ground.measured(world, {}, demand=demand)
-        after = ground.measured(world, knobs, demand=demand)
-        if before is None or after is None:
+def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None) -> Gain | None:
+    """What some knobs bring; None = not to be said.
+
+    Args:
+        ground: of the sweep.
+        knobs: what is turned.
+        demands: times the observed demand; None = :attr:`Ground.levels`.
+    """
+    rows, ratios = [], []
+    for demand in demands or ground.levels:
+        before = [ground.measured(world, {}, demand=demand) for world in ground.worlds]
+        after = [ground.measured(world, knobs, demand=demand) for world in ground.worlds]
+        pairs = [(b, a) for b, a in zip(before, after, strict=True) if b and a]
+        if len(pairs) < len(ground.worlds):
             return None
-        gains.append(after.in_target_ratio - before.in_target_ratio)
-        if not world.is_end:
-            likely.append(gains[-1])
-        shares.append(after.in_target_ratio)
-        ratios.append(_ratio(after.e2e_seconds, before.e2e_seconds))
+        rows.append((demand, [(b.in_target_ratio, a.in_target_ratio) for b, a in pairs]))
+        ratios += [_ratio(a.e2e_seconds, b.e2e_seconds) for b, a in pairs]
+    gains = [_mean([shares[n][1] - shares[n][0] for _, shares in rows]) for n in range(len(pairs))]
+    likely = [
+        gain for gain, world in zip(gains, ground.worlds, strict=True) if ground.likely(world)
+    ]
     return Gain(
         knobs,
-        sum(gains) / len(gains),
+        _mean(gains),
         min(gains),
-        min(likely or gains),
-        sum(shares) / len(shares),
-        min(shares),
+        min(likely),
+        {
+            demand: (_mean([now for now, _ in shares]), _mean([then for _, then in shares]))
+            for demand, shares in rows
+        },
         max(ratios),
     )
 
 
-def otherwise(ground: Ground, gain: Gain) -> list[Gain]:
-    """The same change at less and at more demand, and with a slower engine.
-
-    In two worlds: the best one and the one that gains least. Empty where it cannot be said.
-    """
-    worlds = list(ground.worlds[:1])
-    if len(ground.worlds) > 1:
-        worlds.append(min(ground.worlds[1:], key=lambda world: _gained(ground, world, gain.knobs)))
-    few = replace(ground, worlds=worlds)
-    slow = replace(few, worlds=[_slower(world) for world in worlds])
-    found = [gain_of(few, gain.knobs, demand) for demand in ground.demands]
-    found.append(gain_of(slow, gain.knobs))
-    return [one for one in found if one is not None] if None not in found else []
-
-
-def _gained(ground: Ground, world: World, knobs: Knobs) -> float:
-    before, after = ground.measured(world, {}), ground.measured(world, knobs)
-    if before is None or after is None:
-        return -1.0
-    return after.in_target_ratio - before.in_target_ratio
-
-
-def _slower(world: World) -> World:
-    law = world.law
-    return replace(
-        world,
-        law=replace(
-            law,
-            c0_seconds=law.c0_seconds * SLOWER,
-            c1_seconds_per_prefill_token=law.c1_seconds_per_prefill_token * SLOWER,
-            c2_seconds_per_decode_seq=law.c2_seconds_per_decode_seq * SLOWER,
-            c3_seconds_per_kv_token=law.c3_seconds_per_kv_token * SLOWER,
-            c4_seconds_per_prefill_pair=law.c4_seconds_per_prefill_pair * SLOWER,
-        ),
-    )
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _ratio(after: float | None, before: float | None) -> float:

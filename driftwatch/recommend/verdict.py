@@ -8,6 +8,7 @@ from driftwatch.model import KnobMove, Provenance, Recommendation, Serving, Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.price import (
+    Elsewhere,
     effect_of,
     forecast_of,
     instead_of,
@@ -15,16 +16,15 @@ from driftwatch.recommend.price import (
     price_of,
     wrong_if,
 )
-from driftwatch.recommend.sweep import Gain, Ground, gain_of, otherwise
+from driftwatch.recommend.sweep import Gain, Ground, gain_of
 from driftwatch.recommend.wording import aims, change, digits, percent
 from driftwatch.recommend.worlds import setting_of
 
 # recommendation.md: the mean gain is 3 to 5 points at least and every variant agrees.
 MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
-# … and at other demand no world loses what counts as harm (2 points).
-OTHERWISE_MEAN, OTHERWISE_EVERY = 0.04, -0.02
+HARM = 0.02  # points that no world, and no demand, may lose
 # Far from the targets the server stays overloaded; a few points more are luck of its queue: only
-# much more capacity is worth a restart, or a tenth of all requests more in target in every world.
+# much more capacity is worth a restart, or a tenth of all requests more in target.
 FAR_SHARE, FAR_CAPACITY_GAIN, FAR_GAIN = 0.3, 0.20, 0.10
 NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
@@ -32,20 +32,16 @@ SHARE_KEPT = 0.005
 
 
 def worth_it(ground: Ground, gain: Gain) -> bool:
-    """The share rises enough on average and by every fit, and so at other demand and speed.
+    """The share rises enough on average and by every fit, and nothing loses what counts as harm.
 
-    The ends of the interval of a step's time are possible, not likely: that a change brings nothing
-    in one of them is no reason against it, that it harms in one is.
+    A demand at which a change brings nothing is no reason against it, nor is an end of the interval
+    of a step's time or an assumed setting in which it does: both are possible. That it harms in one
+    of them is.
     """
     if ground.objective == "latency":
         return gain.least >= -SHARE_KEPT and gain.latency_ratio <= 1 - CAPACITY_GAIN
-    if gain.mean < MEAN_GAIN or gain.least_likely < EVERY_GAIN or gain.least < OTHERWISE_EVERY:
-        return False
-    others = otherwise(ground, gain)
-    return bool(others) and (
-        all(one.least >= OTHERWISE_EVERY for one in others)
-        and sum(one.mean for one in others) / len(others) >= OTHERWISE_MEAN
-    )
+    enough = gain.mean >= MEAN_GAIN and gain.least_likely >= EVERY_GAIN
+    return enough and min(gain.least, gain.least_demand) >= -HARM
 
 
 def nearly_enough(case: Case, then: Candidate) -> bool:
@@ -77,21 +73,15 @@ def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
     """
     if ground.objective == "latency":
         return False
-    then = gain_of(ground, gain.knobs, max(ground.demands))
-    return (
-        then is not None
-        and then.mean >= MEAN_GAIN
-        and then.least_likely >= EVERY_GAIN
-        and then.least >= OTHERWISE_EVERY
-    )
+    then = gain_of(ground, gain.knobs, (max(ground.demands),))
+    return then is not None and worth_it(ground, then)
 
 
 def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
     """Most requests miss the targets still, few more meet them, the capacity is about the same."""
-    share, before = then.in_target_ratio, today.capacity_low_requests_per_second
-    if share is None or share >= FAR_SHARE or gain.least_likely >= FAR_GAIN:
+    if gain.share >= FAR_SHARE or gain.mean >= FAR_GAIN:
         return False
-    after = then.capacity_low_requests_per_second
+    before, after = today.capacity_low_requests_per_second, then.capacity_low_requests_per_second
     return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
 
 
@@ -104,10 +94,10 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     tenth of all requests more in every target, by every fit, outweighs it, if it leaves no longer
     most of them outside.
     """
-    slo, today = case.ground.judged.slo, case.today
+    slo = case.ground.judged.slo
     if slo is None:
         return None
-    near = (today.in_target_ratio or 0.0) < FAR_SHARE <= (then.in_target_ratio or 0.0)
+    near = gain.share - gain.mean < FAR_SHARE <= gain.share
     if near and gain.least_likely >= FAR_GAIN:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
@@ -123,14 +113,17 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     return None
 
 
-def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recommendation:
+def changed(
+    case: Case, then: Candidate, gain: Gain, what_ifs: Sequence[Candidate]
+) -> Recommendation:
     """The change, with what it brings, what it costs and what would show it wrong."""
+    elsewhere = at_other_demand(gain)
     knob = next(iter(then.knobs))
     world = case.ground.worlds[0].configuration
     now = getattr(world, knob)
     return Recommendation(
         "change",
-        reason=_reason(case, then),
+        reason=_reason(case, then, elsewhere),
         knob=knob,
         from_value=None if now is None else float(now),
         from_provenance=_provenance(case.serving, knob),
@@ -142,8 +135,8 @@ def changed(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> Recom
         ),
         price=price_of(case, then),
         undo=undo_of(then, {name: getattr(world, name) for name in then.knobs}),
-        wrong_if=wrong_if(case, then),
-        effect=effect_of(case, then),
+        wrong_if=wrong_if(case, then, elsewhere),
+        effect=effect_of(case, then, elsewhere),
         not_cured=not_cured_by(case, then, what_ifs),
         forecast=forecast_of(case, then),
         basis="replay",
@@ -203,13 +196,13 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
         return f"no knob is worth a restart: at best {points} within {aim} ({turned})"
     if worth_it(case.ground, best):
         return (
-            f"no knob is worth a restart: {turned} brings {points}, and if this demand lasts "
-            f"{percent(1 - best.share)} of requests still miss {aim}"
+            f"no knob is worth a restart: {turned} brings {points}, and {percent(1 - best.share)} "
+            f"of requests still miss {aim}"
         )
-    if best.least_likely < EVERY_GAIN or best.least < OTHERWISE_EVERY:
+    if best.least_likely < EVERY_GAIN or best.least < -HARM:
         but = f"{100 * best.least:+.0f} by the least favourable step-time model"
     else:
-        but = "not so at a little more or less demand"
+        but = f"{100 * best.least_demand:+.0f} at the least favourable demand"
     return f"no knob is sure to help: {turned} brings {points} within {aim} on average, but {but}"
 
 
@@ -235,9 +228,24 @@ def undo_of(then: Candidate, before: dict[str, float | None]) -> str:
     )
 
 
-def _reason(case: Case, then: Candidate) -> str:
+def at_other_demand(gain: Gain) -> Elsewhere | None:
+    """Where a change gains most, if at the observed demand it gains little."""
+
+    def gained(demand: float) -> float:
+        now, then = gain.at[demand]
+        return then - now
+
+    most = max(gain.at, key=gained)
+    if gained(most) < MEAN_GAIN or gained(1.0) >= MEAN_GAIN:
+        return None
+    return Elsewhere(most, *gain.at[most])
+
+
+def _reason(case: Case, then: Candidate, elsewhere: Elsewhere | None) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
     aim = aims(case.ground.judged.slo)
+    if elsewhere is not None:
+        return f"forecast {elsewhere.said} within {aim}"
     if after - now >= MEAN_GAIN:
         return f"forecast if this demand lasts: {percent(now)} → {percent(after)} within {aim}"
     return f"more capacity within {aim} at these lengths"
