@@ -11,7 +11,7 @@ import pytest
 from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
 
 from driftwatch.model import Slo
-from driftwatch.recommend import sweep_candidates, verdict, wording
+from driftwatch.recommend import sweep_candidates, wording
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.calibration.fitted import Fit
 from driftwatch.recommend.capacity import capacity, stretch
@@ -30,7 +30,12 @@ from driftwatch.recommend.replaying import Judged, replayed
 from driftwatch.recommend.steady import demands, steady
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.unknown_hits import as_whole_prompts
-from driftwatch.recommend.verdict import far_and_no_nearer, kept_at_more_demand, worth_it
+from driftwatch.recommend.verdict import (
+    at_other_demand,
+    far_and_no_nearer,
+    kept_at_more_demand,
+    worth_it,
+)
 from driftwatch.recommend.wording import capacity_gain, gain_bounds
 from driftwatch.recommend.worlds import World
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -190,7 +195,7 @@ def test_without_a_target_for_the_first_token_no_more_than_a_full_server_serves(
 def test_where_targets_are_met_only_what_more_demand_would_lose_is_worth_a_restart() -> None:
     slo, roomy = Slo(1.0, 0.05), SchedulerConfiguration(256, 2048, 27_000)
     calm = prepared_of(requests_of(3, 300, 200), roomy, slo).ground
-    more = Gain({"max_num_seqs": 512.0}, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+    more = Gain({"max_num_seqs": 512.0}, 0.0, 0.0, 0.0, {1.0: (1.0, 1.0)})
     assert not kept_at_more_demand(calm, more)
     tight = SchedulerConfiguration(16, 2048, 27_000)
     full = prepared_of(requests_of(10, 200, 250), tight, slo).ground
@@ -200,11 +205,11 @@ def test_where_targets_are_met_only_what_more_demand_would_lose_is_worth_a_resta
 def test_far_from_the_targets_a_tenth_of_all_requests_is_worth_a_restart_and_luck_is_not() -> None:
     today = Candidate({}, in_target_ratio=0.0, capacity_low_requests_per_second=2.0)
     then = Candidate(
-        {"max_num_seqs": 256.0}, in_target_ratio=0.28, capacity_low_requests_per_second=2.2
+        {"max_num_seqs": 256.0}, in_target_ratio=0.0, capacity_low_requests_per_second=2.2
     )
 
-    def gained(least: float) -> Gain:
-        return Gain(then.knobs, 0.28, 0.0, least, 0.28, least, 1.0)
+    def gained(mean: float) -> Gain:
+        return Gain(then.knobs, mean, 0.0, 0.03, {1.0: (0.0, 0.0), 0.9: (0.0, 2 * mean)})
 
     assert not far_and_no_nearer(today, then, gained(0.12))
     assert far_and_no_nearer(today, then, gained(0.06))
@@ -212,33 +217,50 @@ def test_far_from_the_targets_a_tenth_of_all_requests_is_worth_a_restart_and_luc
     assert not far_and_no_nearer(today, roomy, gained(0.06))
 
 
-@pytest.mark.parametrize(("lost", "worth"), [(-0.015, True), (-0.03, False)])
-def test_a_change_may_lose_at_other_demand_less_than_counts_as_harm(
-    monkeypatch: pytest.MonkeyPatch, lost: float, worth: bool
-) -> None:
-    ground = prepared_of(requests_of(3, 300, 200), TODAY, Slo(1.0, 0.05)).ground
-    gain = Gain({"max_num_seqs": 512.0}, 0.4, 0.3, 0.3, 0.9, 0.8, 1.0)
-    others = [replace(gain, mean=0.0, least=lost), replace(gain, mean=0.5, least=0.4)]
-    monkeypatch.setattr(verdict, "otherwise", lambda *_: others)
-    assert worth_it(ground, gain) is worth
-
-
 @pytest.mark.parametrize(
-    ("least", "least_likely", "worth"),
+    ("least", "least_likely", "then", "worth"),
     [
-        (0.0, 0.5, True),  # nothing at an end of the interval, much by every fit
-        (-0.015, 0.5, True),
-        (-0.03, 0.5, False),  # harm at an end
-        (0.0, 0.01, False),  # a fit does not agree
+        (0.0, 0.5, 0.3, True),  # nothing at an end of the interval, much by every fit
+        (-0.015, 0.5, 0.3, True),
+        (-0.03, 0.5, 0.3, False),  # harm at an end
+        (0.0, 0.01, 0.3, False),  # a fit does not agree
+        (0.0, 0.5, 0.1, True),  # nothing at one demand, much at another
+        (0.0, 0.5, 0.085, True),
+        (0.0, 0.5, 0.07, False),  # harm at one
     ],
 )
-def test_an_end_of_the_interval_forbids_harm_and_a_fit_must_agree(
-    monkeypatch: pytest.MonkeyPatch, least: float, least_likely: float, worth: bool
+def test_what_is_possible_forbids_harm_and_a_fit_must_agree(
+    least: float, least_likely: float, then: float, worth: bool
 ) -> None:
     ground = prepared_of(requests_of(3, 300, 200), TODAY, Slo(1.0, 0.05)).ground
-    gain = Gain({"max_num_seqs": 512.0}, 0.4, least, least_likely, 0.9, 0.8, 1.0)
-    monkeypatch.setattr(verdict, "otherwise", lambda *_: [gain])
+    at = {1.0: (0.1, then), 0.9: (0.1, 0.9)}
+    gain = Gain({"max_num_seqs": 512.0}, 0.4, least, least_likely, at)
     assert worth_it(ground, gain) is worth
+
+
+def test_a_wave_at_the_moment_of_the_question_does_not_hide_what_a_change_brings() -> None:
+    """At the observed rate all miss the target with any setting; at a little less, only today's."""
+    tight = SchedulerConfiguration(16, 2048, 27_000)
+    ground = prepared_of(requests_of(10, 200, 250), tight, Slo(1.0, 0.05)).ground
+    knobs = {"max_num_seqs": 64.0}
+    wave = replace(ground, demands=(0.25, 1.1), memory={})
+    crowded = replace(
+        wave,
+        requests=replace(wave.requests, arrival_seconds=wave.requests.arrival_seconds / 4),
+        judged=replace(
+            wave.judged,
+            since_seconds=wave.judged.since_seconds / 4,
+            until_seconds=wave.judged.until_seconds / 4,
+        ),
+    )
+    found = gain_of(crowded, knobs)
+    assert found is not None
+    now, then = found.at[1.0]
+    assert then - now < 0.04 <= found.mean
+    elsewhere = at_other_demand(found)
+    assert elsewhere is not None and elsewhere.demand == 0.25
+    assert elsewhere.said.endswith("at 0.25 times this demand")
+    assert at_other_demand(replace(found, at={1.0: (0.2, 0.5), 0.9: (0.2, 0.9)})) is None
 
 
 def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> None:
@@ -252,6 +274,11 @@ def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> Non
     fitted = replace(ground, worlds=[best, replace(slow, is_end=False)])
     found = gain_of(fitted, {"max_num_seqs": 64.0})
     assert found is not None and found.least == found.least_likely == 0.0
+    # nor is a budget likely that nobody knows
+    assumed = replace(slow.configuration, max_num_batched_tokens=4096)
+    other = replace(slow, is_end=False, configuration=assumed)
+    found = gain_of(replace(ground, worlds=[best, other]), {"max_num_seqs": 64.0})
+    assert found is not None and found.least == 0.0 and found.least_likely > 0.1
 
 
 def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:

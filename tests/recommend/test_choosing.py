@@ -53,7 +53,8 @@ def test_a_change_that_breaks_a_target_that_is_met(
     ground = prepared_of(requests_of(2.0, 300, 600), CAP, LOOSE).ground
     case = Case(ground, Serving(), today, 2.0, None, None, met_in_window=in_window)
     # what an end of the interval gains has no part in it
-    gain = Gain({}, 0.5, 0.0, least, then.in_target_ratio or 0.0, 0.0, 1.0)
+    now, after = today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
+    gain = Gain({}, after - now, 0.0, least, {1.0: (now, after)})
     assert broken_by(case, then, gain) == ("TPOT 50 ms" if broken else None)
 
 

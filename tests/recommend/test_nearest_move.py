@@ -12,7 +12,6 @@ from driftwatch.recommend import sweep
 from driftwatch.recommend.calibration.fitted import Fit
 from driftwatch.recommend.candidates import SATURATED, candidate
 from driftwatch.recommend.nearest_move import served_alike
-from driftwatch.recommend.replaying import Measured
 from driftwatch.recommend.sweep import Gain, Ground
 from driftwatch.recommend.sweep_candidates import Knobs
 from driftwatch.recommend.worlds import World, between
@@ -37,8 +36,7 @@ TIES = 0.02
 def test_a_further_setting_must_serve_more_in_one_and_the_same_world(
     nearer: tuple[float, ...], further: tuple[float, ...], alike: bool
 ) -> None:
-    one, other = ([Measured(share) for share in shares] for shares in (nearer, further))
-    assert served_alike(one, other, TIES) is alike
+    assert served_alike(nearer, further, TIES) is alike
 
 
 def test_another_knob_that_brings_nothing_is_no_nearer_move(
@@ -48,7 +46,7 @@ def test_another_knob_that_brings_nothing_is_no_nearer_move(
 
     def gained(_: Ground, knobs: Knobs) -> Gain:
         mean = 0.18 if "max_num_seqs" in knobs else 0.0
-        return Gain(knobs, mean, 0.0, 0.0, mean, 0.0, 1.0)
+        return Gain(knobs, mean, 0.0, 0.0, {1.0: (0.0, mean)})
 
     monkeypatch.setattr(sweep, "gain_of", gained)
     monkeypatch.setattr(Ground, "served_alike", lambda *_: True)
@@ -60,7 +58,8 @@ def test_another_knob_that_brings_nothing_is_no_nearer_move(
 
 
 def test_what_never_fits_is_like_nothing() -> None:
-    assert not served_alike([None], [Measured(1.0)], TIES)
+    assert not served_alike([None], [1.0], TIES)
+    assert not served_alike([], [], TIES)
 
 
 def test_no_ttft_is_forecast_where_todays_was_not_compared() -> None:
