@@ -52,13 +52,15 @@ def candidate(
     if len(measured) < len(found):
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
     shares = [one.in_target_ratio for one in measured]
+    pairs = zip(ground.worlds, measured, strict=True)
+    likely = [one for world, one in pairs if ground.likely(world)]
     made = Candidate(
         knobs,
         in_target_ratio=mean(shares),
         in_target_low_ratio=min(shares),
         in_target_high_ratio=max(shares),
-        ttft_in_target_ratio=_mean_of(measured, "ttft_in_target_ratio"),
-        tpot_in_target_ratio=_mean_of(measured, "tpot_in_target_ratio"),
+        ttft_in_target_ratio=_mean_of(likely, "ttft_in_target_ratio"),
+        tpot_in_target_ratio=_mean_of(likely, "tpot_in_target_ratio"),
         ttft_p95_seconds=_mean_of(measured, "ttft_p95_seconds"),
         ttft_seconds=_mean_of(measured, "ttft_seconds"),
         itl_seconds=_mean_of(measured, "itl_seconds"),
