@@ -54,7 +54,10 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     prepared = prepare(question, hardware)
     if isinstance(prepared, Refused):
         return without_replay(question, prepared, hardware)
-    return answered(question, prepared, table=table)
+    answer = answered(question, prepared, table=table)
+    if answer.recommendation.action != "insufficient":
+        return answer
+    return by_measured_capacity(question, answer, prepared.observed)
 
 
 def without_replay(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
