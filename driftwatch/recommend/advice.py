@@ -68,8 +68,8 @@ class Candidate:
         in_target_ratio: share of the requests that meet every target, mean over the variants.
         in_target_low_ratio: of the worst variant.
         in_target_high_ratio: of the best variant.
-        ttft_in_target_ratio: share that meets the TTFT target, by the likely variants; None
-            without one.
+        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose replay of
+            today meets it, else by all; None without one.
         tpot_in_target_ratio: the same of the TPOT target.
         capacity_requests_per_second: the highest rate at which the share is met, of one replica.
         capacity_low_requests_per_second: of the worst variant.

@@ -52,15 +52,13 @@ def candidate(
     if len(measured) < len(found):
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
     shares = [one.in_target_ratio for one in measured]
-    pairs = zip(ground.worlds, measured, strict=True)
-    likely = [one for world, one in pairs if ground.likely(world)]
     made = Candidate(
         knobs,
         in_target_ratio=mean(shares),
         in_target_low_ratio=min(shares),
         in_target_high_ratio=max(shares),
-        ttft_in_target_ratio=_mean_of(likely, "ttft_in_target_ratio"),
-        tpot_in_target_ratio=_mean_of(likely, "tpot_in_target_ratio"),
+        ttft_in_target_ratio=_alone(ground, measured, "ttft_in_target_ratio", demand),
+        tpot_in_target_ratio=_alone(ground, measured, "tpot_in_target_ratio", demand),
         ttft_p95_seconds=_mean_of(measured, "ttft_p95_seconds"),
         ttft_seconds=_mean_of(measured, "ttft_seconds"),
         itl_seconds=_mean_of(measured, "itl_seconds"),
@@ -170,6 +168,18 @@ def mean(values: Sequence[float]) -> float:
 def _mean_of(measured: Sequence[Measured], name: str) -> float | None:
     values = [value for one in measured if (value := getattr(one, name)) is not None]
     return mean(values) if values else None
+
+
+def _alone(ground: Ground, measured: Sequence[Measured], name: str, demand: float) -> float | None:
+    """The share in one target, over the worlds whose replay of today meets it; else over all.
+
+    A world that misses today what the server meets cannot tell whether a change would break it.
+    """
+    share = 0.0 if ground.judged.slo is None else ground.judged.slo.share
+    today = [ground.measured(world, {}, scraped=True, demand=demand) for world in ground.worlds]
+    met = [one is not None and (getattr(one, name) or 0.0) >= share for one in today]
+    telling = [one for one, tells in zip(measured, met, strict=True) if tells]
+    return _mean_of(telling or measured, name)
 
 
 def _unknown(measured: Sequence[Measured]) -> dict[str, str]:
