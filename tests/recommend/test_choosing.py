@@ -79,15 +79,15 @@ def test_a_forecast_that_comes_true_does_not_show_the_change_wrong(
     ("gains", "said"),
     [
         ([], "no other max_num_seqs or max_num_batched_tokens brings more requests within TTFT"),
-        ([Gain({"max_num_seqs": 64.0}, 0.03, 0.0, 0.0, 0.04, 0.0, 1.0)], "at best +3 points"),
+        ([Gain({"max_num_seqs": 64.0}, 0.03, 0.0, 0.0, {1.0: (0.01, 0.04)})], "at best +3 points"),
         (
-            [Gain({"max_num_seqs": 64.0}, 0.13, -0.05, 0.0, 0.14, 0.0, 1.0)],
+            [Gain({"max_num_seqs": 64.0}, 0.13, -0.05, 0.0, {1.0: (0.01, 0.14)})],
             "max_num_seqs 16 → 64 brings +13 points within TTFT 1.0 s and TPOT 50 ms on average, "
             "but -5 by the least favourable step-time model",
         ),
         (
-            [Gain({"max_num_seqs": 64.0}, 0.13, 0.0, 0.1, 0.14, 0.0, 1.0)],
-            "but not so at a little more or less demand",
+            [Gain({"max_num_seqs": 64.0}, 0.13, 0.0, 0.1, {1.0: (0.01, 0.32), 1.1: (0.3, 0.25)})],
+            "but -5 at the least favourable demand",
         ),
     ],
 )
