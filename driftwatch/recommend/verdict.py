@@ -91,14 +91,12 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     A target is met where its share is, by the window's p95 if it was observed, else by the replay.
     The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
     replay. Where most requests miss another target already, meeting this one serves few of them: a
-    tenth of all requests more in every target, by every fit, outweighs it, if it leaves no longer
-    most of them outside.
+    tenth of all requests more in every target outweighs it.
     """
     slo = case.ground.judged.slo
     if slo is None:
         return None
-    near = gain.share - gain.mean < FAR_SHARE <= gain.share
-    if near and gain.least_likely >= FAR_GAIN:
+    if gain.share - gain.mean < FAR_SHARE and gain.mean >= FAR_GAIN:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
     for name, of_one in alone.items():

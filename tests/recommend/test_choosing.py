@@ -43,8 +43,8 @@ def _row(share: float, tpot: float) -> Candidate:
         (_row(0.6, 0.99), _row(0.8, 0.82), {"tpot": False}, 0.2, False),
         # nearly nobody is served: fast tokens after minutes of waiting are nothing to keep
         (_row(0.05, 0.99), _row(0.57, 0.60), {}, 0.5, False),
-        (_row(0.05, 0.99), _row(0.57, 0.60), {}, 0.05, True),
-        (_row(0.05, 0.99), _row(0.27, 0.60), {}, 0.2, True),  # nor are most served afterwards
+        (_row(0.05, 0.99), _row(0.27, 0.60), {}, 0.05, False),
+        (_row(0.05, 0.99), _row(0.12, 0.60), {}, 0.05, True),  # few more are served
     ],
 )
 def test_a_change_that_breaks_a_target_that_is_met(
