@@ -150,7 +150,7 @@ def _smaller(name: str, now: float, value: float) -> list[Knobs]:
 def _breaks(case: Case, gain: Gain, target: str) -> str:
     world = case.ground.worlds[0].configuration
     turned = change(gain.knobs, {name: setting_of(world, name) for name in gain.knobs})
-    return f"{turned} would bring {100 * gain.mean:+.0f} points in target and break {target}"
+    return f"{turned} would bring {round(100 * gain.mean):+d} points in target and break {target}"
 
 
 def _too_wide(
@@ -168,11 +168,11 @@ def _too_wide(
         return None
     ends = "an unknown number of"
     if interval is not None:
-        ends = f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
+        ends = f"{round(100 * interval.low):+d} to {round(100 * interval.high):+d}"
     came = len(observed.requests) - observed.carried_requests
     return Gate(
         "forecast",
         False,
         f"in target {ends} points (80 % interval) by the {came:,} requests of this traffic "
-        f"(gate {-100 * HARM:+.0f}, {100 * MEAN_GAIN:+.0f} on average)",
+        f"(gate {round(-100 * HARM):+d}, {round(100 * MEAN_GAIN):+d} on average)",
     )

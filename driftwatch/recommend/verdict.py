@@ -189,7 +189,7 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
         )
     world = case.ground.worlds[0].configuration
     turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
-    points = f"{100 * best.mean:+.0f} points"
+    points = f"{round(100 * best.mean):+d} points"
     if best.mean < MEAN_GAIN:
         return f"no knob is worth a restart: at best {points} within {aim} ({turned})"
     if worth_it(case.ground, best):
@@ -198,9 +198,9 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
             f"of requests still miss {aim}"
         )
     if best.least_likely < EVERY_GAIN or best.least < -HARM:
-        but = f"{100 * best.least:+.0f} by the least favourable step-time model"
+        but = f"{round(100 * best.least):+d} by the least favourable step-time model"
     else:
-        but = f"{100 * best.least_demand:+.0f} at the least favourable demand"
+        but = f"{round(100 * best.least_demand):+d} at the least favourable demand"
     return f"no knob is sure to help: {turned} brings {points} within {aim} on average, but {but}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -12,9 +12,11 @@ from advice_cases import AT, requests_of, server_with
 from driftwatch.model import Recommendation
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.page import recommendation_json
+from driftwatch.recommend import advise
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.measured_capacity import by_measured_capacity
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.prepare import Prepared
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
@@ -101,3 +103,15 @@ def test_minutes_that_differ_leave_only_how_many_replicas_are_needed_at_least(
 )
 def test_what_a_window_does_not_show_is_not_answered(seen: Observed | None) -> None:
     assert by_measured_capacity(QUESTION, REFUSED, seen) is REFUSED
+
+
+def test_a_forecast_that_is_too_wide_leaves_the_measured_capacity_and_no_other_knob(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gain that the replay cannot be sure of is not advised by a formula instead."""
+    prepared = Prepared(REFUSED, _observed(), ground=cast(Any, None), judged=requests_of(5, 9, 9))
+    monkeypatch.setattr(advise, "not_a_knob", lambda _: None)
+    monkeypatch.setattr(advise, "prepare", lambda *_: prepared)
+    monkeypatch.setattr(advise, "answered", lambda *_, table: REFUSED)
+    monkeypatch.setattr(advise, "safe_change", lambda *_: pytest.fail("a formula was asked"))
+    assert advise.advise(QUESTION).recommendation.basis == "measured"
