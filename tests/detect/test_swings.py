@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.swings import MIN_BLOCKS, MONTH_BLOCKS, swings, usual_ratio
+from driftwatch.detect.swings import MONTH_BLOCKS, swings, usual_ratio
 from driftwatch.signals.minutes import no_minutes
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
@@ -64,7 +64,7 @@ def test_steady_lengths_need_little_and_bursty_ones_much() -> None:
 
 
 def test_less_than_an_hour_says_nothing() -> None:
-    means = np.linspace(900, 1100, MIN_BLOCKS)
+    means = np.linspace(900, 1100, 6)  # of ten minutes each
     assert prompts(of_blocks(means)) is not None
     assert prompts(of_blocks(means[1:])) is None
     assert prompts(of_blocks(means, requests=90)) is None  # each of too few requests

@@ -8,14 +8,17 @@ import pytest
 from advice_cases import answer_of, prepared_of, requests_of
 
 from driftwatch.model import Serving, Slo
+from driftwatch.recommend import information
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.information import gain_interval
+from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.price import wrong_if
 from driftwatch.recommend.steady import steady
 from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.verdict import broken_by, no_action, no_knob
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
 
 BLOCKS = 27_000
 CAP = SchedulerConfiguration(16, 2048, BLOCKS)
@@ -128,6 +131,27 @@ def test_the_interval_of_a_forecast_is_wider_where_fewer_requests_tell_it() -> N
         assert found is not None and found.low <= found.mean <= found.high
         wide.append(found.high - found.low)
     assert wide[1] > 1.5 * wide[0]
+
+
+def test_every_draw_of_an_interval_goes_on_in_its_own_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One order for all would hide what the order does; one for every seed is no draw."""
+    seen: list[int] = []
+
+    def watched(window: Observed, seed: int) -> tuple[Requests, float]:
+        seen.append(seed)
+        return steady(window, seed)
+
+    monkeypatch.setattr(information, "steady", watched)
+    prepared = prepared_of(requests_of(1.0, 300, 60), CAP, LOOSE)
+    orders = []
+    for seed in (0, 40):
+        gain_interval(prepared.ground, prepared.observed, {"max_num_seqs": 64.0}, seed)
+        orders.append(set(seen))
+        assert len(orders[-1]) == len(seen) > 1
+        seen.clear()
+    assert not orders[0] & orders[1]
 
 
 def test_a_window_in_which_nobody_came_has_no_interval() -> None:

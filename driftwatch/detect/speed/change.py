@@ -85,13 +85,13 @@ class Past:
         return Past(**found)
 
 
-def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
+def past_of(ln_speed: Floats, outside: Floats, bunched: Floats, start: int) -> Past:
     """The windows' statistics.
 
     Args:
         ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
-        outside: by how much the law may be wrong, above 0 above its range and below 0 below it;
-            None where it is 0 everywhere.
+        outside: by how much the law may be wrong, above 0 above its range and below 0 below it.
+        bunched: by how much it may be too low where requests come together, at least 0.
         start: which minute is the first.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
@@ -102,21 +102,46 @@ def past_of(ln_speed: Floats, outside: Floats | None, start: int) -> Past:
     (lasting,) = last_quantiles(ln_speed, LONG_MINUTES, (LONG_QUANTILE,), start)
     before, long_before = _before(ln_speed, start), _before(ln_speed, start, LONG_MINUTES)
     change, long_change, bound = high - before, lasting - long_before, level
-    if outside is not None:
-        rows = np.nonzero((np.nan_to_num(outside) != 0.0).any(axis=1))[0]
-        here_out, here_ln = outside[rows], ln_speed[rows]
+    rows = np.nonzero((np.nan_to_num(outside) != 0.0).any(axis=1) | bunched.any(axis=1))[0]
+    if len(rows):
+        here_ln = ln_speed[rows]
         # what the law is wrong by at one load it is wrong by at the same load a little later
-        known = np.where(np.isnan(here_ln), np.nan, here_out)
-        for fallen, minutes in ((change, NOW_MINUTES), (long_change, LONG_MINUTES)):
-            (here,) = last_quantiles(here_out, minutes, (0.5,), start)
-            fallen[rows] += np.abs(here - _before(known, start, minutes))
+        for slack, times in ((outside[rows], np.abs), (bunched[rows], _above)):
+            known = np.where(np.isnan(here_ln), np.nan, slack)
+            for fallen, minutes in ((change, NOW_MINUTES), (long_change, LONG_MINUTES)):
+                (here,) = last_quantiles(known, minutes, (0.5,), start)
+                fallen[rows] += times(here - _before(known, start, minutes))
         bound = level.copy()
-        (bound[rows],) = last_quantiles(
-            here_ln + np.abs(here_out), LEVEL_MINUTES, (LEVEL_QUANTILE,), start
-        )
+        most = here_ln + np.abs(outside[rows]) + np.maximum(bunched[rows], 0.0)
+        (bound[rows],) = last_quantiles(most, LEVEL_MINUTES, (LEVEL_QUANTILE,), start)
     return Past(
         median, level, bound, change, long_change, now, before, long_before, low - before, back
     )
+
+
+def _above(values: Floats) -> Floats:
+    found: Floats = np.maximum(values, 0.0)
+    return found
+
+
+def deepest_falls(ln_speed: Floats, outside: Floats, bunched: Floats) -> tuple[float, float]:
+    """How far it fell at most while it was low as well: what would be taken for a loss.
+
+    Where work changes its kind (a queue comes and goes) a step-time model errs for as long as that
+    lasts, and the minutes are no white noise: only windows of the same length know how far.
+
+    Args:
+        ln_speed: (target, minute).
+        outside: as in :func:`past_of`.
+        bunched: likewise.
+
+    Returns:
+        Of the short window and of the long one, in ln, at least 0.
+    """
+    past = past_of(ln_speed, outside, bunched, 0)
+    falls = [np.maximum(change, past.now) for change in (past.change, past.long_change)]
+    short, long = (-float(np.nan_to_num(fall).min(initial=0.0)) for fall in falls)
+    return short, long
 
 
 def _before(values: Floats, start: int, minutes: int = NOW_MINUTES) -> Floats:

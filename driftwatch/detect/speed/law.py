@@ -13,9 +13,11 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.speed.change import deepest_falls
 from driftwatch.detect.speed.composition import (
     EVERYTHING,
     Ranges,
+    bunched,
     inside,
     novelty,
     ranges_of,
@@ -35,6 +37,7 @@ from driftwatch.detect.speed.load import (
     WARM_MINUTES,
     Codes,
     Floats,
+    Singles,
     features,
     load_of,
 )
@@ -46,6 +49,7 @@ MIN_MINUTES = 20
 # q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; minutes average
 # over them, and outside its range a law is only trusted as far as the slack below says.
 MIN_SPREAD = 1.5
+FALLS_MINUTES = 720  # fewer have not seen what a day does to ln r
 # Beyond its range a law may be this much too low for each doubling of the load (docs/speed.md).
 SLACK_PER_DOUBLING = 0.05
 BLOCK_SECONDS = 600
@@ -77,6 +81,8 @@ class Law:
         misfit_ratio: robust standard deviation of ln r in the fit.
         composition: what kind of work the fit saw at most
             (:func:`driftwatch.detect.speed.composition.ranges_of`).
+        falls: how far ln r fell at most in windows of the fit, though nothing was slow
+            (:func:`driftwatch.detect.speed.change.deepest_falls`); infinite where too few say.
     """
 
     coefficients: Quadruple
@@ -88,16 +94,17 @@ class Law:
     queued_passes: float = 0.0
     misfit_ratio: float = 0.0
     composition: Ranges = EVERYTHING
+    falls: tuple[float, float] = (math.inf, math.inf)
 
     def document(self) -> dict[str, Any]:
-        """As JSON; an infinite edge or range is null."""
+        """As JSON; what is infinite is null."""
         said = asdict(self)
         for name in _OPEN:
             said[name] = [edge if math.isfinite(edge) else None for edge in said[name]]
         return {name: list(v) if isinstance(v, tuple) else v for name, v in said.items()}
 
 
-_OPEN = ("edges", "composition")
+_OPEN = ("edges", "composition", "falls")
 
 
 def law_from(document: Mapping[str, Any]) -> Law:
@@ -108,8 +115,8 @@ def law_from(document: Mapping[str, Any]) -> Law:
     """
     wrong: list[str] = []
     names = {f.name for f in fields(Law)}
-    optional = {"edges", "work_ratio", "queued_passes", "misfit_ratio", "composition"}
-    if missing := sorted(names - optional - document.keys()):
+    needed = {"coefficients", "requests_range", "scrapes", "minutes"}
+    if missing := sorted(needed - document.keys()):
         wrong.append(f"missing: {', '.join(missing)}")
     if unknown := sorted(document.keys() - names):
         wrong.append(f"unknown: {', '.join(unknown)}")
@@ -126,7 +133,7 @@ def law_from(document: Mapping[str, Any]) -> Law:
         return tuple(float(x) for x in found if x is not None)
 
     known = [n for n in names if n in document]
-    sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3}
+    sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3, "falls": 2}
     said = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in known}
     if not wrong and sum(said["coefficients"]) <= 0:
         wrong.append("coefficients: all are 0")
@@ -185,7 +192,9 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     scrapes = float(load.scrapes[good].sum())
     found = law_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
     if isinstance(found, Law):
-        return found
+        cold = np.where(recent.to_numpy()[:, None] > 0, np.nan, load.values)
+        many = found.minutes >= FALLS_MINUTES
+        return replace(found, falls=_falls(found, ordered, cold)) if many else found
     last = ordered["end"].max()
     short = MIN_MINUTES - distinct
     # with enough minutes only another load helps
@@ -193,6 +202,20 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     if short > 0 and good.any() and isinstance(last, datetime):
         earliest = last + timedelta(minutes=short)
     return Arming(found.reason, found.scrapes, found.spread, earliest)
+
+
+def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
+    """How far ln r fell at most in the windows of the fit, of whichever target it did."""
+    target = ordered.select(pl.struct(KEY_COLUMNS).rank("dense")).to_series().to_numpy()
+    end = ordered["end"].dt.epoch("s").to_numpy() // 60
+    found = []
+    for one in np.unique(target):
+        at = end[target == one] - end[target == one].min()
+        whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
+        whole[0, at] = values[target == one]
+        ln_speed, above, below, _why = Laws.of([law]).ln_speed(whole)
+        found.append(deepest_falls(ln_speed, np.nan_to_num(above - below), bunched(whole)))
+    return max(short for short, _ in found), max(long for _, long in found)
 
 
 def law_of(

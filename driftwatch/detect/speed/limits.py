@@ -54,6 +54,12 @@ SHIPPED_CHANGE = math.log(0.90)
 # The 90 % quantile of eight minutes of white noise lies 1.2 sd up and, less a fading mean, moves by
 # 0.58 sd: five of them below are 1.7 sd of the noise (docs/speed.md).
 _NOISE_SDS = 1.7
+_NO_FALLS = (math.inf, math.inf)
+# Where the baseline's own windows say how far ln r falls, that counts and no formula: a month has a
+# deeper one than a day, so many times as deep. However deep that is (a fault within the baseline),
+# it is no more than 20 %, so that a loss of 30 % is found.
+FALLS_TIMES = 1.5
+MOST_FALL = -math.log(0.80)
 
 
 def no_past() -> Null:
@@ -83,7 +89,12 @@ def limits_of(
     early, late = (YOUNG_PEER_LEVEL, OLD_PEER_LEVEL) if twins else (YOUNG_LEVEL, OLD_LEVEL)
     far = math.sqrt(2.0) if twins else 1.0
     shipped_level = np.minimum(np.where(young, early, late), -LEVEL_SDS * far * noise)
-    shipped_change = np.minimum(SHIPPED_CHANGE, -_NOISE_SDS * noise)
+    # of what peers did to each other in their baselines nobody knows
+    falls = np.array([_NO_FALLS if law is None or twins else law.falls for law in laws])
+    falls = np.where(np.isinf(falls), np.nan, np.minimum(FALLS_TIMES * falls, MOST_FALL))
+    short_fall, long_seen = falls.reshape(-1, 2).T
+    noise_fall = np.where(np.isnan(short_fall), -_NOISE_SDS * noise, -short_fall)
+    shipped_change = np.minimum(SHIPPED_CHANGE, noise_fall)
     numbers = {pool: k for k, pool in enumerate(dict.fromkeys(pools))}
     groups = np.array([numbers[pool] for pool in pools], dtype=np.intp)
     usual, sd, source = _usual(past, keys, groups, statistics[0], LEVEL_DAYS)
@@ -92,16 +103,16 @@ def limits_of(
     own_level = np.minimum(
         MOST_PEER_LEVEL if twins else MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd
     )
-    own_change = np.minimum(MOST_CHANGE, change - CHANGE_SDS * change_sd)
+    own_change = np.fmin(np.minimum(MOST_CHANGE, change - CHANGE_SDS * change_sd), -short_fall)
     level = np.where(np.isnan(usual), shipped_level, own_level)
     fall = np.where(np.isnan(change), shipped_change, own_change)
     typical = np.where(np.isnan(change), 0.8 * noise, change)
     spread = np.where(np.isnan(change_sd), 0.58 * noise, change_sd)
     smallest = -np.expm1(np.minimum(fall - typical - _FOUND_SDS * spread, 0.0))
     wander = np.where(np.isnan(usual), far * WANDER_SD, sd)
-    long_fall = np.minimum(
-        MOST_LONG_CHANGE, -np.hypot(_LONG_SDS * wander, _LONG_NOISE_SDS * far * noise)
-    )
+    noise_sds = np.where(np.isnan(long_seen), _LONG_NOISE_SDS * far, 0.0)
+    long_fall = np.minimum(MOST_LONG_CHANGE, -np.hypot(_LONG_SDS * wander, noise_sds * noise))
+    long_fall = np.fmin(long_fall, -long_seen)
     label = np.where(
         (source == "own") & (changes == "own"),
         "own",

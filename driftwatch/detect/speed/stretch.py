@@ -27,6 +27,7 @@ from driftwatch.detect.speed.change import (
     Past,
     past_of,
 )
+from driftwatch.detect.speed.composition import bunched
 from driftwatch.detect.speed.law import BLOCK_SECONDS, Laws
 from driftwatch.detect.speed.learner import Learner
 from driftwatch.detect.speed.limits import (
@@ -213,19 +214,16 @@ class Stretch:
         for rows in self._groups:
             others[rows] = of_others(twins[rows])
         self._first = first
-        outside = above - below
-        within = not bool((outside != 0.0).any())
-        themselves = past_of(twins, None if within else outside, LOOKBACK)
+        outside, together = above - below, bunched(values)
+        themselves = past_of(twins, outside, together, LOOKBACK)
         self._own_past: Past = themselves.without(off)
-        apart = None
-        if not within:
-            # what all of a pool are wrong by out there cancels; what one alone is does not
-            apart = outside.copy()
-            out = (np.nan_to_num(outside) != 0.0).any(axis=1)
-            for rows in self._groups:
-                if out[rows].any():
-                    apart[rows] -= of_others(np.where(np.isnan(twins[rows]), np.nan, outside[rows]))
-        self._peers: Past = past_of(twins - others, apart, LOOKBACK)
+        # what all of a pool are wrong by out there cancels; what one alone is does not
+        apart, alone = outside.copy(), together.copy()
+        for rows in self._groups:
+            for slack in (apart, alone):
+                others_slack = of_others(np.where(np.isnan(twins[rows]), np.nan, slack[rows]))
+                slack[rows] -= others_slack
+        self._peers: Past = past_of(twins - others, apart, alone, LOOKBACK)
         # where the others have risen nobody has become slower
         with np.errstate(invalid="ignore"):
             self._fell = themselves.change <= 0.5 * self._peers.change

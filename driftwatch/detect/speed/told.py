@@ -98,7 +98,7 @@ class Told:
             speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
             against = np.where(fresh_twins, peers.now[:, here], peers.median[:, here])
             # the law says slower, yet it may be wrong by as much out there
-            doubtful = outside & (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
+            doubtful = (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
         known = ~np.isnan(speed)
         in_logs: dict[str, Any] = {
             "speed_at_equal_load_ratio": speed,

@@ -9,8 +9,22 @@ from made_minutes import made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
+from driftwatch.detect.speed.composition import bunched, ranges_of
 from driftwatch.detect.speed.law import Law, Laws, fit
-from driftwatch.detect.speed.load import IDLER, KNOWN, PREFILLED, SHORTER, load_of
+from driftwatch.detect.speed.load import (
+    FIRST,
+    IDLER,
+    KNOWN,
+    OVERLAP,
+    PREFILL,
+    PREFILLED,
+    QUEUED,
+    REQUESTS,
+    SHORTER,
+    STANDING,
+    WIDTH,
+    load_of,
+)
 
 RNG = np.random.default_rng(6)
 BASELINE = RNG.uniform(3, 40, 300)
@@ -128,3 +142,50 @@ def test_a_baseline_that_the_fit_describes_keeps_its_range() -> None:
     prefill, first, _ = law.composition
     assert 6.0 < prefill < 9.0
     assert first == pytest.approx(1 / 80)
+
+
+def values_of(**columns: np.ndarray) -> np.ndarray:
+    """Minutes of which only some numbers matter."""
+    places = {"requests": REQUESTS, "prefill": PREFILL, "overlap": OVERLAP, "first": FIRST}
+    found = np.ones((len(next(iter(columns.values()))), WIDTH))
+    for name, numbers in columns.items():
+        found[:, places[name]] = numbers
+    return found
+
+
+def test_work_that_the_fit_never_describes_has_no_range_to_leave() -> None:
+    """Where the least of it reads as slow too, the kind of work is not what the fit errs by."""
+    part = np.linspace(1.0, 9.0, 800)
+    values = values_of(prefill=part)
+    noise = np.where(np.arange(800) % 2 > 0, 0.3, -0.3)
+    assert ranges_of(values, noise)[0] == pytest.approx(np.quantile(part, 0.99))
+    eighths = np.minimum((np.arange(800) // 100), 7)
+    # only the least eighth can be told
+    assert ranges_of(values, np.where(eighths == 0, 0.0, noise))[0] == pytest.approx(1.0, abs=0.01)
+    assert ranges_of(values, np.where(eighths < 2, 0.0, noise))[0] == pytest.approx(1.5, abs=0.01)
+    # a third of them are alike, and none of the least lies between two eighths
+    tied = values_of(prefill=np.maximum(part, 4.0))
+    assert ranges_of(tied, np.where(part <= 4.0, 0.0, noise))[0] == pytest.approx(2.0)
+    assert ranges_of(tied, noise)[0] == pytest.approx(np.quantile(part, 0.99))
+
+
+def test_a_minute_whose_kind_of_work_is_no_number_makes_no_range_unknown() -> None:
+    overlap = np.full(400, 0.5)
+    overlap[:20] = 0.0
+    requests = np.ones(400)
+    requests[:20] = 0.0
+    prefill = np.where(requests > 0.0, 3.0, 0.0)
+    ranges = ranges_of(
+        values_of(overlap=overlap, requests=requests, prefill=prefill), np.zeros(400)
+    )
+    assert ranges == pytest.approx((3.0, 1.0, 2.0))
+
+
+def test_requests_that_wait_for_each_other_came_together() -> None:
+    """One that comes alone waits for the pass that runs; a queue that stands has like passes."""
+    values = np.zeros((4, WIDTH))
+    values[:, QUEUED] = (0.6, 1.0, 4.0, 4.0)
+    values[3, STANDING] = 1.0
+    assert np.expm1(bunched(values)) == pytest.approx([0.0, 0.0, 0.4, 0.0])
+    values[:, QUEUED] = np.nan
+    assert not bunched(values).any()

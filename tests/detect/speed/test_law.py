@@ -122,6 +122,26 @@ def test_a_document_gives_the_law_again(run_slow: pl.DataFrame) -> None:
     assert law_from(json.loads(json.dumps(old.document()))) == old
 
 
+def test_a_baseline_of_hours_knows_how_far_its_windows_fell() -> None:
+    """Each target by itself, and minutes that nobody saw are no windows."""
+    rng = np.random.default_rng(4)
+    speed = np.exp(rng.normal(0.0, 0.01, 900))
+    requests = rng.uniform(3, 40, 900)
+    calm = made(speed, requests)
+    speed[500:530] *= 0.88
+    wild = made(speed, requests, instance="other:8000")
+    found = [fit(minutes) for minutes in (calm, wild, pl.concat([wild, calm]), wild[440:])]
+    falls = [law.falls for law in found if isinstance(law, Law)]
+    assert max(falls[0]) < 0.03
+    assert falls[1] == pytest.approx((0.12, 0.12), abs=0.02)
+    assert falls[2] == pytest.approx(falls[1], abs=0.01)
+    assert falls[3] == (np.inf, np.inf), "seven hours and a half know too little"
+    seen = wild.filter((pl.int_range(pl.len()) < 498) | (pl.int_range(pl.len()) >= 532))
+    law = fit(seen)
+    assert isinstance(law, Law) and max(law.falls) < 0.03
+    assert law_from(json.loads(json.dumps(law.document()))) == law
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -8,9 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.detect.speed.change import Holding, Limits, past_of
+from driftwatch.detect.speed.change import Holding, Limits, Past, deepest_falls, past_of
 from driftwatch.detect.speed.law import Law
-from driftwatch.detect.speed.limits import CHANGE, LEVEL, limits_of, no_past
+from driftwatch.detect.speed.limits import (
+    CHANGE,
+    LEVEL,
+    PEER_CHANGE,
+    PEER_LEVEL,
+    limits_of,
+    no_past,
+)
 from driftwatch.detect.speed.windows import faded_mean, last_quantiles, of_others
 
 
@@ -74,17 +81,35 @@ def ln_speeds(loss: float, count: int = 240, start: int = 120, stop: int = 180) 
     return found
 
 
+def windows_of(
+    speeds: np.ndarray,
+    outside: np.ndarray | None = None,
+    bunched: np.ndarray | None = None,
+    start: int = 0,
+) -> Past:
+    """The windows, of a law that is right but for what is given."""
+    right = np.zeros_like(speeds)
+    return past_of(
+        speeds,
+        right if outside is None else outside,
+        right if bunched is None else bunched,
+        start,
+    )
+
+
 def told_of(
     speeds: np.ndarray,
     normal: float = 0.0,
     others: np.ndarray | None = None,
     usual: float = 0.0,
+    level: float = -0.9,
+    bunched: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Who is slower, minute by minute; nothing is ever low enough by its level."""
-    past = past_of(speeds, None, 0)
+    """Who is slower, minute by minute; by default nothing is ever low enough by its level."""
+    past = windows_of(speeds, bunched=bunched)
     one = np.ones(10)
     limits = Limits(
-        level=-0.9 * one,
+        level=level * one,
         usual=usual * one,
         normal=normal * one,
         change=np.log(0.915) * one,
@@ -159,14 +184,15 @@ def test_where_minutes_scatter_a_longer_window_finds_the_loss() -> None:
     slower = told_of(speeds)
     assert not slower[:, :120].any()
     assert slower[:, 140].mean() >= 0.9
-    quick = past_of(speeds, None, 0).change[:, 120:150] <= np.log(0.915)
+    quick = windows_of(speeds).change[:, 120:150] <= np.log(0.915)
     assert quick.any(axis=1).mean() <= 0.5, "the short window alone misses it"
 
 
 def test_statistics_from_a_minute_on_are_those_of_all_minutes() -> None:
     speeds = ln_speeds(0.1)
     outside = np.where(speeds > 0.02, speeds, 0.0)
-    whole, part = past_of(speeds, outside, 0), past_of(speeds, outside, 100)
+    bunched = np.where(speeds > 0.03, 0.1, 0.0)
+    whole, part = (windows_of(speeds, outside, bunched, start) for start in (0, 100))
     for field in fields(whole):
         np.testing.assert_allclose(
             getattr(part, field.name), getattr(whole, field.name)[:, 100:], atol=1e-12
@@ -178,13 +204,91 @@ def test_a_change_of_load_beyond_the_range_is_no_loss() -> None:
     speeds = ln_speeds(0.10)
     outside = np.zeros_like(speeds)
     outside[:, 120:180] = 0.09
-    plain, allowed = past_of(speeds, None, 0), past_of(speeds, outside, 0)
+    plain, allowed = windows_of(speeds), windows_of(speeds, outside)
     during = slice(127, 130)
     assert np.nanmax(plain.change[:, during]) < np.nanmin(allowed.change[:, during])
     np.testing.assert_allclose(allowed.change[:, 127], plain.change[:, 127] + 0.09, atol=1e-12)
     np.testing.assert_allclose(allowed.bound[:, 150], plain.level[:, 150] + 0.09, atol=1e-12)
-    steady = past_of(speeds, np.full_like(speeds, -0.2), 0)
+    steady = windows_of(speeds, np.full_like(speeds, -0.2))
     np.testing.assert_allclose(steady.change[:, 70:], plain.change[:, 70:], atol=1e-12)
+
+
+def test_requests_that_come_together_are_no_loss_and_their_end_excuses_none() -> None:
+    """Ten minutes of clients that send at once after a steady hour, each waiting for the others."""
+    speeds = 0.5 * ln_speeds(0.20)
+    speeds[:, 120:180] += 0.5 * np.log1p(-0.20)
+    assert told_of(speeds)[:, 130:180].all()
+    together = np.zeros_like(speeds)
+    together[:, 120:180] = 0.22
+    assert not told_of(speeds, bunched=together).any()
+    # the other way round the law was too low before, if anything: what is low now is a loss
+    before = np.where(together > 0.0, 0.0, 0.22)
+    assert told_of(speeds, bunched=before)[:, 130:180].all()
+    always = np.full_like(speeds, 0.22)
+    assert told_of(speeds, bunched=always)[:, 130:180].all()
+
+
+def test_who_was_found_with_few_minutes_known_is_not_back_at_once() -> None:
+    """Most of the last 15 min that are known lie before the loss."""
+    speeds = 0.3 * ln_speeds(0.0)
+    speeds[:, 120:180] += np.log(0.75)
+    speeds[:, [120, 122, 124]] = np.nan
+    slower = told_of(speeds)
+    for engine in slower:
+        first = int(np.flatnonzero(engine)[0])
+        assert 120 < first < 128
+        assert engine[first:180].all()
+
+
+def test_who_became_slow_slowly_is_back_where_it_usually_is() -> None:
+    """Nothing fell suddenly: the minutes before it was found are slow as well."""
+    speeds = 0.1 * ln_speeds(0.0, count=400)
+    speeds[:, 60:240] += np.linspace(0.0, -0.30, 180)
+    speeds[:, 240:] += np.linspace(-0.30, -0.06, 160)
+    slower = told_of(speeds, level=-0.20)
+    assert slower[:, 200:240].all()
+    # 60 % of what it lost beside its usual speed is regained at -0.08
+    assert not slower[:, 398].any()
+
+
+def test_a_baselines_own_windows_say_how_far_a_change_must_fall() -> None:
+    """Its clients send together at times: 12 % for half an hour, again and again, all low."""
+    speeds = 0.2 * ln_speeds(0.0, count=900)
+    still = np.zeros_like(speeds)
+    calm = deepest_falls(speeds, still, still)
+    for start in range(100, 900, 200):
+        speeds[:, start : start + 30] += np.log(0.88)
+    wild = deepest_falls(speeds, still, still)
+    assert max(calm) < 0.06
+    assert wild == pytest.approx((0.12, 0.13), abs=0.03)
+    # from a higher level to the usual one is no fall
+    assert max(deepest_falls(np.where(speeds < -0.08, 0.0, 0.13), still, still)) == 0.0
+    laws = [
+        Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, misfit_ratio=noise, falls=falls)
+        for noise, falls in (
+            (0.09, calm),
+            (0.02, wild),
+            (0.02, (0.5, 0.5)),
+            (0.09, (np.inf, np.inf)),
+        )
+    ]
+    keys = pl.DataFrame({"instance": list("abcd"), "engine": ["0"] * 4})
+    limits = limits_of(no_past(), keys, ["p"] * 4, laws, (LEVEL, CHANGE))
+    found = -limits.change, -limits.long_change
+    assert found[0] == pytest.approx([0.105, 1.5 * wild[0], 0.223, 0.153], abs=0.001)
+    assert found[1] == pytest.approx([0.117, 1.5 * wild[1], 0.223, 0.195], abs=0.001)
+    peers = limits_of(no_past(), keys, ["p"] * 4, laws, (PEER_LEVEL, PEER_CHANGE))
+    assert peers.change[1] == peers.change[2] > limits.change[1], "no baseline saw the peers"
+
+
+def test_two_days_of_its_own_do_not_forget_what_the_baseline_did() -> None:
+    law = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, falls=(0.12, 0.0))
+    keys = pl.DataFrame({"instance": ["a"], "engine": ["0"]})
+    past, slots = no_past().with_keys(keys.with_columns(statistic=pl.lit(CHANGE)))
+    for day in (20_000, 20_001):
+        past = past.begun(day).add(np.repeat(slots, 600), np.full(600, 0.01))
+    limits = limits_of(past.begun(20_002), keys, ["p"], [law], (LEVEL, CHANGE))
+    assert limits.change == pytest.approx([-0.18])
 
 
 def test_the_long_window_asks_more_where_the_law_scatters() -> None:
