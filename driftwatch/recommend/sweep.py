@@ -381,7 +381,7 @@ def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None
         knobs,
         _mean(gains),
         min(gains),
-        min(likely),
+        min(likely or gains),
         {
             demand: (_mean([now for now, _ in shares]), _mean([then for _, then in shares]))
             for demand, shares in rows

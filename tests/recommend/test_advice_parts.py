@@ -274,6 +274,8 @@ def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> Non
     fitted = replace(ground, worlds=[best, replace(slow, is_end=False)])
     found = gain_of(fitted, {"max_num_seqs": 64.0})
     assert found is not None and found.least == found.least_likely == 0.0
+    alone = gain_of(replace(ground, worlds=[slow]), {"max_num_seqs": 64.0})
+    assert alone is not None and alone.least_likely == alone.least  # of an end alone
     # nor is a budget likely that nobody knows
     assumed = replace(slow.configuration, max_num_batched_tokens=4096)
     other = replace(slow, is_end=False, configuration=assumed)
