@@ -57,6 +57,7 @@ BOUND = {
     "binding_waiting_requests": 50.0,
     "binding_limit": "max_num_seqs",
 }
+WAVES = {"limit_binding_share_10m_ratio": 0.6, "slo_missed": True}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ LOW = {
         (STORM | {"observed_10m_seconds": 180.0}, True),
         (STORM | {"observed_10m_seconds": 179.0}, None),
         (STORM | {"preemptions_per_second": 0.0}, False),
-        (STORM | {"ttft_in_target_10m_ratio": 0.5}, False),
+        (STORM | {"ttft_in_target_10m_ratio": 0.5}, None),  # then two thirds of the scrapes
         (STORM | {"binding_limit": "max_num_seqs"}, False),  # a queue at a cap drains by itself
         (STORM | {"slo_missed": False}, False),
         # the engine looks slow and is not yet known to be: SlowerAtEqualLoad goes first
@@ -226,6 +227,11 @@ LOW = {
         ({"slo_missed": True, "waiting_capacity_requests": 1.0}, False),  # for the next step
         ({"slo_missed": True, "waiting_capacity_requests": 24.0}, False),  # of 50, and falling
         ({"slo_missed": True, "waiting_capacity_requests": 26.0}, True),
+        # waves of a minute, between which nothing binds: most requests meet the target
+        (WAVES | {"ttft_in_target_10m_ratio": 0.74}, None),
+        (WAVES | {"ttft_in_target_10m_ratio": 0.74, "limit_binding_share_10m_ratio": 0.65}, True),
+        (WAVES | {"ttft_in_target_10m_ratio": 0.49}, True),
+        (WAVES | {"slo_missed": None}, True),  # requests wait 1.7 s, and no target is known
     ],
 )
 def test_batch_limit_binding(book: Rulebook, change: dict[str, Any], expected: bool | None) -> None:
