@@ -169,8 +169,12 @@ def _meaning(page: Page) -> Iterator[Line]:
     if advised is not None and (instead := advised.get("instead")):
         yield Line("Instead", "; ".join(map(clean, instead)), weight=8)
         reason = clean(advised["reason"])
-        label = "Why" if advised.get("basis") == "measured" else "No knob"
-        yield Line(label, reason.removeprefix("no knob helps: "), weight=6)
+        if advised.get("basis") == "measured":
+            yield Line("Why", reason, weight=6)
+            return
+        for said in ("no knob helps: ", "no knob: ", "no knob "):
+            reason = reason.removeprefix(said)
+        yield Line("No knob", reason, weight=6)
         return
     advice = full_advice(page) or ""
     if no_verdict(page) is None and advice not in page["summary"]:
