@@ -89,10 +89,6 @@ def test_a_forecast_that_comes_true_does_not_show_the_change_wrong(
             "but -5 by the least favourable step-time model",
         ),
         (
-            [Gain({"max_num_seqs": 64.0}, 0.13, -0.001, 0.0, 0.14, 0.0, 1.0)],
-            "on average, but +0 by the least favourable step-time model",
-        ),
-        (
             [Gain({"max_num_seqs": 64.0}, 0.13, 0.0, 0.1, {1.0: (0.01, 0.32), 1.1: (0.3, 0.25)})],
             "but -5 at the least favourable demand",
         ),
