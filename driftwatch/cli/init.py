@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
-from driftwatch.errors import NoVerdict, SourceError, UsageError
+from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,6 +113,7 @@ def _of_api(
         UsageError: an address or a file that cannot be used; the API does not answer.
         NoVerdict: it knows no vLLM server.
     """
+    from driftwatch.cli.past import what_to_check
     from driftwatch.clock import SystemClock
     from driftwatch.collect.discover import discover, vllm_servers
     from driftwatch.collect.foreign import STATS_DISABLED
@@ -149,7 +150,10 @@ def _of_api(
                 "series; a tenant may be needed (--tenant), or another --match",
             )
     except SourceError as error:
-        raise UsageError(f"{asker.host}: {error.message}", help_text=error.help_text) from error
+        way = what_to_check(url) if isinstance(error, Unavailable) else None
+        raise UsageError(
+            f"{asker.host}: {error.message}", help_text=error.help_text or way
+        ) from error
     finally:
         asker.close()
     gpus, problems = gpus_of(source, at)

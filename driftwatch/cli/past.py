@@ -51,19 +51,9 @@ class Api:
 
         servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
         return [
-            Insistent(servers, help_text=self._check()),
+            Insistent(servers, help_text=what_to_check(self.url)),
             DcgmPrometheusSource(PrometheusAsker(self.url)),
         ]
-
-    def _check(self) -> str:
-        """What to check where it does not answer."""
-        from driftwatch.collect.fetch import without_secrets
-
-        asked = f"{without_secrets(self.url).rstrip('/')}/api/v1/query?query=up"
-        return (
-            f"does it answer from this machine: curl {shlex.quote(asked)}? --prometheus is the "
-            "address that /api/v1 is under, with its port"
-        )
 
     def typed(self) -> str:
         """The options as they are typed."""
@@ -72,6 +62,17 @@ class Api:
             for value in values:
                 words += ["--match", f"{label}={value}"]
         return shlex.join(words)
+
+
+def what_to_check(url: str) -> str:
+    """Where a Prometheus-compatible API does not answer."""
+    from driftwatch.collect.fetch import without_secrets
+
+    asked = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
+    return (
+        f"does it answer from this machine: curl {shlex.quote(asked)}? --prometheus is the "
+        "address that /api/v1 is under, with its port"
+    )
 
 
 def api_options(command: Command) -> Command:

@@ -172,8 +172,8 @@ def _meaning(page: Page) -> Iterator[Line]:
         if advised.get("basis") == "measured":
             yield Line("Why", reason, weight=6)
             return
-        for said in ("no knob helps: ", "no knob: ", "no knob "):
-            reason = reason.removeprefix(said)
+        for start in ("no knob helps: ", "no knob: ", "no knob "):
+            reason = reason.removeprefix(start)
         yield Line("No knob", reason, weight=6)
         return
     advice = full_advice(page) or ""

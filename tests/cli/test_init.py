@@ -317,6 +317,7 @@ def test_nobody_there(run: Run) -> None:
         code, _, err = run("init", "--prometheus", f"http://{address}")
         assert code == 2
         assert f"error: {address}: connection refused" in err
+        assert f"help: does it answer from this machine: curl 'http://{address}/api/v1" in err
         code, out, _ = run("init", f"http://{address}/metrics")
         assert code == 4
         assert f"no page of vLLM: {address}: connection refused" in out
