@@ -217,7 +217,7 @@ class Holding:
             short = past.change[:, minute] <= limits.change
             sudden = short | (past.long_change[:, minute] <= limits.long_change)
             lowest = now - limits.normal
-            # a fall that leaves less than half of the smallest loss that can be found came from high
+            # what leaves less than half of the smallest loss that can be found fell from high
             enough = np.fmin(LOW, 0.5 * np.log1p(-limits.smallest))
             sudden &= (lowest if others is None else np.fmin(lowest, others)) <= enough
             if may_change is not None:
