@@ -117,8 +117,8 @@ class Answer:
         twins = [one for one in asked.history.targets.values() if one.pool == pool]
         replicas = None if pool is None else len(twins)
         row = with_last_speed({**found.evidence, **found.histograms}, self.minutes)
-        end = self.window.end
-        return explained(found, row, self.minutes, asked.plan, end, replicas, self.beside)
+        end, gpus = self.window.end, asked.history.gpus
+        return explained(found, row, self.minutes, asked.plan, end, replicas, self.beside, gpus)
 
 
 def history_of_recording(recording: Path, plan: Plan, at: datetime | None) -> History:

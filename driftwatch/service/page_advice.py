@@ -266,8 +266,12 @@ def explained(
     at: datetime,
     replicas: int | None = None,
     beside: pl.DataFrame | None = None,
+    gpus: pl.DataFrame | None = None,
 ) -> Finding:
-    """A finding of ``explain`` with its recommendation; replayed where minutes are given."""
+    """A finding of ``explain`` with its recommendation; replayed where minutes are given.
+
+    Asked with all that a page and ``recommend`` are asked with: the same minute has one answer.
+    """
     diagnosis = found.diagnosis
     if diagnosis is None:
         return found
@@ -284,6 +288,7 @@ def explained(
         plan,
         leaf=diagnosis.leaf,
         replicas=replicas,
+        gpus=gpus,
         beside=beside,
     )
     return with_answer(found, answer)
