@@ -19,6 +19,7 @@ from driftwatch.diagnose.thresholds import (
     NOT_NEAR_RATIO,
     ONE_STEP_LEAST,
     PLATEAU_MIN_SPARSE_SCRAPES,
+    STEPS_OF_A_WAIT,
     WAITING_SHARE,
 )
 from driftwatch.signals.histograms import second_moment_over_mean
@@ -38,8 +39,9 @@ def binding_of_scrape() -> pl.Expr:
     """Which limit binds in one scrape (String).
 
     Reads ``running``, ``capacity``, ``deferred``, ``kv``, ``preempted``, ``tokens_per_step``,
-    ``first_tokens_per_step``, ``stalled``, ``several_api_servers`` and the settings
-    ``max_num_seqs``, ``max_num_seqs_inferred``, ``max_num_batched_tokens``, ``api_server_count``.
+    ``first_tokens_per_step``, ``steps_per_second``, ``stalled``, ``several_api_servers`` and the
+    settings ``max_num_seqs``, ``max_num_seqs_inferred``, ``max_num_batched_tokens``,
+    ``api_server_count``.
 
     "unknown": requests wait for capacity, so a batch limit binds, but which one cannot be told, or
     none of the configured settings explains it. "stalled": requests run and no token came since
@@ -78,12 +80,13 @@ def _of_one_step() -> pl.Expr:
     vLLM's gauge is read after a step has been scheduled, with what that step could not take; other
     engines, and exporters of their own, count what came since as well. As many as begin in a step
     (Poisson, two standard deviations above) wait three steps at most: that is no limit, unless
-    one that was preempted is among them.
+    one that was preempted is among them, or three steps take a second, as long as pages.
     """
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = of_a_step + 2 * of_a_step.sqrt()
+    short = (pl.col("steps_per_second") > STEPS_OF_A_WAIT).fill_null(False)
     alone = (of_a_step >= ONE_STEP_LEAST) & ~(pl.col("preempted") > 0).fill_null(False)
-    return pl.when(alone).then(most).otherwise(0.0)
+    return pl.when(alone & short).then(most).otherwise(0.0)
 
 
 def _steps_known() -> pl.Expr:

@@ -19,6 +19,9 @@ NOT_NEAR_RATIO = 0.5
 # Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
 # 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
 ONE_STEP_LEAST = 0.5
+# Of m requests a step, m + 2 sqrt(m) are gone after three steps (m = 1; four for m = 0.5). A wait
+# of a second pages (BatchLimitBinding), so at least three steps must fit into one.
+STEPS_OF_A_WAIT = 3.0
 # A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
 # two values of equal chance would stay in a band of one in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8

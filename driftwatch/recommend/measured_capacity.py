@@ -41,7 +41,9 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
     if arrived < _FALLS_SHORT * capacity:
         return refused
     have = question.replicas or 1
-    more = max(1, math.ceil(have * arrived / _most(finished, completed, lasted)) - have)
+    more = math.ceil(have * arrived / _most(finished, completed, lasted)) - have
+    if more < 1:
+        return refused  # it may complete all that arrive
     plural = "s" if more > 1 else ""
     each = "" if question.replicas else " for each"
     said = Recommendation(

@@ -76,7 +76,11 @@ class Ground:
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):
             requests, judged = self.requests_of(world), self.judged
             if demand != 1.0:
-                requests = replace(requests, arrival_seconds=requests.arrival_seconds / demand)
+                arrival = requests.arrival_seconds / demand
+                patience = requests.cancel_seconds - requests.arrival_seconds
+                requests = replace(
+                    requests, arrival_seconds=arrival, cancel_seconds=arrival + patience
+                )
                 judged = replace(
                     judged,
                     since_seconds=judged.since_seconds / demand,

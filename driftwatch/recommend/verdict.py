@@ -26,6 +26,7 @@ HARM = 0.02  # points that no world, and no demand, may lose
 # Far from the targets the server stays overloaded; a few points more are luck of its queue: only
 # much more capacity is worth a restart, or a tenth of all requests more in target.
 FAR_SHARE, FAR_CAPACITY_GAIN, FAR_GAIN = 0.3, 0.20, 0.10
+MOST = 0.5  # of the requests in every target: a target that is met may be given up for it
 NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
 CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
 SHARE_KEPT = 0.005
@@ -90,13 +91,13 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
 
     A target is met where its share is, by the window's p95 if it was observed, else by the replay.
     The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
-    replay. Where most requests miss another target already, meeting this one serves few of them: a
-    tenth of all requests more in every target outweighs it.
+    replay. Where most requests miss another target already, meeting this one serves few of them: it
+    is given up for a change after which most requests meet every target.
     """
     slo = case.ground.judged.slo
     if slo is None:
         return None
-    if gain.share - gain.mean < FAR_SHARE and gain.mean >= FAR_GAIN:
+    if gain.share - gain.mean < FAR_SHARE and gain.share >= MOST:
         return None
     alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
     for name, of_one in alone.items():

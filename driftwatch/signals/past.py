@@ -48,6 +48,7 @@ _FACTS = {
     "preempted": pl.Float64,
     "tokens_per_step": pl.Float64,
     "first_tokens_per_step": pl.Float64,
+    "steps_per_second": pl.Float64,
     "stalled": pl.Boolean,
     "repeats": pl.Boolean,
 }

@@ -18,7 +18,7 @@ BELIEVED_SECONDS = 60
 
 _SHOWN = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
 # since the scrape before: of a repeated sample there is nothing between the two
-_SINCE = ("preempted", "tokens_per_step", "first_tokens_per_step", "stalled")
+_SINCE = ("preempted", "tokens_per_step", "first_tokens_per_step", "steps_per_second", "stalled")
 
 
 def reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
@@ -49,9 +49,9 @@ def with_samples(facts: pl.DataFrame, new: pl.Series) -> pl.DataFrame:
 
     Args:
         facts: by target and time, with ``time``, ``preempted``, ``tokens_per_step``,
-            ``first_tokens_per_step``, ``stalled``
-            and ``repeats`` (:func:`reads_the_same`); of rows that are not new as this function
-            left them, with ``sampled_at``.
+            ``first_tokens_per_step``, ``steps_per_second``, ``stalled`` and ``repeats``
+            (:func:`reads_the_same`); of rows that are not new as this function left them, with
+            ``sampled_at``.
         new: Boolean per row; the row before a new one that repeats is of the same target.
 
     Returns:

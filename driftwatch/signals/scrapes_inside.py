@@ -28,10 +28,10 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
-        capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step`` and
-        ``first_tokens_per_step`` (since the previous scrape of the epoch, NULL on its first),
-        ``several_api_servers``, ``stalled`` (requests run, and no token was generated and no
-        prompt done since the previous scrape of the epoch), and ``repeats``
+        capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step``,
+        ``first_tokens_per_step`` and ``steps_per_second`` (since the previous scrape of the epoch,
+        NULL on its first), ``several_api_servers``, ``stalled`` (requests run, and no token was
+        generated and no prompt done since the previous scrape of the epoch), and ``repeats``
         (so, and the page reads the same: :func:`driftwatch.signals.repeats.with_samples`).
     """
     by = keys(epochs)
@@ -41,6 +41,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         return pl.when(same).then(pl.col(column) - pl.col(column).shift(1))
 
     steps = increase("iteration_tokens_count")
+    seconds = pl.when(same).then(pl.col("time").diff().dt.total_microseconds() / 1e6)
     facts = epochs.select(
         *by,
         "time",
@@ -50,6 +51,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         preempted=increase("preemptions_total"),
         tokens_per_step=pl.when(steps > 0).then(increase("iteration_tokens_sum") / steps),
         first_tokens_per_step=pl.when(steps > 0).then(increase("ttft_seconds_count") / steps),
+        steps_per_second=steps / pl.when(seconds > 0).then(seconds),
         stalled=(increase("generation_tokens_total") == 0)
         & (increase("prompt_tokens_total") == 0).fill_null(True)
         & (pl.col("running_requests") > 0),

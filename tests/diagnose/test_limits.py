@@ -22,6 +22,7 @@ QUEUED = {
     "preempted": 0.0,
     "tokens_per_step": 20.0,
     "first_tokens_per_step": 0.1,
+    "steps_per_second": 11.0,
     "several_api_servers": False,
     "stalled": False,
     "max_num_seqs": 64.0,
@@ -81,6 +82,12 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
         "few come, and one waits many steps",
         {"first_tokens_per_step": 0.4, "capacity": 1.0, "running": 64.0},
         "max_num_seqs",
+    ),
+    # vLLM's own gauge, steps of a second: three steps are three seconds of waiting
+    (
+        "long steps",
+        {"first_tokens_per_step": 1.5, "capacity": 3.0, "steps_per_second": 1.0},
+        "unknown",
     ),
     ("how many come is not known", {"first_tokens_per_step": None, "capacity": 1.0}, "unknown"),
     ("nothing waits", {"running": 3.0, "capacity": 0.0}, "none"),

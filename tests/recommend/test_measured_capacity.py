@@ -105,6 +105,21 @@ def test_what_a_window_does_not_show_is_not_answered(seen: Observed | None) -> N
     assert by_measured_capacity(QUESTION, REFUSED, seen) is REFUSED
 
 
+def test_who_may_complete_all_that_arrive_is_not_said_to_need_a_replica() -> None:
+    one = _observed().chunks
+    rates = (5.0, 0.5, 4.8, 0.4, 6.0, 0.2, 5.0, 0.6, 5.5, 0.3)  # 2.8 a second, 4.5 at most
+    chunks = pl.concat(
+        one.with_columns(
+            start_seconds=pl.lit(60.0 * number),
+            end_seconds=pl.lit(60.0 * (number + 1)),
+            finished_per_second=pl.lit(rate),
+        )
+        for number, rate in enumerate(rates)
+    )
+    seen = _observed(chunks=chunks, requests=requests_of(3.6, 400, 400))
+    assert by_measured_capacity(QUESTION, REFUSED, seen) is REFUSED
+
+
 def test_a_forecast_that_is_too_wide_leaves_the_measured_capacity_and_no_other_knob(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -205,7 +205,7 @@ LOW = {
         (STORM | {"observed_10m_seconds": 180.0}, True),
         (STORM | {"observed_10m_seconds": 179.0}, None),
         (STORM | {"preemptions_per_second": 0.0}, False),
-        (STORM | {"ttft_in_target_10m_ratio": 0.5}, None),  # then two thirds of the scrapes
+        (STORM | {"ttft_in_target_10m_ratio": 0.5}, False),
         (STORM | {"binding_limit": "max_num_seqs"}, False),  # a queue at a cap drains by itself
         (STORM | {"slo_missed": False}, False),
         # the engine looks slow and is not yet known to be: SlowerAtEqualLoad goes first
@@ -258,6 +258,34 @@ def test_batch_limit_binding_ends_once(
     assert rule.until is not None
     row = rows(BOUND | {"queue_wait_estimate_10m_seconds": 1.7} | change)
     assert row.select(rule.until.expression).to_series().to_list() == [over]
+
+
+@pytest.mark.parametrize("name", ["BatchDrift", "BatchLimitBinding"])
+@pytest.mark.parametrize("in_target", [{"ttft_in_target_10m_ratio": 0.9}, {}])
+def test_a_limit_that_let_go_ends_its_page_though_the_target_is_missed(
+    book: Rulebook, name: str, in_target: dict[str, Any]
+) -> None:
+    """What must be known to begin must not keep it open: most meet the target, or only TPOT."""
+    (rule,) = (one for one in book.rules if one.id == name)
+    idle = {"limit_binding_share_10m_ratio": 0.0, "slo_missed": True} | in_target
+    assert rows(BOUND | idle).select(rule.over).item() is True
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"waiting_capacity_requests": 24.0}, False),
+        ({"limit_binding_share_10m_ratio": 0.6, "ttft_in_target_10m_ratio": 0.74}, None),
+        ({"limit_binding_share_10m_ratio": 0.6, "ttft_in_target_10m_ratio": 0.49}, True),
+    ],
+)
+def test_batch_drift_begins_as_batch_limit_binding(
+    book: Rulebook, change: dict[str, Any], expected: bool | None
+) -> None:
+    moved = REFERENCE | {"prompt_tokens_mean_2m_ratio": 2.3} | BOUND | {"slo_missed": True}
+    for name in ("BatchDrift", "BatchLimitBinding"):
+        assert says(book, name, **(moved | change)) is expected
 
 
 def test_a_limit_that_was_told_does_not_hide_a_slow_engine(book: Rulebook) -> None:

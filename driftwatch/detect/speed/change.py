@@ -85,7 +85,13 @@ class Past:
         return Past(**found)
 
 
-def past_of(ln_speed: Floats, outside: Floats, bunched: Floats, start: int) -> Past:
+def past_of(
+    ln_speed: Floats,
+    outside: Floats,
+    bunched: Floats,
+    start: int,
+    together: Floats | None = None,
+) -> Past:
     """The windows' statistics.
 
     Args:
@@ -93,6 +99,7 @@ def past_of(ln_speed: Floats, outside: Floats, bunched: Floats, start: int) -> P
         outside: by how much the law may be wrong, above 0 above its range and below 0 below it.
         bunched: by how much it may be too low where requests come together, at least 0.
         start: which minute is the first.
+        together: (target,), as much of that as was usual in the baseline, whose law has it in it.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
     low, now, high = last_quantiles(
@@ -112,7 +119,8 @@ def past_of(ln_speed: Floats, outside: Floats, bunched: Floats, start: int) -> P
                 (here,) = last_quantiles(known, minutes, (0.5,), start)
                 fallen[rows] += times(here - _before(known, start, minutes))
         bound = level.copy()
-        most = here_ln + np.abs(outside[rows]) + np.maximum(bunched[rows], 0.0)
+        usual = 0.0 if together is None else together[rows, None]
+        most = here_ln + np.abs(outside[rows]) + np.maximum(bunched[rows] - usual, 0.0)
         (bound[rows],) = last_quantiles(most, LEVEL_MINUTES, (LEVEL_QUANTILE,), start)
     return Past(
         median, level, bound, change, long_change, now, before, long_before, low - before, back
@@ -124,7 +132,9 @@ def _above(values: Floats) -> Floats:
     return found
 
 
-def deepest_falls(ln_speed: Floats, outside: Floats, bunched: Floats) -> tuple[float, float]:
+def deepest_falls(
+    ln_speed: Floats, outside: Floats, bunched: Floats, least: int = 1
+) -> tuple[float, float]:
     """How far it fell at most while it was low as well: what would be taken for a loss.
 
     Where work changes its kind (a queue comes and goes) a step-time model errs for as long as that
@@ -134,14 +144,17 @@ def deepest_falls(ln_speed: Floats, outside: Floats, bunched: Floats) -> tuple[f
         ln_speed: (target, minute).
         outside: as in :func:`past_of`.
         bunched: likewise.
+        least: how many windows must be known.
 
     Returns:
-        Of the short window and of the long one, in ln, at least 0.
+        Of the short window and of the long one, in ln, at least 0; infinite of fewer than
+        ``least`` windows.
     """
     past = past_of(ln_speed, outside, bunched, 0)
     falls = [np.maximum(change, past.now) for change in (past.change, past.long_change)]
+    few = [np.isfinite(fall).sum() < least for fall in falls]
     short, long = (-float(np.nan_to_num(fall).min(initial=0.0)) for fall in falls)
-    return short, long
+    return np.inf if few[0] else short, np.inf if few[1] else long
 
 
 def _before(values: Floats, start: int, minutes: int = NOW_MINUTES) -> Floats:

@@ -83,6 +83,8 @@ class Law:
             (:func:`driftwatch.detect.speed.composition.ranges_of`).
         falls: how far ln r fell at most in windows of the fit, though nothing was slow
             (:func:`driftwatch.detect.speed.change.deepest_falls`); infinite where too few say.
+        together: median in the fit of what ln r may be too low by where requests come together
+            (:func:`driftwatch.detect.speed.composition.bunched`): the fit has that in it.
     """
 
     coefficients: Quadruple
@@ -95,6 +97,7 @@ class Law:
     misfit_ratio: float = 0.0
     composition: Ranges = EVERYTHING
     falls: tuple[float, float] = (math.inf, math.inf)
+    together: float = 0.0
 
     def document(self) -> dict[str, Any]:
         """As JSON; what is infinite is null."""
@@ -214,8 +217,10 @@ def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, flo
         whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
         whole[0, at] = values[target == one]
         ln_speed, above, below, _why = Laws.of([law]).ln_speed(whole)
-        found.append(deepest_falls(ln_speed, np.nan_to_num(above - below), bunched(whole)))
-    return max(short for short, _ in found), max(long for _, long in found)
+        outside = np.nan_to_num(above - below)
+        found.append(deepest_falls(ln_speed, outside, bunched(whole), FALLS_MINUTES // 2))
+    deepest = [[fall for fall in falls if fall < math.inf] for falls in zip(*found, strict=True)]
+    return max(deepest[0], default=math.inf), max(deepest[1], default=math.inf)
 
 
 def law_of(
@@ -271,6 +276,7 @@ def law_of(
         float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
         spreaded,
         ranges,
+        together=float(np.median(bunched(values))),
     )
 
 
@@ -303,6 +309,7 @@ class Laws:
         work: (target,).
         queued: (target,), waits in the queue up to which the load can be told.
         composition: (target, 3).
+        together: (target,).
     """
 
     coefficients: Floats
@@ -311,6 +318,7 @@ class Laws:
     work: Floats
     queued: Floats
     composition: Floats
+    together: Floats
 
     @classmethod
     def of(cls, laws: list[Law | None]) -> Laws:
@@ -323,6 +331,7 @@ class Laws:
             np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
             BURST_TIMES * np.array([1.0 if x is None else max(1.0, x.queued_passes) for x in laws]),
             np.array([EVERYTHING if x is None else x.composition for x in laws]).reshape(-1, 3),
+            np.array([0.0 if x is None else x.together for x in laws], dtype=np.float64),
         )
 
     def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats, Codes]:

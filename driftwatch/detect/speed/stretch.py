@@ -215,7 +215,7 @@ class Stretch:
             others[rows] = of_others(twins[rows])
         self._first = first
         outside, together = above - below, bunched(values)
-        themselves = past_of(twins, outside, together, LOOKBACK)
+        themselves = past_of(twins, outside, together, LOOKBACK, self._laws.together)
         self._own_past: Past = themselves.without(off)
         # what all of a pool are wrong by out there cancels; what one alone is does not
         apart, alone = outside.copy(), together.copy()

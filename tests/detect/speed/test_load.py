@@ -136,3 +136,39 @@ def test_a_creep_is_not_told_from_bounds() -> None:
     said = near_the_limit(30.0).with_columns(speed_at_equal_load_ratio=pl.lit(0.9))
     told, _ = read(said, np.zeros(len(said), dtype=np.intp), {})
     assert told.sums[:, SUMS.index("speed_minutes")].sum() == SLOW
+
+
+def waiting(minutes: pl.DataFrame, passes: float) -> pl.DataFrame:
+    """Requests that wait for so many passes on average, though no queue stands."""
+    itl = pl.col("itl_seconds_sum") / pl.col("itl_seconds_count")
+    return minutes.with_columns(
+        queue_seconds_count=pl.lit(30.0),
+        queue_seconds_sum=30.0 * passes * itl,
+        ttft_seconds_count=pl.lit(30.0),
+        waiting_requests=pl.lit(0.4),
+        max_num_seqs=pl.lit(256.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "slower"), [(0.6, 0.6, True), (4.0, 4.0, True), (0.6, 4.0, False)]
+)
+def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
+    before: float, since: float, *, slower: bool
+) -> None:
+    """Restarted, and 30 % slower by the step-time model: no change is seen, the level is low."""
+    rng = np.random.default_rng(6)
+    usual = waiting(made(np.exp(rng.normal(0, 0.01, 800)), rng.uniform(3, 40, 800)), before)
+    law = fit(usual)
+    assert isinstance(law, Law)
+    speeds = np.exp(rng.normal(0, 0.01, 300)) * np.where(np.arange(300) < SLOW, 1.0, 0.7)
+    now = made(speeds, rng.uniform(3, 40, 300), seed=5)
+    now = pl.concat([waiting(now[:SLOW], before), waiting(now[SLOW:], since)])
+    gap = np.where(np.arange(300) < SLOW, 0, 60) + 24 * 60
+    now = now.with_columns(
+        end=pl.col("end") + pl.duration(minutes=pl.Series(gap)),
+        restarted=pl.Series(np.arange(300) == SLOW),
+    )
+    told, _ = told_of(now, pinned(law, usual), SERVING)
+    assert bool(told["slower_at_equal_load"][SLOW + 20 :].fill_null(False).all()) is slower
+    assert bool(told["slower_at_equal_load"].fill_null(False).any()) is slower
