@@ -166,7 +166,7 @@ def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
     now = pl.concat([waiting(now[:SLOW], before), waiting(now[SLOW:], since)])
     gap = np.where(np.arange(300) < SLOW, 0, 60) + 24 * 60
     now = now.with_columns(
-        end=pl.col("end") + pl.duration(minutes=pl.Series(gap)),
+        end=pl.col("end") + pl.duration(minutes=pl.lit(pl.Series(gap))),
         restarted=pl.Series(np.arange(300) == SLOW),
     )
     told, _ = told_of(now, pinned(law, usual), SERVING)
