@@ -51,9 +51,10 @@ _EXIT_NO_VERDICT = 4
 def command(
     target: str | None, length: timedelta, symptom: str, as_json: bool, **rest: Any
 ) -> None:
-    """Explain TARGET (host:8000, host:8000/1, or a pool of one): evidence, path, limits, advice.
+    """Explain TARGET (host:8000, host:8000/1, or a pool): evidence, path, limits, advice.
 
-    TARGET may be left out where there is only one. Without --recording and --prometheus,
+    TARGET may be left out where there is only one; of a pool the server with the longest queue is
+    explained. Without --recording and --prometheus,
     ./driftwatch.yaml is read where there is one. Exit code 0: answered; 4: no verdict, what is
     missing is named.
     """

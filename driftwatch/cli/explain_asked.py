@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _REPLAYED = timedelta(hours=1)  # of traffic, at most, for the advice
 _LEARNT = timedelta(hours=1)  # what an inferred max_num_seqs came from may lie before the window
-_LISTED = 8  # targets that are named on a terminal; piped all are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,14 +184,20 @@ def asked_of(
     """Which target and window are meant.
 
     Raises:
-        UsageError: no target, or more than one, answers to the name.
+        UsageError: no target answers to the name, or more than one that are no pool; the moment
+            lies after the last scrape by more than the window.
         NoVerdict: there is no target at all.
     """
-    from driftwatch.service.explain import target_named, window_ending
+    from driftwatch.cli.recommend_asked import chosen_target
+    from driftwatch.service.explain import window_ending
 
-    listed = _LISTED if sys.stderr.isatty() else None
-    chosen = target_named(name, history.targets, listed)
+    if at is not None and at >= history.until + length:
+        raise UsageError(
+            f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",
+            help_text=f"scrapes reach to {history.until:%Y-%m-%dT%H:%MZ}",
+        )
     window = window_ending(at or history.until, length)
+    chosen = chosen_target(name, history.targets, history.scrapes, window.end)
     return Asked(history, chosen, window, baseline, plan, tree, today)
 
 

@@ -165,12 +165,13 @@ def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> 
     assert "driftwatch run" in err
 
 
-def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["recommend", "explain"])
+def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, verb: str) -> None:
     """It answered of the last minutes, without a word."""
-    code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2027-01-01T00:00Z")
+    code, out, err = run(verb, "--recording", str(RECORDED), "--at", "2027-01-01T00:00Z")
     assert (code, out) == (2, "")
     assert "error: --at 2027-01-01T00:00Z: nothing was scraped then\n" in err
-    assert "help: scrapes reach from 2026-11-21T08:18Z to 2026-11-21T08:47Z\n" in err
+    assert "help: scrapes reach " in err and "to 2026-11-21T08:47Z\n" in err
 
 
 def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -> None:
