@@ -18,6 +18,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,11 @@ def gain(
     today = runs.share({})
     if today is None:
         return None
-    known = {tuple(knobs.items()): runs.share(knobs) for knobs in ladder(made)}
+    known = {}
+    for knobs in ladder(made):
+        # a larger budget may leave fewer KV blocks than the longest request needs
+        with suppress(ImpossibleConfiguration):
+            known[tuple(knobs.items())] = runs.share(knobs)
     advised: dict[str, float] = {}
     refused = []
     for adviser, (knob, value) in changes.items():
