@@ -208,6 +208,7 @@ LOW = {
         (STORM | {"ttft_in_target_10m_ratio": 0.5}, False),
         (STORM | {"binding_limit": "max_num_seqs"}, False),  # a queue at a cap drains by itself
         (STORM | {"slo_missed": False}, False),
+        (STORM | {"waiting_capacity_requests": 20.0}, False),  # of 50: it is over
         # the engine looks slow and is not yet known to be: SlowerAtEqualLoad goes first
         (LOW, None),
         (LOW | {"limit_binding_share_10m_ratio": 0.95}, True),
