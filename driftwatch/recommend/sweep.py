@@ -76,11 +76,9 @@ class Ground:
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):
             requests, judged = self.requests_of(world), self.judged
             if demand != 1.0:
-                arrival = requests.arrival_seconds / demand
-                patience = requests.cancel_seconds - requests.arrival_seconds
-                requests = replace(
-                    requests, arrival_seconds=arrival, cancel_seconds=arrival + patience
-                )
+                at, patience = requests.arrival_seconds, requests.cancel_seconds
+                patience, at = patience - at, at / demand
+                requests = replace(requests, arrival_seconds=at, cancel_seconds=at + patience)
                 judged = replace(
                     judged,
                     since_seconds=judged.since_seconds / demand,

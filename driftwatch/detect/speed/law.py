@@ -42,9 +42,8 @@ from driftwatch.detect.speed.load import (
     load_of,
 )
 
-# Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve.
-# A floor of 240 scrapes (20 min at 5 s, 4 h at 60 s) let laws of sparse scrapes swallow the fault
-# that they were to find; on 30 simulated services it kept no false finding away.
+# Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
+# (decision 35).
 MIN_MINUTES = 20
 # q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; minutes average
 # over them, and outside its range a law is only trusted as far as the slack below says.
@@ -72,19 +71,16 @@ class Law:
         coefficients: b0 seconds, b1 seconds per request, b2 seconds per KV token, b3 seconds per
             prefill token; none negative.
         requests_range: 1 % and 99 % quantile of requests per forward pass in the fit.
-        scrapes: how many scrapes the fit saw.
-        minutes: how many minutes.
+        scrapes, minutes: how many the fit saw.
         edges: 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated.
         work_ratio: 98 % quantile of passes per second × the law at the mean pass, at least 1: no
             engine works more than all the time, so what is above 1 is the law's own error.
         queued_passes: 95 % quantile of the mean wait in the queue, in units of ITL.
         misfit_ratio: robust standard deviation of ln r in the fit.
-        composition: what kind of work the fit saw at most
-            (:func:`driftwatch.detect.speed.composition.ranges_of`).
-        falls: how far ln r fell at most in windows of the fit, though nothing was slow
-            (:func:`driftwatch.detect.speed.change.deepest_falls`); infinite where too few say.
-        together: median in the fit of what ln r may be too low by where requests come together
-            (:func:`driftwatch.detect.speed.composition.bunched`): the fit has that in it.
+        composition: what kind of work the fit saw at most (``ranges_of``).
+        falls: how far ln r fell at most in windows of the fit (``deepest_falls``), though nothing
+            was slow; infinite where too few say.
+        together: median of ``bunched`` in the fit, which has that in it.
     """
 
     coefficients: Quadruple
@@ -195,9 +191,10 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     scrapes = float(load.scrapes[good].sum())
     found = law_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
     if isinstance(found, Law):
+        if found.minutes < FALLS_MINUTES:
+            return found
         cold = np.where(recent.to_numpy()[:, None] > 0, np.nan, load.values)
-        many = found.minutes >= FALLS_MINUTES
-        return replace(found, falls=_falls(found, ordered, cold)) if many else found
+        return replace(found, falls=_falls(found, ordered, cold))
     last = ordered["end"].max()
     short = MIN_MINUTES - distinct
     # with enough minutes only another load helps
@@ -217,10 +214,10 @@ def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, flo
         whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
         whole[0, at] = values[target == one]
         ln_speed, above, below, _why = Laws.of([law]).ln_speed(whole)
-        outside = np.nan_to_num(above - below)
-        found.append(deepest_falls(ln_speed, outside, bunched(whole), FALLS_MINUTES // 2))
-    deepest = [[fall for fall in falls if fall < math.inf] for falls in zip(*found, strict=True)]
-    return max(deepest[0], default=math.inf), max(deepest[1], default=math.inf)
+        wrong = np.nan_to_num(above - below), bunched(whole)
+        found.append(deepest_falls(ln_speed, *wrong, FALLS_MINUTES // 2))
+    short, long = ([f for f in falls if f < math.inf] for falls in zip(*found, strict=True))
+    return max(short, default=math.inf), max(long, default=math.inf)
 
 
 def law_of(
@@ -288,9 +285,7 @@ def missing(minutes: int, spread: float | None, whose: str = "") -> str:
         spread: of the load so far.
         whose: if not the target's own, e.g. `` of its pool``.
     """
-    parts = []
-    if minutes < MIN_MINUTES:
-        parts.append(f"{minutes} of {MIN_MINUTES} minutes{whose}")
+    parts = [f"{minutes} of {MIN_MINUTES} minutes{whose}"] if minutes < MIN_MINUTES else []
     if (spread or 0.0) < MIN_SPREAD:
         # rounded down: 1.4998 is short of 1.5, and to be read so
         known = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
@@ -308,8 +303,7 @@ class Laws:
         least: (target,), lower end of the range of requests per forward pass.
         work: (target,).
         queued: (target,), waits in the queue up to which the load can be told.
-        composition: (target, 3).
-        together: (target,).
+        composition, together: (target, 3) and (target,).
     """
 
     coefficients: Floats
@@ -338,8 +332,7 @@ class Laws:
         """ln r of minutes, and by how much the law may be too low there (0 inside its range).
 
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
-        the whole time. The second is a bound from below whatever bursts do to a mean over tokens:
-        an engine that did so much work in a minute is at least so fast.
+        the whole time, a bound from below: an engine that did so much work is at least so fast.
 
         Args:
             values: (target, minute, 12).
@@ -369,11 +362,8 @@ class Laws:
         mixed, why = novelty(values, self.composition)
         over, under = _slack(above) + mixed, _slack(below)
         with np.errstate(invalid="ignore"):
-            bursts = (
-                (values[..., QUEUED] > self.queued[:, None])
-                & (values[..., STANDING] == 0.0)
-                & (ln + over + under < _TOO_LOW_IN_BURSTS)
-            )
+            bursts = (values[..., QUEUED] > self.queued[:, None]) & (values[..., STANDING] == 0.0)
+            bursts &= ln + over + under < _TOO_LOW_IN_BURSTS
         why = np.where((why == KNOWN) & bursts, np.int8(SATURATED), why)
         return np.where(why == KNOWN, ln, np.nan), over + split, under, why
 
