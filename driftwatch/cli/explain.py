@@ -53,10 +53,9 @@ def command(
 ) -> None:
     """Explain TARGET (host:8000, host:8000/1, or a pool): evidence, path, limits, advice.
 
-    TARGET may be left out where there is only one; of a pool the server with the longest queue is
-    explained. Without --recording and --prometheus,
-    ./driftwatch.yaml is read where there is one. Exit code 0: answered; 4: no verdict, what is
-    missing is named.
+    TARGET may be left out where there is only one; of a pool it explains the server with the
+    longest queue. Without --recording and --prometheus, ./driftwatch.yaml is read where there is
+    one. Exit code 0: answered; 4: no verdict, what is missing is named.
     """
     with past.asked_of(rest) as where:
         _explain(target, length, where, symptom, as_json)

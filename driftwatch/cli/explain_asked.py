@@ -8,8 +8,6 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftwatch.errors import UsageError
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -188,14 +186,11 @@ def asked_of(
             lies after the last scrape by more than the window.
         NoVerdict: there is no target at all.
     """
-    from driftwatch.cli.recommend_asked import chosen_target
+    from driftwatch.cli.recommend_asked import check_scraped, chosen_target
     from driftwatch.service.explain import window_ending
 
-    if at is not None and at >= history.until + length:
-        raise UsageError(
-            f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",
-            help_text=f"scrapes reach to {history.until:%Y-%m-%dT%H:%MZ}",
-        )
+    reach = f"scrapes reach to {history.until:%Y-%m-%dT%H:%MZ}"
+    check_scraped(at, history.until, length, reach)
     window = window_ending(at or history.until, length)
     chosen = chosen_target(name, history.targets, history.scrapes, window.end)
     return Asked(history, chosen, window, baseline, plan, tree, today)

@@ -156,14 +156,23 @@ def of_recording(
     return Looked(chosen, end, seen.minutes, found, gpus, _of_pool(chosen, targets), seen.beside)
 
 
+def check_scraped(at: datetime | None, last: datetime, length: timedelta, reach: str) -> None:
+    """Whether any of the window that ends at ``at`` was scraped.
+
+    Raises:
+        UsageError: it begins after the last scrape; ``reach`` says up to when there are any.
+    """
+    if at is not None and at >= last + length:
+        raise UsageError(f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then", help_text=reach)
+
+
 def _end(at: datetime | None, last: datetime, reach: str) -> datetime:
     """The end of the window: the time that is asked for, at the last scrape at most.
 
     Raises:
         UsageError: no minute of the evidence of that time was scraped.
     """
-    if at is not None and at >= last + _EVIDENCE:
-        raise UsageError(f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then", help_text=reach)
+    check_scraped(at, last, _EVIDENCE, reach)
     return min(at or last, last)
 
 

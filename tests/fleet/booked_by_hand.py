@@ -60,7 +60,9 @@ def run(seed: int, count: int = 60, seats: int = 4) -> Run:
     arrivals = np.cumsum(rng.exponential(0.4, count))
     requests = [
         Request(
-            i, float(at), int(rng.lognormal(5, 1)) + 1, int(rng.lognormal(2.5, 1)) + 1,
+            # within max_model_len, or vLLM turns it away
+            i, float(at),
+            min(int(rng.lognormal(5, 1)) + 1, 3000), min(int(rng.lognormal(2.5, 1)) + 1, 1000),
             cached=16 * int(rng.integers(0, 3)) if rng.random() < 0.4 else 0,
             patience=int(rng.integers(0, 6)) if rng.random() < 0.15 else None,
         )

@@ -16,7 +16,7 @@ from booked_by_hand import (
     run,
     scrape_rows,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -61,6 +61,7 @@ def parsed(history: MetricHistory) -> pl.DataFrame:
 
 
 @settings(max_examples=10, deadline=None)
+@example(seed=440, every=0.7, max_tokens=None, custom=False)  # it drew a prompt over max_model_len
 @given(
     seed=st.integers(0, 2**32),
     every=st.sampled_from([0.7, 5.0]),
