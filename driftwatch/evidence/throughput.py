@@ -72,14 +72,26 @@ THROUGHPUT: tuple[Column, ...] = (
     column(
         "seconds_since_last_token",
         "seconds",
-        "how long requests have been present without a token, generated or of a prompt that was "
-        "computed; 0 while none is present or the engine sleeps",
+        "how long requests have been present without any work: no token, generated or of a prompt "
+        "that was computed, nobody admitted or preempted, running requests and KV cache unmoved; 0 "
+        "while none is present or the engine sleeps; unknown where the queue alone moves and no "
+        "prefix cache shows who was admitted",
         "generation_tokens_total",
         "prompt_tokens_total",
+        "prefix_cache_queries_total",
+        "preemptions_total",
         "running_requests",
         "waiting_requests",
+        "kv_cache_usage_ratio",
         "engine_awake",
         alias=("stuck",),
-        optional=("prompt_tokens_total", "waiting_requests", "engine_awake"),
+        optional=(
+            "prompt_tokens_total",
+            "prefix_cache_queries_total",
+            "preemptions_total",
+            "waiting_requests",
+            "kv_cache_usage_ratio",
+            "engine_awake",
+        ),
     ),
 )

@@ -32,8 +32,7 @@ READ_BUCKETS = (
     "e2e_seconds",
 )
 # What says whether a target is alive: forward filled together, as they are read together.
-_PRESENT = ("running_requests", "waiting_requests")
-ALIVE = (*_PRESENT, *WORK, "engine_awake")
+ALIVE = ("waiting_requests", *WORK, "engine_awake")
 _KNOWN = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
 _CONTINUITY = {
     "epoch": pl.Int64,

@@ -6,6 +6,7 @@ import polars as pl
 
 from driftwatch.signals.as_of import at_end, at_start, keys
 from driftwatch.signals.repeats import reads_the_same
+from driftwatch.signals.stuck import WORK
 
 
 def gauge_facts() -> dict[str, pl.Expr]:
@@ -30,8 +31,8 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
         capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step``,
         ``first_tokens_per_step`` and ``steps_per_second`` (since the previous scrape of the epoch,
-        NULL on its first), ``several_api_servers``, ``stalled`` (requests run, and no token was
-        generated and no prompt done since the previous scrape of the epoch), and ``repeats``
+        NULL on its first), ``several_api_servers``, ``stalled`` (requests run, and nothing shows
+        work since the previous scrape of the epoch), and ``repeats``
         (so, and the page reads the same: :func:`driftwatch.signals.repeats.with_samples`).
     """
     by = keys(epochs)
@@ -53,7 +54,7 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
         first_tokens_per_step=pl.when(steps > 0).then(increase("ttft_seconds_count") / steps),
         steps_per_second=steps / pl.when(seconds > 0).then(seconds),
         stalled=(increase("generation_tokens_total") == 0)
-        & (increase("prompt_tokens_total") == 0).fill_null(True)
+        & pl.all_horizontal((increase(c) == 0).fill_null(True) for c in WORK)
         & (pl.col("running_requests") > 0),
     )
     return facts.with_columns(repeats=reads_the_same(epochs, facts["stalled"]))

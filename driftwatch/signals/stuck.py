@@ -29,21 +29,32 @@ def waiting() -> pl.Expr:
     return pl.coalesce("waiting_requests", reasons, alone)
 
 
-# What counts as work. A pooling engine generates nothing: it books a request's prompt when it is
-# done. Finished requests are not asked: one that is given up or fails finishes without work.
-WORK = ("generation_tokens_total", "prompt_tokens_total")
+# What shows work. A pooling engine generates nothing: it books a request's prompt when it is done.
+# An engine whose clients give up before their first token, or that computes a prompt for minutes,
+# gives no token: it admits requests (each queries the prefix cache), preempts them, and its running
+# requests or their KV blocks move. A hung engine publishes nothing any more. Finished requests are
+# not asked: one that is given up or fails finishes without work.
+WORK = (
+    "generation_tokens_total",
+    "prompt_tokens_total",
+    "prefix_cache_queries_total",
+    "preemptions_total",
+    "running_requests",
+    "kv_cache_usage_ratio",
+)
 
 
 def seconds_since_last_token(
     epochs: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame
 ) -> pl.DataFrame:
-    """Seconds without a token while requests were present, at each window's last scrape.
+    """Seconds without any work while requests were present, at each window's last scrape.
 
-    The clock starts at the last scrape that showed a new token (generated, or of a prompt that was
-    computed), no request at all, a sleeping engine, a restart, or the first requests after none:
-    an idle engine is not stuck, and neither is one whose first request came while nobody looked.
-    Where only running requests are known, none of them is taken for none at all by the clock, so
-    that the first after an idle hour is not stuck.
+    The clock starts at the last scrape that showed :data:`WORK`, no request at all, a sleeping
+    engine, a restart, or the first requests after none: an idle engine is not stuck, and neither is
+    one whose first request came while nobody looked. Where only running requests are known, none of
+    them is taken for none at all by the clock, so that the first after an idle hour is not stuck.
+    A queue that moves shows that the scheduler runs: who left it was admitted or gave up. Where
+    admissions cannot be seen (no prefix cache), the clock starts there and its value is unknown.
 
     Args:
         epochs: from ``with_epochs``.
@@ -52,25 +63,32 @@ def seconds_since_last_token(
 
     Returns:
         The windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape in
-        the window, or running requests, token counter or whether anybody waits unknown) and
-        ``alive_at``.
+        the window; running requests, token counter or whether anybody waits unknown; or whether
+        anybody was admitted) and ``alive_at``.
     """
     by = keys(epochs)
     tokens = pl.col("generation_tokens_total")
-    grew = [pl.col(c) > pl.col(c).forward_fill().shift(1).over(by) for c in WORK]
+
+    def moved(value: pl.Expr) -> pl.Expr:
+        return (value != value.forward_fill().shift(1).over(by)).fill_null(False)
+
+    works = pl.any_horizontal(moved(pl.col(c)) for c in WORK)
+    admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)
+    unsure = moved(waiting()) & ~works & ~admits
     asleep = [is_asleep(), is_asleep().forward_fill().shift(1).over(by)]
     requests = pl.col("running_requests") + waiting()
     told = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
     idle = told == 0
     was_idle = told.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
-        *(known.fill_null(False) for known in (*grew, *asleep, idle, was_idle)), "restarted"
+        *(known.fill_null(False) for known in (*asleep, idle, was_idle)),
+        *(works, unsure, "restarted"),
     )
     first = pl.col("previous_time").is_null()
     levels = (
         epochs.join(carried.select(*by, "alive_at"), on=by, how="left", maintain_order="left")
         .with_columns(
-            known=requests.is_not_null() & tokens.is_not_null(),
+            known=requests.is_not_null() & tokens.is_not_null() & ~unsure,
             alive_at=pl.when(alive)
             .then(pl.col("time"))
             .when(first)

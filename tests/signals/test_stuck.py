@@ -80,6 +80,41 @@ def test_a_restart_begins_anew() -> None:
     assert seconds(rows, (240, 300), (300, 360)) == [290.0, 20.0]
 
 
+@pytest.mark.parametrize(
+    "works",
+    [
+        {"prefix_cache_queries_total": 7000.0},  # each who is admitted asks it, whoever gives up
+        {"preemptions_total": 1.0},
+        {"running_requests": 1.0},
+        {"kv_cache_usage_ratio": 0.002},  # a prompt of minutes, chunk by chunk
+    ],
+)
+def test_an_engine_that_works_without_a_token_is_not_stuck(works: dict[str, float]) -> None:
+    """Clients give up before their first token: the queue moves, and so does something else."""
+    rows = [
+        page(t, 100.0, 2.0, 400.0 + t % 7)
+        | {name: 5.0 + step * (t // 30) for name, step in works.items()}
+        for t in range(0, 600, 30)
+    ]
+    assert seconds(rows, (540, 600)) == [0.0]
+
+
+def test_a_queue_that_moves_beside_nobody_admitted_is_stuck() -> None:
+    """The scheduler runs and lets nobody in: the prefix cache would be asked for who comes."""
+    asked = {"prefix_cache_queries_total": 7000.0}
+    rows = [page(t, 100.0, 0.0, 4.0 + t) | asked for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [290.0]
+
+
+@pytest.mark.parametrize("queries", [None, 0.0])
+def test_a_queue_that_moves_where_admissions_are_not_seen_is_unknown(queries: float | None) -> None:
+    asked = {"prefix_cache_queries_total": queries}
+    rows = [page(t, 100.0, 0.0, 4.0 + t) | asked for t in range(0, 300, 10)]
+    assert seconds(rows, (240, 300)) == [None]
+    rows += [page(t, 100.0, 0.0, 300.0) | asked for t in range(300, 600, 10)]  # and hangs
+    assert seconds(rows, (540, 600)) == [290.0]
+
+
 @pytest.mark.parametrize("missing", ["generation_tokens_total", "running_requests"])
 def test_without_its_inputs_it_is_unknown(missing: str) -> None:
     rows = [page(t, 100.0, 3.0) | {missing: None} for t in range(0, 300, 10)]
