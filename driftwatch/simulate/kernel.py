@@ -17,6 +17,7 @@ from driftwatch.simulate.kernel_layout import (
     C4,
     CAPTURE_COUNT,
     CONCURRENCY,
+    DEFERRED_COUNT,
     EMPTY_SCHEDULES,
     EXECUTING,
     FULL,
@@ -47,6 +48,7 @@ from driftwatch.simulate.kernel_layout import (
 )
 from driftwatch.simulate.kernel_outputs import (
     apply,
+    gauge,
     happen,
     next_arrival,
     next_cancel,
@@ -137,6 +139,8 @@ def advance(m: Any, f: Any, until: float) -> None:
         elif got:
             start_step(m, f, record)
         else:
+            # who gave up during the last step: vLLM steps once more for them, and tells its gauges
+            gauge(m, m[WAIT_COUNT], m[DEFERRED_COUNT])
             following = min(next_arrival(m, f), next_cancel(m, f))
             if following > until or following == NEVER:
                 if following == NEVER and m[WAIT_COUNT] > 0:

@@ -363,9 +363,14 @@ def apply(m: Any, f: Any, record: int) -> None:
         ] += 1
     f[BUSY] += now - f[STEP_START]
     f[LAST_OUTPUT] = now
+    gauge(m, m[LEFT_WAITING], m[LEFT_DEFERRED])
+
+
+def gauge(m: Any, waiting: int, deferred: int) -> None:
+    """Publish the gauges: who runs, who of the waiting is deferred, the free blocks."""
     m[GAUGE_RUNNING] = m[RUN_COUNT]
-    m[GAUGE_DEFERRED] = m[LEFT_DEFERRED]
-    m[GAUGE_CAPACITY] = m[LEFT_WAITING] - m[LEFT_DEFERRED]
+    m[GAUGE_DEFERRED] = deferred
+    m[GAUGE_CAPACITY] = waiting - deferred
     m[GAUGE_FREE] = m[FREE]
 
 

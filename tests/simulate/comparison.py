@@ -108,6 +108,8 @@ def expected_scrape(result: Result, time: float) -> dict[str, object]:
         if row["end_seconds"] <= time
     ]
     tokens = [token for _, outputs in done for token in outputs]
+    shown = [(running, waiting) for at, running, waiting in result.gauges if at <= time]
+    running, waiting = shown[-1] if shown else (0, 0)
     by_index = {r.index: r for r in result.requests}
     first = [by_index[i] for i, is_first, _ in tokens if is_first]
     itl = [gap for _, is_first, gap in tokens if not is_first]
@@ -129,8 +131,8 @@ def expected_scrape(result: Result, time: float) -> dict[str, object]:
         "prompt_tokens": sum(r.prompt for r in first),
         "prompt_tokens_computed": sum(r.prompt - (r.cached or 0) for r in first),
         "generation_tokens": len(tokens),
-        "running": done[-1][0]["running_after"] if done else 0,
-        "waiting": done[-1][0]["waiting_after"] if done else 0,
+        "running": running,
+        "waiting": waiting,
         **{
             f"rejected_{limit}": sum(
                 r.rejected_for == limit and r.arrival <= time for r in result.requests

@@ -122,6 +122,7 @@ class Result:
     requests: list[Request]
     steps: list[dict[str, float]] = field(default_factory=list)
     outputs: list[list[tuple[int, bool, float]]] = field(default_factory=list)
+    gauges: list[tuple[float, int, int]] = field(default_factory=list)
     empty_schedules: int = 0
     evicted: int = 0
 
@@ -435,8 +436,7 @@ class Reference:
         )
         self.happen(self.now, inclusive=False)
         self.apply(step, self.now)
-        row = self.result.steps[-1]
-        row["running_after"], row["waiting_after"] = len(self.running), self.left_waiting
+        self.result.gauges.append((self.now, len(self.running), self.left_waiting))
 
     def run(self) -> Result:
         ahead: Step | None = None  # scheduled, about to start (async)
@@ -461,6 +461,8 @@ class Reference:
             elif step is not None:
                 self.execute(step)
             if step is None:
+                # who gave up during the last step: vLLM steps once more for them
+                self.result.gauges.append((self.now, len(self.running), len(self.waiting)))
                 upcoming = [r.cancel for r in self.in_flight()]
                 upcoming += [r.arrival for r in self.due]
                 if min(upcoming, default=inf) == inf:

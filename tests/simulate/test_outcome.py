@@ -61,3 +61,21 @@ def test_who_comes_during_a_step_does_not_wait_for_room() -> None:
     assert outcome.scrapes is not None
     assert outcome.scrapes["running"].max() == 2  # the third has its last token
     assert outcome.scrapes["waiting_capacity"].to_list() == [0] * (2 * len(half_past))
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_a_queue_that_gave_up_is_gone_from_the_gauge(overlapped: bool) -> None:
+    """The last who wait give up during the last step: vLLM's gauge reads 0 (vllm.md, 1.5)."""
+    outcome = simulate(
+        make_requests([0.0] * 6, [8] * 6, [40] * 6),
+        SchedulerConfiguration(
+            max_num_seqs=2, max_num_batched_tokens=64, async_scheduling=overlapped
+        ),
+        StepTime(1.0, 0.0, 0.0, 0.0),
+        timeout_seconds=9.5,
+        observe=Observe(np.array([5.5, 20.0]), (1.0,), (1.0,)),
+        compiled=False,
+    )
+    assert outcome.scrapes is not None
+    assert outcome.scrapes["running"].to_list() == [2, 0]
+    assert outcome.scrapes["waiting_capacity"].to_list() == [4, 0]
