@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from e2e_cases import pages
 
-_START = datetime(2026, 11, 16, 8)
+_START = datetime(2026, 11, 16, 8, tzinfo=UTC)
 
 
 def _pages(run: Any, folder: Path, *, hangs: bool = False) -> list[Any]:
@@ -18,13 +18,13 @@ def _pages(run: Any, folder: Path, *, hangs: bool = False) -> list[Any]:
     A prompt of 25,000 tokens is 25 steps; two a second come, and wait 20 s for their first token.
     """
     log = folder / "log.csv"
-    times = [(_START + timedelta(seconds=i)).isoformat(sep=" ") for i in range(3600)]
+    times = [(_START + timedelta(seconds=i)).strftime("%F %T") for i in range(3600)]
     rows = [f"{t},{700 + 37 * i % 300},{40 + 7 * i % 20}" for i, t in enumerate(times)]
     log.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
     scenario = {
         "name": "given-up",
         "title": "every client gives up before its first token",
-        "start": f"{_START.isoformat()}Z",
+        "start": _START.isoformat(),
         "duration": "80m",
         "pool": {
             "name": "rag",
@@ -52,8 +52,7 @@ def _pages(run: Any, folder: Path, *, hangs: bool = False) -> list[Any]:
     told = pages(run("replay", "--json", "-c", config, "--baseline", baseline, folder / "made"))
 
     def minute(page: Any) -> float:
-        fired = datetime.fromisoformat(page["times"]["firing_at"]).replace(tzinfo=None)
-        return (fired - _START).total_seconds() / 60
+        return (datetime.fromisoformat(page["times"]["firing_at"]) - _START).total_seconds() / 60
 
     first = [p for p in told if p["severity"] == "page" and p["event"] == "firing"]
     return [(p["alert"], minute(p)) for p in first]
