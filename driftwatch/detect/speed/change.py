@@ -132,6 +132,16 @@ def _above(values: Floats) -> Floats:
     return found
 
 
+def _lost(change: Floats, before: Floats, normal: Floats | float = 0.0) -> Floats:
+    """A change without what was above normal by more than half of the smallest loss that pages.
+
+    So fast no healthy engine becomes: it is the step-time model's error at that work (a queue that
+    stands after days without one), and its end is no loss.
+    """
+    lost: Floats = change + _above(before - (normal - LOW))
+    return lost
+
+
 def deepest_falls(
     ln_speed: Floats, outside: Floats, bunched: Floats, least: int = 1
 ) -> tuple[float, float]:
@@ -151,7 +161,8 @@ def deepest_falls(
         ``least`` windows.
     """
     past = past_of(ln_speed, outside, bunched, 0)
-    falls = [np.maximum(change, past.now) for change in (past.change, past.long_change)]
+    changes = (past.change, past.before), (past.long_change, past.long_before)
+    falls = [np.maximum(_lost(*change), past.now) for change in changes]
     few = [np.isfinite(fall).sum() < least for fall in falls]
     short, long = (-float(np.nan_to_num(fall).min(initial=0.0)) for fall in falls)
     return np.inf if few[0] else short, np.inf if few[1] else long
@@ -227,12 +238,17 @@ class Holding:
         """
         with np.errstate(invalid="ignore"):
             now = past.now[:, minute]
-            short = past.change[:, minute] <= limits.change
-            sudden = short | (past.long_change[:, minute] <= limits.long_change)
-            lowest = now - limits.normal
             # what leaves less than half of the smallest loss that can be found fell from high
             enough = np.fmin(LOW, 0.5 * np.log1p(-limits.smallest))
-            sudden &= (lowest if others is None else np.fmin(lowest, others)) <= enough
+            low_here = now - limits.normal <= enough
+            # its peers did not fall: what it had before was speed, however much
+            alone = np.zeros_like(low_here) if others is None else others <= enough
+            normal = np.where(alone, np.inf, limits.normal)
+            change = past.change[:, minute], past.before[:, minute]
+            long_change = past.long_change[:, minute], past.long_before[:, minute]
+            short = _lost(*change, normal) <= limits.change
+            sudden = short | (_lost(*long_change, normal) <= limits.long_change)
+            sudden &= low_here | alone
             if may_change is not None:
                 sudden &= may_change
             low = past.bound[:, minute] <= limits.level

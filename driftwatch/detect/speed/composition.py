@@ -19,6 +19,7 @@ import numpy.typing as npt
 from driftwatch.detect.speed.load import (
     FIRST,
     IDLER,
+    ITL,
     KNOWN,
     OVERLAP,
     PREFILL,
@@ -27,6 +28,7 @@ from driftwatch.detect.speed.load import (
     REQUESTS,
     SHORTER,
     STANDING,
+    UNFILLED,
     Codes,
     Floats,
 )
@@ -137,18 +139,30 @@ def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, C
     return slack, np.where(far > MOST_DOUBLINGS, _REASONS[which], np.int8(KNOWN))
 
 
-def bunched(values: npt.NDArray[np.floating]) -> Floats:
+def bunched(
+    values: npt.NDArray[np.floating],
+    prefill_seconds: Floats | float = 0.0,
+    ln_speed: Floats | float = 0.0,
+) -> Floats:
     """By how much ln r may be too low where requests come together, in ln.
 
     A request that arrives alone waits for the pass that runs, most of one. Where it waits for
     several, prompts are computed side by side in few long passes, and what a token met is more than
-    the means of the minute say. Of a queue that stands all passes are alike again.
+    the means of the minute say. Of a queue that stands all passes are alike again. Where they do
+    not fill the minute, though the engine never rested, the others only prefilled, and tokens may
+    have met the whole of the prefill.
 
     Args:
         values: (..., 12).
+        prefill_seconds: of the law, per token; 0 leaves such passes out.
+        ln_speed: ln r under it.
     """
-    alike = values[..., STANDING] > 0.0
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         doublings = np.log2(np.maximum(values[..., QUEUED], 1.0))
-    slack: Floats = np.log1p(BUNCHED_PER_DOUBLING * np.where(alike, 0.0, np.nan_to_num(doublings)))
+        met = prefill_seconds * values[..., PREFILL] / values[..., ITL]
+        unseen = np.log1p(met * np.maximum(1.0 - values[..., OVERLAP], 0.0) / np.exp(ln_speed))
+    unseen = np.where(values[..., STANDING] == UNFILLED, np.nan_to_num(unseen), 0.0)
+    alike = values[..., STANDING] == 1.0
+    waits = np.log1p(BUNCHED_PER_DOUBLING * np.where(alike, 0.0, np.nan_to_num(doublings)))
+    slack: Floats = waits + unseen
     return slack

@@ -214,7 +214,7 @@ def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, flo
         whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
         whole[0, at] = values[target == one]
         ln_speed, above, below, _why = Laws.of([law]).ln_speed(whole)
-        wrong = np.nan_to_num(above - below), bunched(whole)
+        wrong = np.nan_to_num(above - below), bunched(whole, law.coefficients[3], ln_speed)
         found.append(deepest_falls(ln_speed, *wrong, FALLS_MINUTES // 2))
     short, long = ([f for f in falls if f < math.inf] for falls in zip(*found, strict=True))
     return max(short, default=math.inf), max(long, default=math.inf)
@@ -362,7 +362,7 @@ class Laws:
         mixed, why = novelty(values, self.composition)
         over, under = _slack(above) + mixed, _slack(below)
         with np.errstate(invalid="ignore"):
-            bursts = (values[..., QUEUED] > self.queued[:, None]) & (values[..., STANDING] == 0.0)
+            bursts = (values[..., QUEUED] > self.queued[:, None]) & (values[..., STANDING] != 1.0)
             bursts &= ln + over + under < _TOO_LOW_IN_BURSTS
         why = np.where((why == KNOWN) & bursts, np.int8(SATURATED), why)
         return np.where(why == KNOWN, ln, np.nan), over + split, under, why

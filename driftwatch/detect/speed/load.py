@@ -73,6 +73,7 @@ BEYOND_LAW = (SATURATED, PREFILLED, SHORTER, IDLER)
 # Reasons that no waiting helps against.
 FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 CONFIGURATION, RESTARTED = 1.0, 2.0
+UNFILLED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ class Load:
         values: (row, 12): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
             (1 where the page does not say: usage alone is the covariate); computed prompt tokens
             per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
-            units of ITL; 1 where a queue stands; what changed (1 a knob, 2 a restart); prompt and
-            answer tokens per forward pass that preempted requests made it compute again, at most;
+            units of ITL; 1 where a queue stands, 2 where it does and passes are not on the page;
+            what changed (1 a knob, 2 a restart); prompt and answer tokens per forward pass that
+            preempted requests made it compute again, at most;
             share of first tokens among the generated ones. NaN where ``why`` is neither 0 nor,
             with all of these known, ``PREEMPTING``.
         why: index into :data:`WHY_NOT`.
@@ -114,7 +116,7 @@ def load_of(minutes: pl.DataFrame) -> Load:
         overlap=_ITL * _FORWARD_PASSES / _SECONDS,
         passes=_FORWARD_PASSES / _SECONDS,
         queued=_queued(),
-        standing=_stands().cast(pl.Float64),
+        standing=_stands(),
         changed=_changed(),
         again=_computed_again(),
         first=_FIRST_TOKENS / (_TOKENS + _FIRST_TOKENS),
@@ -207,18 +209,25 @@ def _changed() -> pl.Expr:
 
 
 def _queued() -> pl.Expr:
-    """Mean wait in the queue in units of ITL."""
-    # without a queue histogram nothing is known to have waited
+    """Mean wait in the queue in units of ITL; without its histogram the most that it can be."""
     waited = (pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")).fill_nan(0.0)
-    return (waited / _ITL).fill_null(0.0)
+    # the first token comes after the wait and one pass or more
+    most = (pl.col("ttft_seconds_sum") / _FIRST).fill_nan(0.0) - _ITL
+    return (pl.coalesce(waited, most) / _ITL).clip(0.0).fill_null(0.0)
 
 
 def _stands() -> pl.Expr:
-    """A queue stands, or the batch is full."""
-    waits = pl.col("waiting_requests") >= _STANDING_REQUESTS
+    """1 where a queue stands or the batch is full; UNFILLED where passes are not on the page."""
+    waits = (_queued() >= _STANDING_PASSES) & (pl.col("waiting_requests") >= _STANDING_REQUESTS)
     full = pl.col("running_requests") >= _FULL_RATIO * pl.col("max_num_seqs")
     filled = _ITL * _FORWARD_PASSES / _SECONDS >= _ALL_PASSES_RATIO
-    return _holds((_queued() >= _STANDING_PASSES) & waits & filled) | _holds(full)
+    return (
+        pl.when(_holds(waits & filled) | _holds(full))
+        .then(1.0)
+        .when(_holds(waits))
+        .then(UNFILLED)
+        .otherwise(0.0)
+    )
 
 
 def _usable() -> pl.Expr:

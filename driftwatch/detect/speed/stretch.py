@@ -214,7 +214,8 @@ class Stretch:
         for rows in self._groups:
             others[rows] = of_others(twins[rows])
         self._first = first
-        outside, together = above - below, bunched(values)
+        outside = above - below
+        together = bunched(values, self._laws.coefficients[:, 3:], twins)
         themselves = past_of(twins, outside, together, LOOKBACK, self._laws.together)
         self._own_past: Past = themselves.without(off)
         # what all of a pool are wrong by out there cancels; what one alone is does not

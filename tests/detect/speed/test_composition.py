@@ -14,6 +14,7 @@ from driftwatch.detect.speed.law import Law, Laws, fit
 from driftwatch.detect.speed.load import (
     FIRST,
     IDLER,
+    ITL,
     KNOWN,
     OVERLAP,
     PREFILL,
@@ -22,6 +23,7 @@ from driftwatch.detect.speed.load import (
     REQUESTS,
     SHORTER,
     STANDING,
+    UNFILLED,
     WIDTH,
     load_of,
 )
@@ -188,4 +190,16 @@ def test_requests_that_wait_for_each_other_came_together() -> None:
     values[3, STANDING] = 1.0
     assert np.expm1(bunched(values)) == pytest.approx([0.0, 0.0, 0.4, 0.0])
     values[:, QUEUED] = np.nan
+    assert not bunched(values).any()
+
+
+def test_a_queue_whose_passes_are_not_on_the_page_may_clear_an_engine() -> None:
+    """Seven passes of ten only prefilled: what a token met lies between P·0.3 and P."""
+    values = np.zeros((2, WIDTH))
+    values[:, (ITL, OVERLAP, PREFILL)] = 0.06, 0.3, 400.0
+    values[1, STANDING] = UNFILLED
+    ln_speed = np.log((0.02 + 1e-4 * 0.3 * 400.0) / 0.06)
+    known = bunched(values, 1e-4, ln_speed)
+    assert known[0] == 0.0
+    assert ln_speed + known[1] == pytest.approx(np.log((0.02 + 1e-4 * 400.0) / 0.06))
     assert not bunched(values).any()

@@ -11,7 +11,17 @@ from recorded_minutes import SERVING, WATCHING, pinned, told_of
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.columns import Memory, columns, memory_from
 from driftwatch.detect.speed.law import Law, Laws, fit, missing
-from driftwatch.detect.speed.load import AGAIN, KNOWN, PREEMPTING, WIDTH, load_of
+from driftwatch.detect.speed.load import (
+    AGAIN,
+    ITL,
+    KNOWN,
+    PREEMPTING,
+    QUEUED,
+    STANDING,
+    UNFILLED,
+    WIDTH,
+    load_of,
+)
 from driftwatch.detect.trend.hours import read
 from driftwatch.detect.trend.memory import SUMS
 
@@ -172,3 +182,27 @@ def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
     told, _ = told_of(now, pinned(law, usual), SERVING)
     assert bool(told["slower_at_equal_load"][SLOW + 20 :].fill_null(False).all()) is slower
     assert bool(told["slower_at_equal_load"].fill_null(False).any()) is slower
+
+
+def test_without_a_queue_histogram_the_wait_is_at_most_what_the_first_token_took() -> None:
+    minutes = made(np.ones(4), np.full(4, 10.0)).with_columns(
+        ttft_seconds_count=pl.lit(30.0), ttft_seconds_sum=pl.lit(30.0)
+    )
+    itl = load_of(minutes).values[:, ITL]
+    assert load_of(minutes).values[:, QUEUED] == pytest.approx(1.0 / itl - 1.0, rel=1e-4)
+    waited = minutes.with_columns(
+        queue_seconds_count=pl.Series([30.0, 0.0, 30.0, 30.0]),
+        queue_seconds_sum=pl.Series([15.0, 0.0, 0.0, 15.0]),
+    )
+    of_page = np.array([0.5, 0.0, 0.0, 0.5]) / itl
+    assert load_of(waited).values[:, QUEUED] == pytest.approx(of_page, rel=1e-4)
+    nobody = minutes.with_columns(ttft_seconds_count=pl.lit(0.0), ttft_seconds_sum=pl.lit(0.0))
+    assert not load_of(nobody).values[:, QUEUED].any()
+
+
+def test_a_queue_stands_for_the_page_only_where_its_passes_fill_the_minute() -> None:
+    minutes = waiting(made(np.ones(3), np.full(3, 10.0)), 20.0).with_columns(
+        waiting_requests=pl.Series([3.0, 3.0, 0.0]),
+        forward_passes=pl.col("forward_passes") * pl.Series([1.0, 0.5, 0.5]),
+    )
+    assert load_of(minutes).values[:, STANDING].tolist() == [1.0, UNFILLED, 0.0]

@@ -105,6 +105,7 @@ def told_of(
     level: float = -0.9,
     bunched: np.ndarray | None = None,
     smallest: float = 0.1,
+    change: float = 0.915,
 ) -> np.ndarray:
     """Who is slower, minute by minute; by default nothing is ever low enough by its level."""
     past = windows_of(speeds, bunched=bunched)
@@ -113,8 +114,8 @@ def told_of(
         level=level * one,
         usual=usual * one,
         normal=normal * one,
-        change=np.log(0.915) * one,
-        long_change=np.log(0.89) * one,
+        change=np.log(change) * one,
+        long_change=np.log(min(change, 0.89)) * one,
         smallest=smallest * one,
         source=np.full(10, "own", dtype=object),
     )
@@ -165,6 +166,19 @@ def test_the_end_of_a_burst_is_no_loss() -> None:
     speeds[:, 120:180] += np.log1p(-0.2)
     slower = told_of(speeds)
     assert slower[:, 130:180].all(), "a loss that begins as the burst ends is one"
+
+
+def test_what_a_queue_read_above_the_baseline_is_nothing_to_lose() -> None:
+    """1.35 while a queue stood, 0.91 between two of them: the peers alone say that it was speed."""
+    speeds = 0.3 * ln_speeds(0.0) - 0.09
+    speeds[:, 60:120] += 0.39
+    assert not told_of(speeds, change=0.80).any()
+    speeds[:, 120:180] += np.log1p(-0.15)
+    assert told_of(speeds, change=0.80)[:, 135:180].all()
+    peers = np.zeros_like(speeds)
+    peers[:, 120:180] = np.log(0.85)
+    speeds[:, 120:180] -= np.log1p(-0.15)
+    assert told_of(speeds, change=0.80, others=peers)[:, 130:180].all()
 
 
 def test_low_is_half_of_the_smallest_loss_that_can_be_found() -> None:
