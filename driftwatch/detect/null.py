@@ -130,6 +130,15 @@ class Null:
         counts = self.past.sum(axis=1, dtype=np.float64)
         return np.where(self.known_days() >= least_days, quantiles(counts, self.edges, q), np.nan)
 
+    def middle_of_largest(self) -> Floats:
+        """The median of the finished days' largest values; NaN for keys that know no day."""
+        days = quantiles(self.past.reshape(-1, self.bins).astype(np.float64), self.edges, 1.0)
+        largest = np.sort(days.reshape(self.size, -1), axis=1)  # unknown days go last
+        known = (~np.isnan(largest)).sum(axis=1)
+        middle = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=1), 0)
+        found: Floats = np.take_along_axis(largest, middle, axis=1).mean(axis=1)
+        return found
+
     def pooled_quantile(
         self, q: float, groups: npt.NDArray[np.intp], least_days: int = 5
     ) -> Floats:

@@ -15,7 +15,7 @@ _NO_PIN = "no pin seen: a configuration with a database knows what is armed"
 # column → how much of its own past it needs (detection.md; LatencyCreep's 7 days, a pin's 24 h)
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days",
-    "traffic_shifted": "an hour or a day (two contexts)",
+    "traffic_shifted": "a day (the same hour of another day)",
     "pin_lengths_moved": "a pin and 24 h",
 }
 

@@ -419,9 +419,9 @@ def test_length_drift(book: Rulebook, signal: str) -> None:
     assert answers(shorter, (0.34, 0.33), **{swings: 3.0}) == [False, True]
     assert answers(longer, (4.0,), **{swings: None}) == [None]
     assert answers(longer, (4.0,), observed_10m_seconds=300.0) == [None]  # just restarted
-    assert answers(longer, (2.0,), **dict(zip(scores, (2.0, 1.2), strict=True))) == [True]
+    assert answers(longer, (2.0,), **dict(zip(scores, (1.0, 1.2), strict=True))) == [True]
     # its hours do so by themselves; one of its pool, of which UnevenTraffic speaks
-    assert answers(longer, (2.0,), **dict(zip(scores, (1.9, 1.2), strict=True))) == [False]
+    assert answers(longer, (2.0,), **dict(zip(scores, (0.9, 1.2), strict=True))) == [False]
     assert answers(longer, (2.0,), **dict(zip(scores, (2.0, 1.3), strict=True))) == [False]
 
 

@@ -46,10 +46,6 @@ PEER_TAIL: Final = Shipped(
     "99 % quantile over median of the same statistic: 2.5 and 2.8 (ServeGen), 2.0 and 2.4 (Azure), "
     "1.5 to 1.9 (thinned)",
 )
-CONTEXT_TAIL: Final = Shipped(
-    4.2,
-    "99 % quantile over median of a pool's: 4.2 and 4.2 (ServeGen days 2-7), 2.9 and 3.4 (Azure)",
-)
 # The 99 % quantile counts up to so many times the tail that bursty traffic has.
 MOST_TAIL: Final = 1.4
 PEER_THRESHOLD: Final = Shipped(

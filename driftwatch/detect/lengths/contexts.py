@@ -77,8 +77,7 @@ class _Best:
     w1: Floats
     direction: Floats
     mean: Floats
-    contexts: Integers
-    day: Bools
+    same_hour: Bools
 
 
 def against_contexts(
@@ -89,8 +88,12 @@ def against_contexts(
     asked: Bools,
     past: Past,
     grid: Floats,
-) -> Compared:
+) -> tuple[Compared, Floats]:
     """Every pool's window against the nearest of its contexts.
+
+    There is a verdict where the same hour of another day is one of them: before, nobody knows what
+    is usual at this hour. What distances usually are is learnt from the first context on: the
+    fewer contexts, the further the nearest of them.
 
     Args:
         window: of pools.
@@ -101,6 +104,9 @@ def against_contexts(
         asked: [minutes, pools, signals].
         past: the hours before.
         grid: [edges].
+
+    Returns:
+        The verdicts, and the statistic wherever there is any context [minutes, pools, signals].
     """
     shape = window.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -108,18 +114,23 @@ def against_contexts(
     there = asked & (window.minutes > 0)
     nothing = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
     if not there.any():
-        return nothing
+        return nothing, statistic
     own, tokens = window.counts[there], window.sums[there]
     best = _best(len(own))
-    for context, of_tokens, is_day in contexts(window, counts, sums, first, past):
-        _nearer(best, own, tokens, context[there], of_tokens[there], is_day, grid)
-    told = ((best.contexts >= 2) | best.day) & np.isfinite(best.js)
-    statistic[there] = np.where(told, best.js * np.sqrt(weight(own[:, -1])), np.nan)
+    for context, of_tokens, same_hour in contexts(window, counts, sums, first, past):
+        _nearer(best, own, tokens, context[there], of_tokens[there], same_hour, grid)
+    told = best.same_hour
+    any_context = np.full(shape, np.nan)
+    any_context[there] = np.where(
+        np.isfinite(best.js), best.js * np.sqrt(weight(own[:, -1])), np.nan
+    )
+    statistic[there] = np.where(told, any_context[there], np.nan)
     mean[there] = np.where(told, best.mean, np.nan)
     nearest = Distance(best.js, best.w1, best.direction)
     apart = moved_enough(nearest, best.mean, MOVED_OF_POOL)
     moved[there], clearly[there] = apart[0] & told, apart[1] & told
-    return Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
+    verdicts = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
+    return verdicts, any_context
 
 
 def weight(requests: Floats) -> Floats:
@@ -131,7 +142,7 @@ def weight(requests: Floats) -> Floats:
 def contexts(
     window: Window, counts: dict[int, Floats], sums: dict[int, Floats], first: int, past: Past
 ) -> Iterator[tuple[Floats, Floats, bool]]:
-    """Each context of all windows: counts, sums of tokens, and whether it is the 24 hours."""
+    """Each context of all windows: counts, sums of tokens, and whether it is the same hour."""
     hour_counts = {w: counts[w + 60] - counts[w] for w in WINDOWS}
     hour_sums = {w: sums[w + 60] - sums[w] for w in WINDOWS}
     none = np.zeros_like(window.counts), np.zeros_like(window.sums)
@@ -146,7 +157,7 @@ def contexts(
     if not len(past.hours):
         return
     trailing = {h: _day(past, h) for h in {int(h) for s in starts.values() for h in s}}
-    yield _placed(window, starts, trailing, True)
+    yield _placed(window, starts, trailing, False)
     same = {
         h: [_hours(past, [o]) for o in past.same_hours(h)]
         for h in {int(h) for m in middles.values() for h in m}
@@ -154,7 +165,7 @@ def contexts(
     for number in range(max(len(s) for s in same.values())):
         one = {h: s[number] if number < len(s) else None for h, s in same.items()}
         if any(one.values()):
-            yield _placed(window, middles, one, False)
+            yield _placed(window, middles, one, True)
 
 
 _Sum = tuple[Floats, Floats]
@@ -180,7 +191,7 @@ def _day(past: Past, hour: int) -> _Sum | None:
 
 
 def _placed(
-    window: Window, hour: dict[int, Integers], by_hour: dict[int, _Sum | None], is_day: bool
+    window: Window, hour: dict[int, Integers], by_hour: dict[int, _Sum | None], same_hour: bool
 ) -> tuple[Floats, Floats, bool]:
     """What belongs to each window's hour, in the shape of the windows."""
     counts, sums = np.zeros_like(window.counts), np.zeros_like(window.sums)
@@ -192,7 +203,7 @@ def _placed(
             here = (window.minutes == length) & (hours == one)[:, None, None]
             counts = np.where(here[..., None], value[0], counts)
             sums = np.where(here, value[1], sums)
-    return counts, sums, is_day
+    return counts, sums, same_hour
 
 
 def _best(n: int) -> _Best:
@@ -201,8 +212,7 @@ def _best(n: int) -> _Best:
         w1=np.full(n, np.nan),
         direction=np.full(n, np.nan),
         mean=np.full(n, np.nan),
-        contexts=np.zeros(n, dtype=np.int64),
-        day=np.zeros(n, dtype=bool),
+        same_hour=np.zeros(n, dtype=bool),
     )
 
 
@@ -212,7 +222,7 @@ def _nearer(
     tokens: Floats,
     context: Floats,
     of_tokens: Floats,
-    is_day: bool,
+    same_hour: bool,
     grid: Floats,
 ) -> None:
     """Take the context where it is nearer than the best so far."""
@@ -222,8 +232,7 @@ def _nearer(
     apart = distances(own[rows], context[rows], grid)
     comparable = np.isfinite(apart.js)
     rows = rows[comparable]
-    best.contexts[rows] += 1
-    best.day[rows] |= is_day
+    best.same_hour[rows] |= same_hour
     mean = ln_mean_ratio(tokens[rows], own[rows, -1], of_tokens[rows], context[rows, -1])
     js = apart.js[comparable]
     near = js < best.js[rows]

@@ -65,7 +65,7 @@ def tried(
             _times(window.counts, memory.grid, factor, asked[None]),
             window.sums * factor,
         )
-        found = against_contexts(scaled, *pool, minute, asked[None], past, memory.grid)
+        found, _ = against_contexts(scaled, *pool, minute, asked[None], past, memory.grid)
         with np.errstate(invalid="ignore"):
             above = found.statistic[0] / scale > memory.thresholds.values[1]
         shown[..., number] = np.where(asked, above & found.moved[0], -1)

@@ -82,7 +82,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     past = Past(memory.hours, memory.hour_counts, memory.hour_sums, holidays)
     window = shortest(pools.counts, pools.sums)
     heard = _pooled(block.known, memory) > 0
-    contexts = against_contexts(
+    contexts, distances = against_contexts(
         window, pools.counts, pools.sums, block.first, heard, past, memory.grid
     )
 
@@ -90,7 +90,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         memory, block, twins, members, scored_by(twins, scale, source), quick
     )
     dirty = _pooled(~block.clean & seen, memory)
-    memory, shifted, drift = contexts_lived(memory, block, contexts, 2 * dirty < members)
+    memory, shifted, drift = contexts_lived(memory, block, contexts, distances, 2 * dirty < members)
 
     memory = _trimmed(memory, full, restarted)
     memory = _tried(memory, block, window, pools, past, shifted[0], drift)

@@ -21,7 +21,7 @@ from driftwatch.detect.lengths.episodes import (
     uneventful,
 )
 from driftwatch.detect.lengths.layouts import Bools, Singles
-from driftwatch.detect.lengths.memory import Memory
+from driftwatch.detect.lengths.memory import HELD_OF_POOL, Memory
 from driftwatch.detect.lengths.peers import Compared, leading
 from driftwatch.detect.lengths.scales import context_scales
 from driftwatch.detect.lengths.whole import weights
@@ -142,7 +142,7 @@ def peers_lived(
 
 
 def contexts_lived(
-    memory: Memory, block: Block, contexts: Compared, clean: Bools
+    memory: Memory, block: Block, contexts: Compared, distances: Floats, clean: Bools
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """The same for pools.
 
@@ -150,6 +150,7 @@ def contexts_lived(
         memory: up to the minute before.
         block: the minutes.
         contexts: pools against the nearest of their contexts.
+        distances: the statistic to learn from, also where there is no verdict yet.
         clean: minutes to learn from, [minutes, pools].
 
     Returns:
@@ -166,7 +167,7 @@ def contexts_lived(
         highest = _highest(scored.score)
         known = ~np.isnan(highest)
         state, calm = lived_through(state, highest, thresholds.values[1])
-        past, held = _all_learnt(past, held, slots, contexts.statistic, clean)
+        past, held = _all_learnt(past, held, slots, distances, clean)
         heard = int((calibrated & clean & known).sum())
         thresholds = thresholds.counted(1, np.zeros(units), heard)
         lived = replace(
@@ -177,13 +178,16 @@ def contexts_lived(
     everybody = np.ones(units, dtype=bool)
     for b in range(size):
         now = reading(scored.score[b], contexts.moved[b], contexts.clearly[b], everybody)
+        since = np.where(state.on(), state.since, block.first + b)
         state, ended = step(state, block.first + b, now, thresholds.values[1], longest=DAY)
         known = ~np.isnan(now.score)
         on[b] = np.where(known, state.on(), np.nan)
         over[b] = np.where(known, (state.calm >= CALM), np.nan)
-        held = np.where(state.on()[:, None], np.nan, held)
-        learns = clean[b] & ~state.on()
-        past, held = _learnt(past, held, slots, contexts.statistic[b], learns)
+        # a burst is learnt, what lasts is not: neither it nor the minutes before it was recognised
+        lasting = block.first + b - since >= HELD_OF_POOL
+        held = np.where(lasting[:, None], np.nan, held)
+        held[0] = np.where(state.on()[:, None], np.nan, held[0])
+        past, held = _learnt(past, held, slots, distances[b], clean[b] & ~lasting)
         counted = calibrated & clean[b]
         thresholds = thresholds.counted(
             1, np.where(counted, ended, 0.0), int((counted & known).sum())

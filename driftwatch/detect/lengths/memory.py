@@ -30,6 +30,8 @@ FACTORS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0)
 TRIALS = 12  # windows, one every other hour
 # Minutes until a distance is learnt from: by then a shift that it was the beginning of has shown.
 HELD = 30
+# The same of a pool: what was over by then was a burst, which is usual; what lasts is a shift.
+HELD_OF_POOL = 60
 # of JS x sqrt(requests): steps of 8 %
 _BINS: Floats = np.geomspace(0.1, 60.0, 81)
 # finished days per null, and the minutes that make a day count
@@ -110,7 +112,7 @@ class Memory:
     )
     contexts: Null = field(default_factory=lambda: null(_BINS, ("pool", "signal"), _DAYS, _LEAST))
     held_peers: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
-    held_contexts: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
+    held_contexts: Floats = field(default_factory=lambda: np.zeros((HELD_OF_POOL, 0, 2)))
     thresholds: Thresholds = field(default_factory=Thresholds)
     shown: npt.NDArray[np.int8] = field(
         default_factory=lambda: np.zeros((TRIALS, 0, 2, len(FACTORS)), dtype=np.int8)

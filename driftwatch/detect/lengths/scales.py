@@ -1,10 +1,12 @@
 """How large a distance usually is: own past, then the pool's, then what is shipped.
 
-The scale is the 99 % quantile of five days or more, but never more than a few times the median:
-half of a past would have to be disturbed before a disturbance counts as usual.
+The scale is the 99 % quantile of five days or more. Between twins it is never more than a few
+times the median: half of a past would have to be disturbed before a disturbance counts as usual.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ import numpy.typing as npt
 from driftwatch.detect.distributions.cells import Floats
 from driftwatch.detect.lengths.calibration import (
     CONTEXT_SCALE,
-    CONTEXT_TAIL,
+    CONTEXT_THRESHOLD,
     MOST_TAIL,
     PEER_SCALE,
     PEER_TAIL,
@@ -21,11 +23,13 @@ from driftwatch.detect.lengths.calibration import (
 from driftwatch.detect.lengths.episodes import Integers
 from driftwatch.detect.lengths.layouts import SIGNALS
 from driftwatch.detect.null import Null
+from driftwatch.detect.swings import MONTH_BLOCKS
 
 USUAL = 0.99
 MIDDLE = 0.5
 FULL_DAYS = 5
 SOURCES = ("own", "pool", "shipped")
+_OF_DAY, _OF_MONTH = math.log(24 * 6), math.log(MONTH_BLOCKS)
 
 
 def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
@@ -70,16 +74,16 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
 
 
 def context_scales(past: Null) -> tuple[Floats, Integers]:
-    """The scale per pool and signal, and whose it is; see :func:`peer_scales`.
+    """The scale per pool and signal, and whose it is; shipped before the first day.
 
-    Of fewer than five days only the median is known well enough: the scale is that of bursty
-    traffic with this median.
+    From five days on the 99 % quantile. Of fewer, what their largest distances lead to expect once
+    a month: a day's largest of N ten-minute blocks is about b ln N, a month's of M b ln M. The
+    median of the days, so that neither a shift that nobody noticed nor the first day, which has
+    fewer contexts, sets it alone.
     """
-    own = _guarded(
-        past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), CONTEXT_TAIL.value
-    )
-    young = past.quantile(MIDDLE, 1) * CONTEXT_TAIL.value
-    return _first(own, np.where(np.isnan(young), CONTEXT_SCALE.value, young), None)
+    young = past.middle_of_largest() * (_OF_MONTH / _OF_DAY / CONTEXT_THRESHOLD.value)
+    young = np.where(np.isnan(young), CONTEXT_SCALE.value, young)
+    return _first(past.quantile(USUAL, FULL_DAYS), young, None)
 
 
 def _guarded(scale: Floats, median: Floats, tail: float) -> Floats:

@@ -124,6 +124,21 @@ def test_a_holiday_is_compared_with_sundays_and_holidays() -> None:
     assert len(known.day_before(THURSDAY * 24 + 5)) == 24
 
 
+def test_a_young_pools_scale_is_the_middle_of_its_days_largest() -> None:
+    keys = pl.DataFrame({"pool": "a", "signal": ["prompt_tokens", "generation_tokens"]})
+    known, slots = Memory().contexts.with_keys(keys)
+    known = known.begun(0)
+    for day, largest in enumerate((30.0, 6.0, 8.0), start=1):
+        for value in (*[1.0] * 200, largest):
+            known = known.add(slots, np.full(2, value))
+        known = known.begun(day)
+    scale, source = context_scales(known)
+    # a month's largest of a service whose days go to 8; twice the scale is the threshold
+    month = 8.0 * np.log(30 * 144 * 2) / np.log(144)
+    assert 2.0 * scale[0, 0] == pytest.approx(month, rel=0.09)  # a bin is 8 %
+    assert source.tolist() == [[2, 2]]
+
+
 def test_a_holiday_does_not_become_a_context() -> None:
     minutes = minutes_of(servers=3, days=2.25, per_server=0.5)
     settings = DetectSettings(holidays={date(2026, 11, 9): "founding day"})
