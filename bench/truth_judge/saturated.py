@@ -27,7 +27,7 @@ LEAVES: Mapping[str, str] = {
     "kv": "kv_pressure",
 }
 _AROUND = 5  # minutes: a queue that is gone in between is the same queue
-_SHARE = 0.5  # of them in which requests wait
+_SHARE = 0.5  # of that time in which requests wait
 _SHORTEST_SECONDS = 180.0
 _APART_SECONDS = 600.0  # the windows that rules judge: two stretches closer than that are one
 _FULL: Mapping[str, float] = {"sequences": 0.98, "tokens": 0.85, "kv": 0.9}
@@ -92,7 +92,7 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
         share: as of :func:`saturations`.
     """
     at = rows["time"].dt.epoch("us").to_numpy() / 1e6
-    waits = ((rows["waiting_requests"] > 0) | (rows["preemptions"] > 0)).to_numpy()
+    waits = rows["waiting_ratio"].to_numpy()
     smooth = np.convolve(waits, np.ones(_AROUND) / _AROUND, mode="same") >= _SHARE
     missed = _missed(rows, share)
     found = []
@@ -124,7 +124,7 @@ def _joined(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, 
 
 def _limits(rows: pl.DataFrame) -> tuple[str, ...]:
     """Which were full while requests waited, most often first."""
-    waiting = rows.filter((pl.col("waiting_requests") > 0) | (pl.col("preemptions") > 0))
+    waiting = rows.filter(pl.col("waiting_ratio") > 0)
     full = {
         "sequences": waiting["sequences_ratio"] >= _FULL["sequences"],
         "tokens": waiting["step_tokens_ratio"] >= _FULL["tokens"],

@@ -255,6 +255,7 @@ _REACHING_BACK = (
     "ttft_in_target_10m_ratio",
     "tpot_in_target_10m_ratio",
     "limit_binding_share_10m_ratio",
+    "limit_binding_share_10m_low_ratio",
     "waiting_deferred_share_10m_ratio",
     "binding_limit",
     "queue_wait_estimate_10m_seconds",

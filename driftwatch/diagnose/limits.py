@@ -19,6 +19,7 @@ from driftwatch.diagnose.thresholds import (
     NOT_NEAR_RATIO,
     ONE_STEP_LEAST,
     PLATEAU_MIN_SPARSE_SCRAPES,
+    SHARE_Z,
     STEPS_OF_A_WAIT,
     WAITING_SHARE,
 )
@@ -125,7 +126,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         serving: per ``window``: max_num_seqs, max_num_batched_tokens, api_server_count.
 
     Returns:
-        window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
+        window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
+        (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``,
         ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
         they are), ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
@@ -152,6 +154,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "capacity_mean",
         scrapes_10m=pl.col("n").cast(pl.Float64),
         limit_binding_share_10m_ratio=share,
+        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("n")),
         waiting_deferred_share_10m_ratio=deferred_share,
         binding_limit=pl.when(pl.col("n") == 0)
         .then(None)
@@ -162,6 +165,13 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit(NONE)),
         queue_limit=pl.when(pl.col("bound") > 0).then(named),
     )
+
+
+def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
+    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score)."""
+    z2 = SHARE_Z**2
+    spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
+    return (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
 
 
 def _counted(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -50,6 +50,17 @@ LIMITS: tuple[Column, ...] = (
         optional=("running_requests", "kv_cache_usage_ratio", "preemptions_total"),
     ),
     column(
+        "limit_binding_share_10m_low_ratio",
+        "1",
+        "lower end of the 90 % interval of that share as one of time: scrapes are a sample of it",
+        "running_requests",
+        "waiting_capacity_requests",
+        "kv_cache_usage_ratio",
+        "preemptions_total",
+        off="queued scrapes with no limit known",
+        optional=("running_requests", "kv_cache_usage_ratio", "preemptions_total"),
+    ),
+    column(
         "binding_running_requests",
         "requests",
         "mean running requests over those of the last 10 min's scrapes in which a batch limit "

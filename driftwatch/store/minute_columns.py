@@ -16,6 +16,7 @@ _TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
 # Evidence of the minute that neither its counters nor those of the minutes before give back.
 _OF_SCRAPES = (
     "scrapes_10m",
+    "limit_binding_share_10m_low_ratio",
     "engine_kind",
     "binding_limit",
     "binding_margin_ratio",

@@ -8,9 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 from pipeline_cases import scrapes, serving, windows
+from scipy.stats import binomtest
 
 from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.diagnose.limits import _wanders, binding_of_scrape, limit_that_costs
+from driftwatch.diagnose.limits import _lower_end, _wanders, binding_of_scrape, limit_that_costs
 from driftwatch.diagnose.walk import limits_of
 from driftwatch.service.findings import reasons
 
@@ -538,3 +539,14 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
     }
     row = pl.DataFrame([known | changes], schema=schema)
     assert row.select(limit_that_costs()).item() == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "of", "half"),
+    [(7, 10, False), (8, 10, True), (13, 20, False), (14, 20, True), (0, 9, False), (3, 3, True)],
+)
+def test_few_scrapes_say_little_about_a_share_of_time(bound: int, of: int, half: bool) -> None:
+    counted = pl.DataFrame({"n": [of], "share": [bound / of]})
+    low = counted.select(_lower_end(pl.col("share"), pl.col("n"))).item()
+    wilson = binomtest(bound, of).proportion_ci(0.9, "wilson").low
+    assert low == pytest.approx(wilson, rel=1e-3, abs=1e-6) and (low >= 0.5) is half

@@ -30,6 +30,7 @@ def rows(waiting: list[int], **more: float) -> pl.DataFrame:
             "instance": ["a:8000"] * len(waiting),
             "time": [START + timedelta(minutes=m) for m in range(len(waiting))],
             "waiting_requests": waiting,
+            "waiting_ratio": [float(one > 0) for one in waiting],
             **{name: [value] * len(waiting) for name, value in whole.items()},
         }
     )

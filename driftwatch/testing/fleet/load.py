@@ -20,28 +20,31 @@ from driftwatch.testing.fleet.scenario import Scenario
 Floats = npt.NDArray[np.float64]
 
 LOAD_SECONDS = 60.0
+SAMPLE_SECONDS = 5.0  # a queue comes and goes within a minute
 LOAD_SCHEMA = pl.Schema(
     {
         "instance": pl.String(),
         "time": pl.Datetime("us", "UTC"),
         "arrived_requests": pl.Int64(),  # since the row before
-        "running_requests": pl.Int64(),  # after the last step
-        "waiting_requests": pl.Int64(),  # for room, not for an adapter or a transfer
+        "running_requests": pl.Float64(),  # mean over the minute
+        "waiting_requests": pl.Float64(),  # for room, not for an adapter or a transfer; mean
+        "waiting_ratio": pl.Float64(),  # share of the minute in which any waits for room
         "preemptions": pl.Int64(),  # since the row before
         "ended_requests": pl.Int64(),  # since the row before, those that clients gave up left out
         "in_ttft_requests": pl.Int64(),  # of them, with their first token within the target
         "in_tpot_requests": pl.Int64(),  # of them, with their tokens within the target
         "busy_ratio": pl.Float64(),  # share of the time in which a step ran
-        "sequences_ratio": pl.Float64(),  # of max_num_seqs
+        # of the samples in which any waits, where there are some, or of all:
+        "sequences_ratio": pl.Float64(),  # of max_num_seqs, median
         "step_tokens_ratio": pl.Float64(),  # mean tokens of a step, of max_num_batched_tokens
-        "kv_cache_ratio": pl.Float64(),  # of the blocks; null where they never bind
+        "kv_cache_ratio": pl.Float64(),  # of the blocks, median; null where they never bind
     }
 )
 
 
 def load_times(first: float, last: float) -> Floats:
-    """When the load is taken in first <= time < last: at whole minutes."""
-    return np.arange(np.ceil(first / LOAD_SECONDS) * LOAD_SECONDS, last, LOAD_SECONDS)
+    """When the load is sampled in first <= time < last: whole minutes are among them."""
+    return np.arange(np.ceil(first / SAMPLE_SECONDS) * SAMPLE_SECONDS, last, SAMPLE_SECONDS)
 
 
 def load_rows(
@@ -52,51 +55,78 @@ def load_rows(
     number: int,
     configuration: SchedulerConfiguration,
 ) -> pl.DataFrame:
-    """Rows of one process in LOAD_SCHEMA, the first of them lost to the differences.
+    """Rows of one process in LOAD_SCHEMA, of every minute that was sampled to its end.
 
     Args:
-        scrapes: of ``Outcome.scrapes`` at :func:`load_times`, the last of those before as well.
+        scrapes: of ``Outcome.scrapes`` at :func:`load_times`, from a whole minute on.
         arrivals: of the requests that were sent in that time, in seconds.
         ended: requests that ended in that time (``Outcome.requests``).
         scenario: whose targets are met or missed; without a target each request meets it.
         number: of the server.
         configuration: of its scheduler.
     """
-    times = scrapes["time_seconds"].to_numpy()
-    if len(times) < 2:
+    minutes = _minutes(scrapes, configuration)
+    if minutes.is_empty():
         return LOAD_SCHEMA.to_frame()
+    until = minutes["end"].to_numpy()
 
-    def grown(name: str) -> Floats:
-        return np.diff(scrapes[name].cast(pl.Float64).to_numpy())
-
-    steps = np.maximum(grown("steps_all"), 1.0)
-    tokens = (grown("prefill_tokens_total") + grown("decode_seqs_total")) / steps
-
-    def at_rows(which: pl.DataFrame) -> Floats:
-        return np.diff(np.searchsorted(which["end_seconds"].sort().to_numpy(), times))
+    def at_rows(which: Floats) -> npt.NDArray[np.int64]:
+        which = np.sort(which)
+        return np.searchsorted(which, until) - np.searchsorted(which, until - LOAD_SECONDS)
 
     judged = ended.filter(pl.col("status").is_in(["finished", "timed_out", "rejected"]))
     in_ttft, in_tpot = _in_targets(judged, scenario)
-    running = scrapes["running"].to_numpy()[1:]
-    start = scenario.start
+    return minutes.select(
+        pl.lit(instance_of(scenario, number)).alias("instance"),
+        pl.Series("time", [scenario.start + timedelta(seconds=float(at)) for at in until]),
+        pl.Series("arrived_requests", at_rows(arrivals)),
+        "running_requests",
+        "waiting_requests",
+        "waiting_ratio",
+        "preemptions",
+        pl.Series("ended_requests", at_rows(judged["end_seconds"].to_numpy())),
+        pl.Series("in_ttft_requests", at_rows(in_ttft["end_seconds"].to_numpy())),
+        pl.Series("in_tpot_requests", at_rows(in_tpot["end_seconds"].to_numpy())),
+        "busy_ratio",
+        "sequences_ratio",
+        "step_tokens_ratio",
+        "kv_cache_ratio",
+    ).cast(dict(LOAD_SCHEMA))  # type: ignore[arg-type]
+
+
+def _minutes(scrapes: pl.DataFrame, configuration: SchedulerConfiguration) -> pl.DataFrame:
+    """What grew and stood in every whole minute, with its ``end`` in seconds."""
     most = configuration.max_num_active_seqs or configuration.max_num_seqs
-    return pl.DataFrame(
-        {
-            "instance": [instance_of(scenario, number)] * (len(times) - 1),
-            "time": [start + timedelta(seconds=float(at)) for at in times[1:]],
-            "arrived_requests": np.diff(np.searchsorted(arrivals, times)),
-            "running_requests": running,
-            "waiting_requests": scrapes["waiting_capacity"][1:],
-            "preemptions": grown("preemptions").astype(np.int64),
-            "ended_requests": at_rows(judged),
-            "in_ttft_requests": at_rows(in_ttft),
-            "in_tpot_requests": at_rows(in_tpot),
-            "busy_ratio": grown("busy_seconds") / np.diff(times),
-            "sequences_ratio": running / most,
-            "step_tokens_ratio": tokens / configuration.max_num_batched_tokens,
-            "kv_cache_ratio": scrapes["kv_cache_usage_ratio"][1:],
-        },
-        schema=LOAD_SCHEMA,
+    samples = scrapes.select(
+        end=(pl.col("time_seconds") / LOAD_SECONDS).ceil() * LOAD_SECONDS,
+        running=pl.col("running"),
+        waiting=pl.col("waiting_capacity"),
+        kv="kv_cache_usage_ratio",
+        steps=pl.col("steps_all").cast(pl.Float64).diff(),
+        preemptions=pl.col("preemptions").cast(pl.Int64).diff(),
+        busy=pl.col("busy_seconds").diff(),
+        tokens=(pl.col("prefill_tokens_total") + pl.col("decode_seqs_total"))
+        .cast(pl.Float64)
+        .diff(),
+    ).slice(1)
+    waits = pl.col("waiting") > 0
+    held = waits | ~waits.any()
+    return (
+        samples.group_by("end", maintain_order=True)
+        .agg(
+            samples=pl.len(),
+            running_requests=pl.col("running").mean(),
+            waiting_requests=pl.col("waiting").mean(),
+            waiting_ratio=waits.mean(),
+            preemptions=pl.col("preemptions").sum(),
+            busy_ratio=pl.col("busy").sum() / LOAD_SECONDS,
+            sequences_ratio=pl.col("running").filter(held).median() / most,
+            step_tokens_ratio=pl.col("tokens").filter(held).sum()
+            / pl.max_horizontal(pl.col("steps").filter(held).sum(), 1.0)
+            / configuration.max_num_batched_tokens,
+            kv_cache_ratio=pl.col("kv").filter(held).median(),
+        )
+        .filter(pl.col("samples") == round(LOAD_SECONDS / SAMPLE_SECONDS))
     )
 
 

@@ -38,7 +38,7 @@ from driftwatch.testing.fleet.hidden_engine import (
     law_of,
     since_start,
 )
-from driftwatch.testing.fleet.load import LOAD_SCHEMA, load_rows, load_times
+from driftwatch.testing.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
 from driftwatch.testing.fleet.metric_history import Answer, MetricHistory
 from driftwatch.testing.fleet.naming import (
     exporter_of,
@@ -147,7 +147,7 @@ class ServerRun:
         self._engine: Engine | None = None
         self._life = -1
         self._before: pl.DataFrame | None = None
-        self._last: pl.DataFrame | None = None
+        self._last: tuple[pl.DataFrame, Floats, pl.DataFrame] | None = None
         self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
         self._gpu_pages: list[Answer] = []
@@ -210,16 +210,16 @@ class ServerRun:
         self._history.offered(mine.arrival_seconds)
         inside = self._times[(self._times >= first) & (self._times < last)]
         beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
-        minutes = load_times(first, last)
-        sampled = np.union1d(np.union1d(inside, beside), minutes)
-        outcome = kind.booked(self._engine.advance(last, sampled), self._lengths)
+        sampled = load_times(first, last)
+        every_time = np.union1d(np.union1d(inside, beside), sampled)
+        outcome = kind.booked(self._engine.advance(last, every_time), self._lengths)
         if outcome.scrapes is not None and len(outcome.scrapes):
             every = outcome.scrapes
             at = every["time_seconds"].to_numpy()
             # the exporter is another process: it answers where the server's answer timed out
             self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
-            whole = every.filter(pl.Series(np.isin(at, minutes)))
-            self._note_load(whole, requests.arrival_seconds, outcome.requests)
+            loads = every.filter(pl.Series(np.isin(at, sampled)))
+            self._note_load(loads, mine.arrival_seconds, outcome.requests)
             answered = self._times[~self._missed]
             outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answered))))
         self._history.add(outcome)
@@ -239,13 +239,24 @@ class ServerRun:
         self._engine = None
         return [outcome.requests]
 
-    def _note_load(self, minutes: pl.DataFrame, arrivals: Floats, ended: pl.DataFrame) -> None:
+    def _note_load(self, samples: pl.DataFrame, arrivals: Floats, ended: pl.DataFrame) -> None:
         """What the scheduler had to do, whether or not anybody scraped it."""
         assert self._engine is not None  # noqa: S101 - just advanced
-        since = minutes if self._last is None else pl.concat([self._last, minutes])
+        if self._last is not None:  # the minute that the last part began
+            before, came, over = self._last
+            samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
+            arrivals = np.concatenate([came, arrivals])
         scenario, configuration = self._scenario, self._engine.configuration
-        self._load.append(load_rows(since, arrivals, ended, scenario, self._number, configuration))
-        self._last = since.tail(1)
+        self._load.append(
+            load_rows(samples, arrivals, ended, scenario, self._number, configuration)
+        )
+        at = samples["time_seconds"].to_numpy()
+        begun = at[-1] // LOAD_SECONDS * LOAD_SECONDS
+        self._last = (
+            samples.filter(pl.col("time_seconds") >= begun),
+            arrivals[arrivals >= begun],
+            ended.filter(pl.col("end_seconds") >= begun),
+        )
 
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
         """The exporter beside the server."""
