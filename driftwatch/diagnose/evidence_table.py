@@ -207,6 +207,7 @@ def _settings_and_limits(
     )
     known = _serving_now(windows, serving, plateau, own)
     settings = known.with_row_index("window").select("window", *_LIMITING)
+    settings = settings.with_columns(plateau["running_max"])
     return known, plateau, limit_columns(pairs, settings)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.diagnose.thresholds import (
+    BINDING_ALWAYS,
     BINDING_SHARE,
     BINDING_SHARE_AT_A_COST,
     BUDGET_FULL_RATIO,
@@ -84,10 +85,15 @@ def _of_one_step() -> pl.Expr:
     one that was preempted is among them, or three steps take a second, as long as pages.
     """
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
-    most = of_a_step + 2 * of_a_step.sqrt()
+    most = _at_most(of_a_step)
     short = (pl.col("steps_per_second") > STEPS_OF_A_WAIT).fill_null(False)
     alone = (of_a_step >= ONE_STEP_LEAST) & ~(pl.col("preempted") > 0).fill_null(False)
     return pl.when(alone & short).then(most).otherwise(0.0)
+
+
+def _at_most(mean: pl.Expr) -> pl.Expr:
+    """Two standard deviations above a Poisson mean."""
+    return mean + 2 * mean.sqrt()
 
 
 def _steps_known() -> pl.Expr:
@@ -100,22 +106,56 @@ def _tokens_of_a_step() -> pl.Expr:
     return pl.col("tokens_per_step") * pl.col("api_server_count").fill_null(1.0)
 
 
+def _full_steps() -> pl.Expr:
+    """Share q of the steps that are full: their mean is ``q * budget + (1 - q) * running``."""
+    budget, running = pl.col("max_num_batched_tokens"), pl.col("running")
+    full = (_tokens_of_a_step() - running) / (budget - running)
+    return pl.when(budget > running).then(full)
+
+
 def _only_the_budget() -> pl.Expr:
     """Scrapes whose requests can wait for nothing but the budget, though its mean is not full.
 
     The steps between two scrapes are in one mean: some that are full, and some that only decode.
-    Full ones are told from it where no other limit is near (a configured cap, the KV cache): the
-    mean is ``q * budget + (1 - q) * running``.
+    Full ones are told from it where no other limit is near (a configured cap, the KV cache).
     """
     far = (
         (pl.col("running") <= NOT_NEAR_RATIO * pl.col("max_num_seqs"))
         & ~pl.col("max_num_seqs_inferred").fill_null(False)
         & (pl.col("kv") <= NOT_NEAR_RATIO)
     )
-    budget = pl.col("max_num_batched_tokens")
-    full_steps = (_tokens_of_a_step() - pl.col("running")) / (budget - pl.col("running"))
-    enough = (full_steps >= FULL_STEPS_SHARE) & (budget > pl.col("running"))
-    return ((pl.col("limit") == _UNKNOWN) & far & enough & _steps_known()).fill_null(False)
+    full = (_full_steps() >= FULL_STEPS_SHARE) & _steps_known()
+    return ((pl.col("limit") == _UNKNOWN) & far & full).fill_null(False)
+
+
+def _left_over() -> pl.Expr:
+    """The limit of an unknown scrape by elimination: only the cap, the KV cache and the budget
+    let a request wait for capacity.
+
+    The gauges are of one step, the tokens a mean of many. A step's running requests are read after
+    those that it ended have left: as many as begin in a step (:func:`_of_one_step`). Near a cap by
+    that much it is the cap, unless a third of the steps look full. Below what a cap could leave, or
+    half of what this process has let run where nobody knows how many leave, it is no cap; with the
+    KV cache half empty and nothing preempted it is the budget, unless one that is known looks free.
+    """
+    running, cap, kv = pl.col("running"), pl.col("max_num_seqs"), pl.col("kv")
+    leaving = _at_most(pl.col("first_tokens_per_step")).ceil()
+    near = running >= pl.max_horizontal(cap - leaving, NOT_NEAR_RATIO * cap)
+    reached = pl.coalesce(cap, "running_max")  # the cap is no smaller
+    below = pl.min_horizontal(CAP_BAND_RATIO * reached, reached - 1, reached - leaving)
+    far = pl.when(leaving.is_null()).then(running <= NOT_NEAR_RATIO * reached)
+    far = far.otherwise(running < below)
+    kv_free = (kv <= NOT_NEAR_RATIO) & (pl.col("preempted").fill_null(0.0) == 0)
+    full = (_full_steps() >= FULL_STEPS_SHARE) | pl.col("max_num_batched_tokens").is_null()
+    return (
+        pl.when(pl.col("limit") != _UNKNOWN)
+        .then("limit")
+        .when((near & kv.is_not_null() & (_full_steps() < FULL_STEPS_SHARE)).fill_null(False))
+        .then(pl.lit(SEQS))
+        .when((far & kv_free & full).fill_null(False))
+        .then(pl.lit(BUDGET))
+        .otherwise("limit")
+    )
 
 
 def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
@@ -123,13 +163,14 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         pairs: from ``scrapes_inside.inside``.
-        serving: per ``window``: max_num_seqs, max_num_batched_tokens, api_server_count.
+        serving: per ``window``: max_num_seqs, max_num_batched_tokens, api_server_count, and
+            ``running_max`` since the process began.
 
     Returns:
         window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
         (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``,
         ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
-        they are), ``scrapes_10m``, and over the binding scrapes the means
+        they are, by elimination where no setting says it), ``scrapes_10m``, and over the binding scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
         ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape
         of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of
@@ -141,7 +182,6 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
     )
-    named = _named()
     return counts.select(
         "window",
         "binding_requests",
@@ -159,11 +199,13 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         binding_limit=pl.when(pl.col("n") == 0)
         .then(None)
         .when(share >= BINDING_SHARE)
-        .then(named)
+        .then(_named("seqs", "budget", "kv_bound", "unknown"))
         .when(deferred_share.fill_null(0.0) >= BINDING_SHARE)
         .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
-        queue_limit=pl.when(pl.col("bound") > 0).then(named),
+        queue_limit=pl.when(pl.col("bound") > 0).then(
+            _named("seqs_left", "budget_left", "kv_bound", "unknown_left")
+        ),
     )
 
 
@@ -176,7 +218,7 @@ def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
 
 def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
     """Per window in how many scrapes each limit binds, and what those scrapes show."""
-    judged = pairs.with_columns(limit=binding_of_scrape())
+    judged = pairs.with_columns(limit=binding_of_scrape()).with_columns(left=_left_over())
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
     deferred = pl.col("deferred") > 0
     counts = judged.group_by("window", maintain_order=True).agg(
@@ -186,7 +228,10 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         budget=(pl.col("limit") == BUDGET).sum(),
         kv_bound=(pl.col("limit") == KV).sum(),
         unknown=(pl.col("limit") == _UNKNOWN).sum(),
-        budget_left=pl.when(_wanders(batch)).then(_only_the_budget().sum()).otherwise(0),
+        seqs_left=(pl.col("left") == SEQS).sum(),
+        budget_left=(pl.col("left") == BUDGET).sum(),
+        unknown_left=(pl.col("left") == _UNKNOWN).sum(),
+        full=pl.when(_wanders(batch)).then(_only_the_budget().sum()).otherwise(0),
         deferred_n=pl.col("deferred").count(),
         deferred=deferred.sum(),
         binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
@@ -199,8 +244,8 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         capacity_mean=pl.col("capacity").mean(),
     )
     return counts.with_columns(
-        budget=pl.col("budget") + pl.col("budget_left"),
-        unknown=pl.col("unknown") - pl.col("budget_left"),
+        budget=pl.col("budget") + pl.col("full"),
+        unknown=pl.col("unknown") - pl.col("full"),
     )
 
 
@@ -227,16 +272,16 @@ def _wanders(batch: pl.Expr) -> pl.Expr:
     return (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
 
 
-def _named() -> pl.Expr:
+def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
     """The limit that binds in most of the binding scrapes; NULL where that is an unknown one."""
-    known = pl.max_horizontal("seqs", "budget", "kv_bound")
+    known = pl.max_horizontal(seqs, budget, kv)
     return (
-        pl.when(pl.col("unknown") > known)
+        pl.when(pl.col(unknown) > known)
         .then(None)
         # a tie goes to the KV cache: raising max_num_seqs would make that worse
-        .when(pl.col("kv_bound") == known)
+        .when(pl.col(kv) == known)
         .then(pl.lit(KV))
-        .when(pl.col("seqs") == known)
+        .when(pl.col(seqs) == known)
         .then(pl.lit(SEQS))
         .otherwise(pl.lit(BUDGET))
     )
@@ -247,19 +292,25 @@ def limit_that_costs() -> pl.Expr:
 
     While a target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting,
     requests miss it because of what holds them back: bursts fill a batch for part of the ten
-    minutes only. NULL where that limit cannot be told. Reads ``binding_limit``, ``queue_limit``,
+    minutes only. What no setting explains is named by elimination where a target is missed or
+    the limit binds in nearly every scrape; a burst of prompts that waits for its prefill and harms
+    nobody keeps no name. NULL where that limit cannot be told. Reads ``binding_limit``, ``queue_limit``,
     ``limit_binding_share_10m_ratio``, ``slo_missed``, ``queue_share_of_ttft_10m_ratio``,
     ``ttft_in_target_10m_ratio``, ``tpot_in_target_10m_ratio``.
     """
     ttft, tpot = pl.col("ttft_in_target_10m_ratio"), pl.col("tpot_in_target_10m_ratio")
+    share = pl.col("limit_binding_share_10m_ratio")
     costs = (
         pl.col("slo_missed")
         & (tpot.is_null() | (ttft <= tpot).fill_null(False))
-        & (pl.col("limit_binding_share_10m_ratio") >= BINDING_SHARE_AT_A_COST)
+        & (share >= BINDING_SHARE_AT_A_COST)
         & (pl.col("queue_share_of_ttft_10m_ratio") >= WAITING_SHARE)
     ).fill_null(False)
+    missed = pl.col("slo_missed").fill_null(False)
+    always = (share >= BINDING_ALWAYS).fill_null(False)
+    unnamed = pl.col("binding_limit").is_null() & (share >= BINDING_SHARE).fill_null(False)
     return (
-        pl.when((pl.col("binding_limit") == NONE) & costs)
+        pl.when(((pl.col("binding_limit") == NONE) & costs) | (unnamed & (missed | always)))
         .then(pl.col("queue_limit"))
         .otherwise(pl.col("binding_limit"))
         .alias("binding_limit")

@@ -60,6 +60,8 @@ BINDING_SHARE = 0.5
 # Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
 # normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
 SHARE_Z = 1.645
+# BatchLimitBinding pages a limit that nobody can name from there on (rules/batch-limits.yaml).
+BINDING_ALWAYS = 0.95
 # BatchLimitBinding lets go below a quarter (rules/batch-limits.yaml): until then a limit is the
 # reason of a missed target of which most is waiting.
 BINDING_SHARE_AT_A_COST = 0.25
