@@ -59,6 +59,10 @@ def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence
         leaf=leaves[0],
         also=frozenset(leaves[1:]),
         visible_seconds=began,
+        waited={
+            name: [minute for one in found if one.instance == name for minute in one.minutes]
+            for name in dict.fromkeys(one.instance for one in harming)
+        },
     )
 
 

@@ -47,6 +47,8 @@ class Episode:
         grace_seconds: how long after its end a finding still counts as its own.
         visible_seconds: from when on it could be seen at all (enough changed requests had
             finished); None = from its start on.
+        waited: of a limit, server → the minutes in which requests waited, each with the limits that
+            were full; the server that was saturated longest is the first.
         detectable: what driftwatch said of it before: whether so small a shift would be seen; None
             = it was not asked.
     """
@@ -66,6 +68,7 @@ class Episode:
     grace_seconds: float = GRACE_SECONDS
     visible_seconds: float | None = None
     detectable: bool | None = None
+    waited: Mapping[str, Sequence[tuple[float, frozenset[str]]]] = field(default_factory=dict)
 
     @property
     def rules(self) -> frozenset[str]:

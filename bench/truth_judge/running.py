@@ -18,11 +18,12 @@ import polars as pl
 
 from truth_judge import fleets, sent
 from truth_judge.commands import Case, explained, leaf_of, recommended, replayed, sent_pages
-from truth_judge.due import injected
+from truth_judge.due import TRAFFIC, injected
 from truth_judge.facts import DAY_SECONDS, Block, Episode, Finding, Stretch, findings_of
 from truth_judge.figures import NO_VERDICT, Verdict
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.kept import kept, made_with
+from truth_judge.saturated import fullest, leaves_then
 from truth_judge.sets import Draw
 from truth_judge.simple_rules import said_by
 from truth_judge.undisturbed import servers_again
@@ -145,26 +146,16 @@ class Moment:
 
 
 def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
-    """The end of each episode that has a leaf, or moments at which nothing is wrong.
+    """One moment of each episode that has a leaf, or moments at which nothing is wrong.
 
     Of undisturbed traffic the truth is what was really sent in the window, where the reference
     knows it: by night demand is a fifth of what it is by day, and to say so is right.
     """
-    found = [
-        Moment(
-            sorted(e.instances or case.instances)[0],
-            e.end_seconds,
-            e.leaf,
-            min(WINDOW_SECONDS, e.end_seconds - e.start_seconds),
-            e.also,
-        )
-        for e in case.episodes
-        if e.leaf is not None
-    ]
+    scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
+    found = [one for e in case.episodes for one in _moments_of(case, scrapes, e)]
     draw = np.random.default_rng([seed, 1])
     if not injected(case.episodes):
         span = case.end_seconds - case.start_seconds
-        scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
         for _ in range(most * TRIES):
             at = case.start_seconds + SETTLED_SECONDS
             at += float(draw.random()) * (span - SETTLED_SECONDS)
@@ -181,6 +172,32 @@ def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
     if len(found) > most:
         found = [found[i] for i in sorted(draw.choice(len(found), most, replace=False))]
     return found
+
+
+def _moments_of(case: Case, scrapes: pl.DataFrame | None, episode: Episode) -> list[Moment]:
+    """When an episode is asked about: where a limit was fullest, else at its end.
+
+    Where nothing was lost, a change of traffic is what was really sent against the reference, as
+    elsewhere: its clients come and go, and lengths times four may be the reference's.
+    """
+    leaf, also = episode.leaf, episode.also
+    if leaf is None:
+        return []
+    if episode.waited:
+        instance, minutes = next(iter(episode.waited.items()))
+        at = fullest(minutes, episode.visible_seconds or 0.0, episode.end_seconds)
+        also |= leaves_then(minutes, at)
+    else:
+        instance, at = sorted(episode.instances or case.instances)[0], episode.end_seconds
+        if episode.kind in TRAFFIC and scrapes is not None:
+            # lengths as before are no drift; hits that are lost and harm nobody may be named
+            also |= {leaf} - {"drifted_within_limits"}
+            sent_leaf = _quiet_leaf(case, scrapes, instance, at)
+            if sent_leaf is None:
+                return []
+            leaf = sent_leaf
+    window = min(WINDOW_SECONDS, episode.end_seconds - episode.start_seconds)
+    return [Moment(instance, at, leaf, window, also)]
 
 
 def _quiet_leaf(case: Case, scrapes: pl.DataFrame, instance: str, at: float) -> str | None:
@@ -235,11 +252,21 @@ def paged(stretch: Stretch) -> list[Verdict]:
     """True leaf and that of the first page or ticket, of the episodes that were told of."""
     pairs = []
     for episode in stretch.episodes:
-        told = [f for f in _told_of(stretch.findings, episode) if f.severity != "notice"]
+        # what fires after its end is of what is there then, unless it is due
+        told = [
+            f
+            for f in _told_of(stretch.findings, episode)
+            if f.severity != "notice"
+            and (f.at_seconds <= episode.end_seconds or f.said in episode.expected)
+        ]
         if episode.leaf is not None and told:
             block = _block(stretch.draw, episode.start_seconds)
             leaf = told[0].leaf or NO_VERDICT
-            true = leaf if leaf in episode.also else episode.leaf
+            also = episode.also
+            for name, minutes in episode.waited.items():
+                if told[0].instance in (None, name):
+                    also |= leaves_then(minutes, told[0].at_seconds)
+            true = leaf if leaf in also else episode.leaf
             pairs.append(Verdict(true, leaf, block))
     return pairs
 

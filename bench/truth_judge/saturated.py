@@ -26,6 +26,7 @@ LEAVES: Mapping[str, str] = {
     "tokens": "token_budget_binding",
     "kv": "kv_pressure",
 }
+WINDOW_SECONDS = 600.0  # what a diagnosis looks at
 _AROUND = 5  # minutes: a queue that is gone in between is the same queue
 _SHARE = 0.5  # of that time in which requests wait
 _SHORTEST_SECONDS = 180.0
@@ -49,6 +50,7 @@ class Saturation:
             ``tokens``, ``kv``; empty = the engine alone.
         wait_seconds: mean time for which a request waited (Little: those that wait over those that
             come); inf where none came.
+        minutes: those in which requests waited, in unix seconds, each with the limits then full.
         harms: too few requests met the target of their first token, or no such target is known.
     """
 
@@ -58,6 +60,7 @@ class Saturation:
     limits: tuple[str, ...]
     harms: bool
     wait_seconds: float = inf
+    minutes: tuple[tuple[float, frozenset[str]], ...] = ()
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -67,6 +70,25 @@ class Saturation:
     def overlap(self, start: float, end: float) -> float:
         """Seconds that it shares with a window."""
         return max(0.0, min(self.end_seconds, end) - max(self.start_seconds, start))
+
+
+Minutes = Sequence[tuple[float, frozenset[str]]]
+
+
+def fullest(minutes: Minutes, start: float, end: float) -> float:
+    """The end of the 10 min of a window in which most minutes waited, the last of them."""
+    inside = [at for at, _ in minutes if start <= at <= end]
+    waited = [(sum(at - WINDOW_SECONDS < t <= at for t in inside), at) for at in inside]
+    return max(waited, default=(0, end))[1]
+
+
+def leaves_then(minutes: Minutes, at: float) -> frozenset[str]:
+    """Leaves of the limits that were full in the 10 min before a moment.
+
+    A long stretch's first minutes may know another limit than the rest of it.
+    """
+    full = [limits for t, limits in minutes if at - WINDOW_SECONDS < t <= at]
+    return frozenset(LEAVES[name] for name in _binding(full))
 
 
 def saturations(folder: Path, share: float | None) -> tuple[Saturation, ...]:
@@ -101,8 +123,11 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
             if last - first < _SHORTEST_SECONDS:
                 continue
             inside = rows.filter(pl.Series((at >= first) & (at <= last)))
-            limits, waited = _limits(inside), _waited(inside)
-            found.append(Saturation(rows["instance"][0], first, last, limits, harms, waited))
+            minutes, waited = _limits(inside), _waited(inside)
+            limits = _binding([of for _, of in minutes])
+            found.append(
+                Saturation(rows["instance"][0], first, last, limits, harms, waited, minutes)
+            )
     return found
 
 
@@ -122,16 +147,23 @@ def _joined(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, 
     return runs
 
 
-def _limits(rows: pl.DataFrame) -> tuple[str, ...]:
-    """Which were full while requests waited, most often first."""
+def _limits(rows: pl.DataFrame) -> tuple[tuple[float, frozenset[str]], ...]:
+    """Minutes in which requests waited, each with what was full."""
     waiting = rows.filter(pl.col("waiting_ratio") > 0)
-    full = {
-        "sequences": waiting["sequences_ratio"] >= _FULL["sequences"],
-        "tokens": waiting["step_tokens_ratio"] >= _FULL["tokens"],
-        "kv": (waiting["kv_cache_ratio"].fill_null(0.0) >= _FULL["kv"])
-        | (waiting["preemptions"] > 0),
-    }
-    shares = {name: float(held.mean() or 0.0) for name, held in full.items()}  # type: ignore[arg-type]
+    full = waiting.select(
+        at=pl.col("time").dt.epoch("us") / 1e6,
+        sequences=pl.col("sequences_ratio") >= _FULL["sequences"],
+        tokens=pl.col("step_tokens_ratio") >= _FULL["tokens"],
+        kv=(pl.col("kv_cache_ratio").fill_null(0.0) >= _FULL["kv"]) | (pl.col("preemptions") > 0),
+    )
+    return tuple(
+        (one["at"], frozenset(name for name in _FULL if one[name])) for one in full.to_dicts()
+    )
+
+
+def _binding(full: Sequence[frozenset[str]]) -> tuple[str, ...]:
+    """Which were full while requests waited, most often first."""
+    shares = {name: sum(name in of for of in full) / max(len(full), 1) for name in _FULL}
     least = max(_BINDS, max(shares.values()) / 2.0)
     binding = [name for name, held in shares.items() if held >= least]
     return tuple(sorted(binding, key=lambda name: -shares[name]))

@@ -170,7 +170,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
         (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``,
         ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
-        they are, by elimination where no setting says it), ``scrapes_10m``, and over the binding scrapes the means
+        they are, by elimination where no setting says it), ``scrapes_10m``, and over the binding
+        scrapes the means
         ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
         ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape
         of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of
@@ -294,8 +295,9 @@ def limit_that_costs() -> pl.Expr:
     requests miss it because of what holds them back: bursts fill a batch for part of the ten
     minutes only. What no setting explains is named by elimination where a target is missed or
     the limit binds in nearly every scrape; a burst of prompts that waits for its prefill and harms
-    nobody keeps no name. NULL where that limit cannot be told. Reads ``binding_limit``, ``queue_limit``,
-    ``limit_binding_share_10m_ratio``, ``slo_missed``, ``queue_share_of_ttft_10m_ratio``,
+    nobody keeps no name. NULL where that limit cannot be told. Reads ``binding_limit``,
+    ``queue_limit``, ``limit_binding_share_10m_ratio``, ``slo_missed``,
+    ``queue_share_of_ttft_10m_ratio``,
     ``ttft_in_target_10m_ratio``, ``tpot_in_target_10m_ratio``.
     """
     ttft, tpot = pl.col("ttft_in_target_10m_ratio"), pl.col("tpot_in_target_10m_ratio")

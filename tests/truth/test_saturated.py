@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 from truth_judge.due import LIMIT_PAGES, injected, with_due
 from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.matching import SATURATION, alarms, claims, kinds_that_slow
-from truth_judge.saturated import LIMIT_RULES, Saturation, stretches
+from truth_judge.saturated import LIMIT_RULES, Saturation, fullest, leaves_then, stretches
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 S0 = START.timestamp()
@@ -120,3 +121,18 @@ def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> 
 def test_waiting_that_harms_nobody_excuses_no_page() -> None:
     harmless = Saturation("a:8000", S0, S0 + 7000, ("sequences",), False)
     assert with_due([], [harmless], ["a:8000"]) == ()
+
+
+def test_a_limit_is_asked_about_while_it_was_fullest_and_by_what_was_full_then() -> None:
+    waits = [30] * 30 + [0, 0, 30] * 10
+    mixed = rows(waits).with_columns(
+        sequences_ratio=pl.Series([1.0] * 25 + [0.3] * 35),
+        step_tokens_ratio=pl.Series([0.3] * 25 + [1.0] * 35),
+    )
+    (one,) = stretches(mixed, None)
+    begun = replace(EFFECT, start_seconds=S0, end_seconds=S0 + 3600)
+    (due, _) = with_due([begun], [one], ["a:8000", "b:8000"])
+    assert fullest(due.waited["a:8000"], S0, S0 + 3600) == S0 + 29 * 60
+    both = leaves_then(due.waited["a:8000"], S0 + 29 * 60)
+    assert both == {"concurrency_cap_binding", "token_budget_binding"}
+    assert leaves_then(due.waited["a:8000"], S0 + 34 * 60) == {"token_budget_binding"}
