@@ -146,13 +146,14 @@ def _left_over() -> pl.Expr:
     far = pl.when(leaving.is_null()).then(running <= NOT_NEAR_RATIO * reached)
     far = far.otherwise(running < below)
     kv_free = (kv <= NOT_NEAR_RATIO) & (pl.col("preempted").fill_null(0.0) == 0)
-    full = (_full_steps() >= FULL_STEPS_SHARE) | pl.col("max_num_batched_tokens").is_null()
+    few, many = _full_steps() < FULL_STEPS_SHARE, _full_steps() >= FULL_STEPS_SHARE
+    budget_unknown = pl.col("max_num_batched_tokens").is_null()
     return (
         pl.when(pl.col("limit") != _UNKNOWN)
         .then("limit")
-        .when((near & kv.is_not_null() & (_full_steps() < FULL_STEPS_SHARE)).fill_null(False))
+        .when((near & kv.is_not_null() & (few | budget_unknown)).fill_null(False))
         .then(pl.lit(SEQS))
-        .when((far & kv_free & full).fill_null(False))
+        .when((far & kv_free & (many | budget_unknown)).fill_null(False))
         .then(pl.lit(BUDGET))
         .otherwise("limit")
     )
@@ -180,6 +181,10 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """
     counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
+    named = _named("seqs", "budget", "kv_bound", "unknown")
+    # of two limits that take turns neither is the one to change
+    left = ("seqs_left", "budget_left", "kv_bound")
+    alone = 3 * pl.max_horizontal(left) >= 2 * pl.sum_horizontal(left)
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
     )
@@ -200,12 +205,12 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         binding_limit=pl.when(pl.col("n") == 0)
         .then(None)
         .when(share >= BINDING_SHARE)
-        .then(_named("seqs", "budget", "kv_bound", "unknown"))
+        .then(named)
         .when(deferred_share.fill_null(0.0) >= BINDING_SHARE)
         .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
         queue_limit=pl.when(pl.col("bound") > 0).then(
-            _named("seqs_left", "budget_left", "kv_bound", "unknown_left")
+            pl.coalesce(named, pl.when(alone).then(_named(*left, "unknown_left")))
         ),
     )
 

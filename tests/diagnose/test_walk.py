@@ -32,6 +32,7 @@ KNOWN: dict[str, Any] = {
     "slower_at_equal_load": False,
     "slower_than_pool": False,
     "speed_at_equal_load_ratio": 1.0,
+    "speed_at_equal_load_upper_ratio": 1.0,
     "pool_speed_at_equal_load_ratio": 1.0,
     "seconds_since_last_token": 0.0,
     "waiting_deferred_share_10m_ratio": 0.0,
@@ -204,6 +205,9 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
             ("prefix_cache_hit_ratio", 0.3),
         )
     ),
+    # slower than its noisy past lets it be paged
+    ("replica_slow", None, {"speed_at_equal_load_upper_ratio": 0.84, **GENERATIONS}),
+    ("replica_slow", None, {"speed_at_equal_load_upper_ratio": 0.84, **CAP, **MISSED}),
     ("replica_imbalance", None, {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
 ]
 
@@ -356,6 +360,7 @@ ASKED: dict[str, st.SearchStrategy[Any]] = {
     name: st.sampled_from([None, *values])
     for name, values in {
         "slower_at_equal_load": [True, False, False],
+        "speed_at_equal_load_upper_ratio": [0.84, 1.0, 1.0],
         "slower_than_pool": [True, False, False],
         "pool_speed_at_equal_load_ratio": [0.5, 1.0],
         "seconds_since_last_token": [0.0, 0.0, 119.9, 120.0, 900.0],
@@ -411,7 +416,8 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
     rows = [KNOWN | change for change in changes]
     for row, found in zip(rows, walk(tree, frame(*rows)), strict=True):
         stuck = (row["seconds_since_last_token"] or 0) >= 120
-        slow = bool(row["slower_at_equal_load"] or row["slower_than_pool"])
+        low = (row["speed_at_equal_load_upper_ratio"] or 1.0) <= 0.87
+        slow = bool(row["slower_at_equal_load"] or row["slower_than_pool"] or low)
         knob = knob_of(tree, row, found)
 
         # the way is one of the tree's
