@@ -303,7 +303,9 @@ def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
 
 
 def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
-    unknown = dict.fromkeys(("slower_at_equal_load", "slower_than_pool"))
+    unknown = dict.fromkeys(
+        ("slower_at_equal_load", "slower_than_pool", "speed_at_equal_load_upper_ratio")
+    )
     found = diagnosed(tree, **CAP, **MISSED, **unknown)
     assert found.leaf == "concurrency_cap_binding"
     slower = next(s for s in found.path if s.node == "engine_slower")
