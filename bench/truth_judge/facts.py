@@ -68,7 +68,9 @@ class Episode:
     grace_seconds: float = GRACE_SECONDS
     visible_seconds: float | None = None
     detectable: bool | None = None
-    waited: Mapping[str, Sequence[tuple[float, frozenset[str]]]] = field(default_factory=dict)
+    waited: Mapping[str, Sequence[tuple[float, frozenset[str]]]] = field(
+        default_factory=dict, hash=False
+    )
 
     @property
     def rules(self) -> frozenset[str]:

@@ -24,6 +24,10 @@ def as_json(ran: Ran) -> dict[str, Any]:
     found = asdict(ran)
     for episode in found["stretch"]["episodes"]:
         episode.update({name: sorted(episode[name]) for name in _SETS})
+        episode["waited"] = {
+            name: [(at, sorted(full)) for at, full in minutes]
+            for name, minutes in episode["waited"].items()
+        }
     return found
 
 
@@ -32,6 +36,12 @@ def from_json(said: Mapping[str, Any]) -> Ran:
     stretch = dict(said["stretch"])
     fields: list[dict[str, Any]] = [
         {k: frozenset(v) if k in _SETS else v for k, v in episode.items()}
+        | {
+            "waited": {
+                name: [(at, frozenset(full)) for at, full in minutes]
+                for name, minutes in episode.get("waited", {}).items()
+            }
+        }
         for episode in stretch["episodes"]
     ]
     stretch |= {

@@ -143,8 +143,8 @@ def _left_over() -> pl.Expr:
     near = running >= pl.max_horizontal(cap - leaving, NOT_NEAR_RATIO * cap)
     reached = pl.coalesce(cap, "running_max")  # the cap is no smaller
     below = pl.min_horizontal(CAP_BAND_RATIO * reached, reached - 1, reached - leaving)
-    far = pl.when(leaving.is_null()).then(running <= NOT_NEAR_RATIO * reached)
-    far = far.otherwise(running < below)
+    half = running <= NOT_NEAR_RATIO * reached
+    far = pl.when(leaving.is_null()).then(half).otherwise(running < below)
     kv_free = (kv <= NOT_NEAR_RATIO) & (pl.col("preempted").fill_null(0.0) == 0)
     few, many = _full_steps() < FULL_STEPS_SHARE, _full_steps() >= FULL_STEPS_SHARE
     budget_unknown = pl.col("max_num_batched_tokens").is_null()

@@ -320,6 +320,28 @@ def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:
     assert found["max_num_seqs"] is None
 
 
+@pytest.mark.parametrize(
+    ("at_cap", "low", "kv", "binding"),
+    [
+        (0, 40, 0.2, "max_num_batched_tokens"),  # far below the cap, and the cache half empty
+        (0, 40, 0.6, None),
+        (8, 32, 0.2, "max_num_batched_tokens"),
+        (16, 24, 0.2, None),  # of two limits that take turns none is the one to change
+        (24, 16, 0.2, "max_num_seqs"),
+    ],
+)
+def test_what_no_setting_explains_is_named_by_elimination(
+    at_cap: int, low: int, kv: float, binding: str | None
+) -> None:
+    """The budget is unknown, and requests wait in every scrape."""
+    wandering = [
+        (1, {"running_requests": 3.0 + 7 * (i % 5), "kv_cache_usage_ratio": kv}) for i in range(low)
+    ]
+    found = row([*wandering, *([(at_cap, AT_CAP)] if at_cap else [])], max_num_batched_tokens=None)
+    assert found["limit_binding_share_10m_ratio"] == 1.0
+    assert found["binding_limit"] == binding
+
+
 def test_nothing_waiting_with_unknown_settings_is_none() -> None:
     found = row([(40, IDLE)], max_num_seqs=None, max_num_batched_tokens=None)
     assert found["binding_limit"] == "none"

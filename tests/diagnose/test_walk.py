@@ -442,7 +442,9 @@ def test_whatever_the_evidence(changes: list[dict[str, Any]]) -> None:
         # what would harm
         if stuck:
             assert found.leaf == "engine_stuck"
-        elif slow and row["seconds_since_last_token"] is not None:
+        elif (
+            slow and row["seconds_since_last_token"] is not None and found.leaf != UNDETERMINED
+        ):  # a low level alone leaves what is lost unknown where another input of it is missing
             assert tree.leaves[found.leaf].kind == "none"
             assert found.leaf not in ("kv_pressure", "deferred_admission", "replica_imbalance")
         if knob is not None:

@@ -14,7 +14,10 @@ from truth_judge.running import Ran
 from truth_judge.saved import as_json, from_json, merged
 
 A = "a:8000"
-LOSS = Episode("loss", 3600.0, 7200.0, 0.2, frozenset({A}), frozenset({"Slower"}))
+LOSS = Episode(
+    "loss", 3600.0, 7200.0, 0.2, frozenset({A}), frozenset({"Slower"}),
+    waited={A: [(3660.0, frozenset({"kv", "tokens"})), (3720.0, frozenset())]},
+)  # fmt: skip
 SAID = Finding("firing", "Slower", "page", 4200.0, 4000.0, A, speed_ratio=0.81)
 
 
