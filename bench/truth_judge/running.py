@@ -411,7 +411,7 @@ def _folk(case: Case, episode: Episode, scrapes: pl.DataFrame) -> tuple[str, flo
     if now is None or before is None:
         return None
     configured = json.loads((case.recording / fleets.CONFIGURATION).read_text())
-    return sent.folk_change(now, before, configured["pools"][0]["serving"])
+    return sent.folk_change(now, before, configured["pools"][0].get("serving", {}))
 
 
 def _misfits(draw: Draw, case: Case, folder: Path) -> dict[str, float]:

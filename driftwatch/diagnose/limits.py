@@ -15,8 +15,10 @@ from driftwatch.diagnose.thresholds import (
     BINDING_SHARE_AT_A_COST,
     BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
+    FEWEST_SCRAPES,
     FULL_STEPS_SHARE,
     KV_PRESSED_RATIO,
+    LEVEL_LEAST_REQUESTS,
     NOT_NEAR_RATIO,
     ONE_STEP_LEAST,
     PLATEAU_MIN_SPARSE_SCRAPES,
@@ -145,8 +147,11 @@ def _left_over() -> pl.Expr:
     below = pl.min_horizontal(CAP_BAND_RATIO * reached, reached - 1, reached - leaving)
     half = running <= NOT_NEAR_RATIO * reached
     far = pl.when(leaving.is_null()).then(half).otherwise(running < below)
-    kv_free = (kv <= NOT_NEAR_RATIO) & (pl.col("preempted").fill_null(0.0) == 0)
-    few, many = _full_steps() < FULL_STEPS_SHARE, _full_steps() >= FULL_STEPS_SHARE
+    # room for four more like those that run: a prompt that does not fit waits beside a free half
+    room = kv * (running + 4) <= running
+    kv_free = (kv <= NOT_NEAR_RATIO) & room & (pl.col("preempted").fill_null(0.0) == 0)
+    few = (_full_steps() < FULL_STEPS_SHARE) & _steps_known()
+    many = _full_steps() >= FULL_STEPS_SHARE
     budget_unknown = pl.col("max_num_batched_tokens").is_null()
     return (
         pl.when(pl.col("limit") != _UNKNOWN)
@@ -200,7 +205,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "capacity_mean",
         scrapes_10m=pl.col("n").cast(pl.Float64),
         limit_binding_share_10m_ratio=share,
-        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("n")),
+        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("own")),
         waiting_deferred_share_10m_ratio=deferred_share,
         binding_limit=pl.when(pl.col("n") == 0)
         .then(None)
@@ -216,10 +221,14 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
-    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score)."""
+    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score).
+
+    NULL below three: two of two prove nothing, and that is not "no".
+    """
     z2 = SHARE_Z**2
     spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
-    return (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
+    low = (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
+    return pl.when(n >= FEWEST_SCRAPES).then(low)
 
 
 def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -229,6 +238,7 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
     deferred = pl.col("deferred") > 0
     counts = judged.group_by("window", maintain_order=True).agg(
         n=pl.col("limit").count(),
+        own=(pl.col("limit").is_not_null() & ~pl.col("repeats")).sum(),
         bound=batch.sum(),
         seqs=(pl.col("limit") == SEQS).sum(),
         budget=(pl.col("limit") == BUDGET).sum(),
@@ -236,6 +246,7 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         unknown=(pl.col("limit") == _UNKNOWN).sum(),
         seqs_left=(pl.col("left") == SEQS).sum(),
         budget_left=(pl.col("left") == BUDGET).sum(),
+        level=~_wanders(batch) & (pl.col("running").max() >= LEVEL_LEAST_REQUESTS),
         unknown_left=(pl.col("left") == _UNKNOWN).sum(),
         full=pl.when(_wanders(batch)).then(_only_the_budget().sum()).otherwise(0),
         deferred_n=pl.col("deferred").count(),
@@ -249,9 +260,13 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         deferred_requests_10m=pl.col("deferred").filter(deferred).mean(),
         capacity_mean=pl.col("capacity").mean(),
     )
+    # what a level holds may be a cap that nobody configured
+    held = pl.when("level").then("budget_left").otherwise(0)
     return counts.with_columns(
         budget=pl.col("budget") + pl.col("full"),
         unknown=pl.col("unknown") - pl.col("full"),
+        budget_left=pl.col("budget_left") - held,
+        unknown_left=pl.col("unknown_left") + held,
     )
 
 

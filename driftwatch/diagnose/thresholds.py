@@ -60,6 +60,10 @@ BINDING_SHARE = 0.5
 # Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
 # normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
 SHARE_Z = 1.645
+FEWEST_SCRAPES = 3
+# Running requests that hold a level look like a cap that nobody configured; of fewer, one more or
+# less is the level.
+LEVEL_LEAST_REQUESTS = 8
 # BatchLimitBinding pages a limit that nobody can name from there on (rules/batch-limits.yaml).
 BINDING_ALWAYS = 0.95
 # BatchLimitBinding lets go below a quarter (rules/batch-limits.yaml): until then a limit is the

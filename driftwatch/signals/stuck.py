@@ -72,7 +72,10 @@ def seconds_since_last_token(
     def moved(value: pl.Expr) -> pl.Expr:
         return (value != value.forward_fill().shift(1).over(by)).fill_null(False)
 
-    works = pl.any_horizontal(moved(pl.col(c)) for c in WORK)
+    # older vLLM asks the cache for the head of its queue in every step, admitted or not
+    admitted = moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
+    others = (moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
+    works = pl.any_horizontal(admitted.fill_null(False), *others)
     admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)
     unsure = moved(waiting()) & ~works & ~admits
     asleep = [is_asleep(), is_asleep().forward_fill().shift(1).over(by)]

@@ -321,22 +321,24 @@ def test_which_limit_stays_open_where_the_settings_are_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_cap", "low", "kv", "binding"),
+    ("at_cap", "low", "changes", "binding"),
     [
-        (0, 40, 0.2, "max_num_batched_tokens"),  # far below the cap, and the cache half empty
-        (0, 40, 0.6, None),
-        (8, 32, 0.2, "max_num_batched_tokens"),
-        (16, 24, 0.2, None),  # of two limits that take turns none is the one to change
-        (24, 16, 0.2, "max_num_seqs"),
+        (0, 40, {}, "max_num_batched_tokens"),  # far below the cap, and the cache half empty
+        (0, 40, {"kv_cache_usage_ratio": 0.6}, None),
+        (8, 32, {}, "max_num_batched_tokens"),
+        (16, 24, {}, None),  # of two limits that take turns none is the one to change
+        (24, 16, {}, "max_num_seqs"),
+        (0, 40, {"running_requests": 30.0}, None),  # held like a cap that nobody configured
+        # two prompts of a fifth of the cache: a third does not fit beside a free half
+        (0, 40, {"running_requests": 2.0, "kv_cache_usage_ratio": 0.45}, None),
+        (0, 40, {"running_requests": 3.0, "kv_cache_usage_ratio": 0.1}, "max_num_batched_tokens"),
     ],
 )
 def test_what_no_setting_explains_is_named_by_elimination(
-    at_cap: int, low: int, kv: float, binding: str | None
+    at_cap: int, low: int, changes: dict[str, Any], binding: str | None
 ) -> None:
     """The budget is unknown, and requests wait in every scrape."""
-    wandering = [
-        (1, {"running_requests": 3.0 + 7 * (i % 5), "kv_cache_usage_ratio": kv}) for i in range(low)
-    ]
+    wandering = [(1, {"running_requests": 3.0 + 7 * (i % 5)} | changes) for i in range(low)]
     found = row([*wandering, *([(at_cap, AT_CAP)] if at_cap else [])], max_num_batched_tokens=None)
     assert found["limit_binding_share_10m_ratio"] == 1.0
     assert found["binding_limit"] == binding
@@ -565,10 +567,16 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
 
 @pytest.mark.parametrize(
     ("bound", "of", "half"),
-    [(7, 10, False), (8, 10, True), (13, 20, False), (14, 20, True), (0, 9, False), (3, 3, True)],
-)
-def test_few_scrapes_say_little_about_a_share_of_time(bound: int, of: int, half: bool) -> None:
+    [(7, 10, False), (8, 10, True), (13, 20, False), (14, 20, True), (0, 9, False), (3, 3, True),
+     (2, 2, None)],
+)  # fmt: skip
+def test_few_scrapes_say_little_about_a_share_of_time(
+    bound: int, of: int, half: bool | None
+) -> None:
     counted = pl.DataFrame({"n": [of], "share": [bound / of]})
     low = counted.select(_lower_end(pl.col("share"), pl.col("n"))).item()
+    if half is None:
+        assert low is None  # nothing is proven, and nothing disproven
+        return
     wilson = binomtest(bound, of).proportion_ci(0.9, "wilson").low
     assert low == pytest.approx(wilson, rel=1e-3, abs=1e-6) and (low >= 0.5) is half

@@ -209,7 +209,8 @@ LOW = {
         (STORM | {"observed_10m_seconds": 180.0}, True),
         (STORM | {"observed_10m_seconds": 179.0}, None),
         (STORM | {"preemptions_per_second": 0.6}, False),  # 36 a minute of 40: a burst's end
-        (STORM | {"ttft_in_target_10m_ratio": 0.5}, False),
+        (STORM | {"slo_missed": False}, False),
+        (STORM | {"slo_missed": None, "batch_assembly_wait_10m_seconds": 0.3}, None),
         (STORM | {"binding_limit": "max_num_seqs"}, False),  # a queue at a cap drains by itself
         (STORM | {"waiting_capacity_requests": 20.0}, False),  # of 50: it is over
         # the engine looks slow and is not yet known to be: SlowerAtEqualLoad goes first

@@ -246,6 +246,8 @@ class ServerRun:
             before, came, over = self._last
             samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
             arrivals = np.concatenate([came, arrivals])
+        if samples.is_empty():  # a life of under five seconds so far
+            return
         scenario, configuration = self._scenario, self._engine.configuration
         self._load.append(
             load_rows(samples, arrivals, ended, scenario, self._number, configuration)
