@@ -23,7 +23,7 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from driftwatch.collect.prometheus_query import matchers, queries, select
+from driftwatch.collect.prometheus.query import matchers, queries, select
 
 JOB = {"job": "vllm"}
 _COUNTING = ("_total", "_sum", "_count", "_bucket")

@@ -17,8 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from driftwatch.collect.compact import CompactRecordingSource
-from driftwatch.testing.fleet.generate import generate_compact
-from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario import Scenario
 
 GOAL_SECONDS = 300.0
 

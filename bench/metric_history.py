@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import Outcome
-from driftwatch.testing.fleet.metric_history import MetricHistory
-from driftwatch.testing.fleet.server import Server
 
 DAY_SECONDS = 86_400.0
 SERVER = Server("h:8000", "m", SchedulerConfiguration(256, 8192, 40_000, 16, 32_768))

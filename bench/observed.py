@@ -26,11 +26,11 @@ from advice_truth.shown import question_of  # noqa: E402
 from truth_judge.whatif import Runs  # noqa: E402
 
 from driftwatch.errors import NoVerdict  # noqa: E402
+from driftwatch.fleet.capacity import configuration_of  # noqa: E402
+from driftwatch.fleet.hidden_engine import law_of  # noqa: E402
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes  # noqa: E402
 from driftwatch.simulate.engine import simulate  # noqa: E402
 from driftwatch.simulate.requests import Requests  # noqa: E402
-from driftwatch.testing.fleet.capacity import configuration_of  # noqa: E402
-from driftwatch.testing.fleet.hidden_engine import law_of  # noqa: E402
 
 BEFORE_SECONDS = 1200.0  # the true requests run in from here
 

@@ -33,6 +33,8 @@ from advice_truth.shown import question_of  # noqa: E402
 from truth_judge.whatif import Runs  # noqa: E402
 
 from driftwatch.errors import NoVerdict  # noqa: E402
+from driftwatch.fleet.capacity import configuration_of  # noqa: E402
+from driftwatch.fleet.hidden_engine import disturbance_of, law_of  # noqa: E402
 from driftwatch.recommend.calibration.calibrate import calibrate  # noqa: E402
 from driftwatch.recommend.calibration.prior import prior_of  # noqa: E402
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes  # noqa: E402
@@ -44,8 +46,6 @@ from driftwatch.simulate.disturbance import Disturbance  # noqa: E402
 from driftwatch.simulate.engine import simulate  # noqa: E402
 from driftwatch.simulate.requests import Requests  # noqa: E402
 from driftwatch.simulate.step_time import StepTime  # noqa: E402
-from driftwatch.testing.fleet.capacity import configuration_of  # noqa: E402
-from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of  # noqa: E402
 
 KINDS = ("code", "servegen", "gamma", "poisson", "hot")
 LASTING = 3890.0

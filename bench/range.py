@@ -28,12 +28,12 @@ import orjson
 import polars as pl
 from prometheus_api_client import MetricRangeDataFrame
 
-from driftwatch.collect.prometheus_gathered import Gathered
-from driftwatch.collect.prometheus_numbers import numbered
-from driftwatch.collect.prometheus_points import Points, Scan, points
-from driftwatch.collect.prometheus_query import queries
-from driftwatch.collect.prometheus_series import Placements
-from driftwatch.collect.prometheus_table import gather
+from driftwatch.collect.prometheus.gathered import Gathered
+from driftwatch.collect.prometheus.numbers import numbered
+from driftwatch.collect.prometheus.points import Points, Scan, points
+from driftwatch.collect.prometheus.query import queries
+from driftwatch.collect.prometheus.series import Placements
+from driftwatch.collect.prometheus.table import gather
 
 REPEATS = 5
 PARSED_GOAL, BYTES_GOAL = 10.0, 4.0

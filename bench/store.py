@@ -35,7 +35,7 @@ from driftwatch.collect.compact import CompactRecordingSource
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.model import TargetKey
-from driftwatch.service.replay import replay
+from driftwatch.pipeline.replay import replay
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.checkpoints import Checkpoint

@@ -44,14 +44,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.cli.allocator import ALLOCATOR
 from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.state import HISTORY, Outcome, State
+from driftwatch.pipeline.stored import memory_of
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.state import HISTORY, Outcome, State
-from driftwatch.service.stored import memory_of
-from driftwatch.service.tick import evaluate
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 

@@ -38,12 +38,12 @@ import numpy as np  # noqa: E402
 import polars as pl  # noqa: E402
 
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows  # noqa: E402
+from driftwatch.fleet.generate import generate  # noqa: E402
+from driftwatch.fleet.naming import targets_of  # noqa: E402
+from driftwatch.fleet.scenario import Scenario  # noqa: E402
 from driftwatch.model import Slo  # noqa: E402
 from driftwatch.service.configured import plan_of_rules  # noqa: E402
 from driftwatch.signals.minutes import minutes  # noqa: E402
-from driftwatch.testing.fleet.generate import generate  # noqa: E402
-from driftwatch.testing.fleet.naming import targets_of  # noqa: E402
-from driftwatch.testing.fleet.scenario import Scenario  # noqa: E402
 from driftwatch.verify.compare import Comparison, compare  # noqa: E402
 from driftwatch.verify.figures import Parts, parts  # noqa: E402
 from driftwatch.verify.strata import BINS, bins_of  # noqa: E402

@@ -21,7 +21,7 @@ from driftwatch.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("build/claims")
-TRACE = "driftwatch/testing/fleet/traffic_data/azure_2023_conv.parquet"
+TRACE = "driftwatch/fleet/traffic_data/azure_2023_conv.parquet"
 LONGEST = 16_000  # tokens of a prompt that was made longer
 
 

@@ -12,8 +12,8 @@ from claims_book import FOLDER, ROOT, TRACE, Claim, Ran, RequestFile
 from driftwatch.notify.numbers import figure, percent, times
 
 RECORDED = "driftwatch/_demo/run_main.jsonl.gz"
-SERVEGEN = "driftwatch/testing/fleet/traffic_data/servegen_rates.parquet"
-LENGTHS = "driftwatch/testing/fleet/traffic_data/servegen_lengths.parquet"
+SERVEGEN = "driftwatch/fleet/traffic_data/servegen_rates.parquet"
+LENGTHS = "driftwatch/fleet/traffic_data/servegen_lengths.parquet"
 H100 = "--gpu H100-80GB --model llama-3.1-8b"
 DAYS = 1
 

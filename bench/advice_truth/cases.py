@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from driftwatch.fleet.capacity import configuration_of
+from driftwatch.fleet.hidden_engine import law_of
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second, paced, replay
-from driftwatch.testing.fleet.capacity import configuration_of
-from driftwatch.testing.fleet.hidden_engine import law_of
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.traffic import PoolTraffic
 
 DRIFT_AT = 1800.0
 PAGED_AFTER = (660.0, 1500.0)  # from the drift to the question: a page is ten minutes late at least

@@ -10,13 +10,13 @@ import polars as pl
 
 from advice_truth.cases import Case
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.naming import targets_of
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.server import Server
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.signals.minutes import minutes
-from driftwatch.testing.fleet.generate import generate
-from driftwatch.testing.fleet.naming import targets_of
 
 _HOUR = timedelta(hours=1)
 

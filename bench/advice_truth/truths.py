@@ -22,12 +22,12 @@ from truth_judge.whatif import Runs
 
 from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.traffic import PoolTraffic
 
 ROOT = Path(__file__).resolve().parents[2]
-DRAWS = ("bench/advice_truth/cases.py", "driftwatch/testing/fleet")
-ENGINE = ("driftwatch/simulate", "driftwatch/testing", "bench/truth_judge/whatif.py")
+DRAWS = ("bench/advice_truth/cases.py", "driftwatch/fleet")
+ENGINE = ("driftwatch/simulate", "driftwatch/fleet", "bench/truth_judge/whatif.py")
 
 Knobs = Mapping[str, float]
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from driftwatch.fleet.hidden_engine import law_of, wander
+from driftwatch.fleet.scenario import Engine, Pool
 from driftwatch.recommend.calibration.arrivals import redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
@@ -32,8 +34,6 @@ from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.workload.servegen import ServeGen
-from driftwatch.testing.fleet.hidden_engine import law_of, wander
-from driftwatch.testing.fleet.scenario import Engine, Pool
 
 HOUR = 3600.0
 AT = datetime(2026, 11, 18, tzinfo=UTC)

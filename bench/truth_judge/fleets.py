@@ -35,7 +35,7 @@ def text_of(draw: Draw) -> str:
 
 def shipped_text(name: str) -> str:
     """The file of a shipped scenario."""
-    return (files("driftwatch.testing") / "scenarios" / f"{name}.yaml").read_text()
+    return (files("driftwatch.fleet") / "scenarios" / f"{name}.yaml").read_text()
 
 
 def made(draw: Draw, folder: Path) -> Case:

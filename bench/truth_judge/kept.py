@@ -15,7 +15,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _DETECTORS = ("driftwatch", "rules", "migrations")
-_SIMULATED = ("driftwatch/simulate", "driftwatch/testing/fleet", "bench/truth_judge/whatif.py")
+_SIMULATED = ("driftwatch/simulate", "driftwatch/fleet", "bench/truth_judge/whatif.py")
+_FAKES = {"testing", "fleet"}
 _SOURCES = {".py", ".yaml", ".yml", ".sql", ".json"}
 
 
@@ -27,7 +28,7 @@ def made_with(*, simulator: bool = False) -> str:
         place = ROOT / name
         files = [place] if place.is_file() else sorted(place.rglob("*"))
         for file in files:
-            fake = not simulator and "testing" in file.relative_to(ROOT).parts
+            fake = not simulator and not _FAKES.isdisjoint(file.relative_to(ROOT).parts)
             if file.suffix in _SOURCES and not fake:
                 found.update(str(file.relative_to(ROOT)).encode())
                 found.update(file.read_bytes())

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from driftwatch.fleet.capacity import configuration_of
+from driftwatch.fleet.hidden_engine import law_of
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.engine import simulate
-from driftwatch.testing.fleet.capacity import configuration_of
-from driftwatch.testing.fleet.hidden_engine import law_of
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.traffic import PoolTraffic
 
 HOUR, DAY = 3600, 86_400
 TPOT = "vllm:request_time_per_output_token_seconds"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from driftwatch.fleet.scenario_file import scenario_named
 from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.fleet.scenario_file import scenario_named
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 from truth_judge import fleets
 from truth_judge.commands import Case, iso, pages

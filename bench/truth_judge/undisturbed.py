@@ -17,10 +17,10 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.server_run import ServerRun
-from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.server_run import ServerRun
+from driftwatch.fleet.traffic import PoolTraffic
 from truth_judge.healthy import wander
 
 OFF = {"jitter_sigma": 0.0, "wander_sd_ratio": 0.0, "stalls_per_day": 0.0}

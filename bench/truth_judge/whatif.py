@@ -27,16 +27,16 @@ import numpy as np
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.fleet.capacity import configuration_of
+from driftwatch.fleet.hidden_engine import disturbance_of, law_of
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.server_run import CHUNK_SECONDS
+from driftwatch.fleet.timeline import Life
+from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests
-from driftwatch.testing.fleet.capacity import configuration_of
-from driftwatch.testing.fleet.hidden_engine import disturbance_of, law_of
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.server_run import CHUNK_SECONDS
-from driftwatch.testing.fleet.timeline import Life
-from driftwatch.testing.fleet.traffic import PoolTraffic
 from truth_judge.bootstrap import ratio
 from truth_judge.facts import Block
 

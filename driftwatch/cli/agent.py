@@ -32,7 +32,7 @@ def command(listen: str, interval: timedelta) -> None:
     """
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.nvml.source import NvmlSource
     from driftwatch.service.agent import Agent
     from driftwatch.service.endpoint import Endpoint
 

@@ -97,7 +97,7 @@ def last_scraped(store: Store) -> datetime:
     Raises:
         NoVerdict: it holds none.
     """
-    from driftwatch.service.stored import newest
+    from driftwatch.pipeline.stored import newest
 
     last = newest(store)
     if last is None:

@@ -16,11 +16,11 @@ from driftwatch.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from driftwatch.doctor.checks import Check, Checkup
+    from driftwatch.doctor.times import SourceSeen
     from driftwatch.model import Serving, TargetKey
-    from driftwatch.service.checks import Check, Checkup
-    from driftwatch.service.checkup_times import SourceSeen
-    from driftwatch.service.explain import Window
-    from driftwatch.service.plan import Plan
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
 
 _ARMING = 20  # targets whose minutes are read for what a pin lacks
@@ -55,8 +55,8 @@ def command(
 
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
-    from driftwatch.service.checkup import checkup
-    from driftwatch.service.looking import look
+    from driftwatch.doctor.checkup import checkup
+    from driftwatch.doctor.sources_asked import look
 
     if config is None and not urls and recording is None:
         config = config_here()
@@ -133,7 +133,7 @@ def _refuse_unreadable(settings: Settings, config: Path) -> None:
 
 def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
     """As ``watch`` does: NVML where a page is of this machine, and the driver is there."""
-    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.nvml.source import NvmlSource
     from driftwatch.collect.own_host import host_of, own_hosts
     from driftwatch.settings import NvmlSource as Said
 
@@ -158,9 +158,9 @@ def _said(settings: Settings) -> dict[str, Sequence[Serving]]:
 
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its pin lacks, from the service's database; None where there is none yet."""
+    from driftwatch.baselines.candidates import arming, known_of_store, without_pin
     from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
-    from driftwatch.service.baselines import arming, known_of_store, without_pin
 
     try:
         with open_store(None, None if config is None else str(config)) as store:
@@ -174,7 +174,7 @@ def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
 
 
 def _receivers(config: Path) -> list[Check]:
-    from driftwatch.service.checkup import receivers_told
+    from driftwatch.doctor.checkup import receivers_told
     from driftwatch.service.needs import receiver_files
     from driftwatch.settings import load_settings
 

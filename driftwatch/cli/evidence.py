@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from driftwatch.evidence import Column
     from driftwatch.model import Finding
-    from driftwatch.service.explain import Window
+    from driftwatch.pipeline.explain import Window
 
 _EXIT_PROBLEM = 1
 
@@ -53,8 +53,8 @@ def command(
 
     from driftwatch.cli.recorded import from_recording
     from driftwatch.notify.explained import explained_json
-    from driftwatch.service.explain import Window as Asked
-    from driftwatch.service.explain import explain, measured_reference, target_named
+    from driftwatch.pipeline.explain import Window as Asked
+    from driftwatch.pipeline.explain import explain, measured_reference, target_named
 
     plan = plan_from(**serving)
     assert recording is not None  # noqa: S101 - the other way has exited above

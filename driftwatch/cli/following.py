@@ -53,7 +53,7 @@ def following(
 
 def _typed(value: object) -> str:
     """A value as it is typed: times in UTC, a window as FROM..TO."""
-    from driftwatch.service.explain import Window
+    from driftwatch.pipeline.explain import Window
 
     if isinstance(value, Window):
         return f"{_typed(value.start)}..{_typed(value.end)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
-    from driftwatch.service.state import Outcome
+    from driftwatch.pipeline.state import Outcome
 
 _REASONS_TOLD = 5
 

@@ -14,7 +14,7 @@ from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from driftwatch.service.discovery_text import Written
+    from driftwatch.onboarding.text import Written
 
 
 @click.command(name="init")
@@ -78,7 +78,7 @@ def command(
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
     _write(output, made.text, force=force)
-    from driftwatch.service.discovery_text import told
+    from driftwatch.onboarding.text import told
 
     click.echo(f"wrote {output}. Missing:")
     for line in told(made.missing):
@@ -117,10 +117,10 @@ def _of_api(
     from driftwatch.clock import SystemClock
     from driftwatch.collect.discover import discover, vllm_servers
     from driftwatch.collect.foreign import STATS_DISABLED
-    from driftwatch.collect.prometheus_foreign import what_they_are
+    from driftwatch.collect.prometheus.foreign import what_they_are
+    from driftwatch.onboarding.discovery import found_pools
+    from driftwatch.onboarding.text import Api, quoted, written
     from driftwatch.service.asking import asker_of, gpus_of, source_said
-    from driftwatch.service.discovery import found_pools
-    from driftwatch.service.discovery_text import Api, quoted, written
 
     source = source_said(url, keys, basic_auth)
     at = SystemClock().now()
@@ -170,9 +170,9 @@ def _of_pages(urls: Sequence[str]) -> Written:
         NoVerdict: none of them is a page of vLLM.
     """
     from driftwatch.clock import SystemClock
+    from driftwatch.onboarding.discovery import found_pools
+    from driftwatch.onboarding.text import written
     from driftwatch.service.asking import found_at_pages
-    from driftwatch.service.discovery import found_pools
-    from driftwatch.service.discovery_text import written
 
     found, addresses = found_at_pages(urls)
     if not found.servers:

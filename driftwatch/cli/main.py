@@ -54,6 +54,15 @@ class OutputClosed(Exception):
     """Whoever read our output has gone; click would call its BrokenPipeError exit code 1."""
 
 
+def command_of(verb: str) -> click.Command:
+    """Import one verb of VERBS: a module, or a folder with its ``command.py``."""
+    module = importlib.import_module(f"driftwatch.cli.{verb}")
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"driftwatch.cli.{verb}.command")
+    command: click.Command = module.command
+    return command
+
+
 class LazyGroup(click.Group):
     """A group that imports a verb only when it is called."""
 
@@ -65,9 +74,7 @@ class LazyGroup(click.Group):
         """Import one verb; None where there is none of that name."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"driftwatch.cli.{cmd_name}")
-        command: click.Command = module.command
-        return command
+        return command_of(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; a reader that has gone is told apart from every other trouble."""

@@ -17,7 +17,7 @@ from driftwatch.model import Fingerprint, Serving, Setting
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
-    from driftwatch.service.plan import Plan
+    from driftwatch.pipeline.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ class Span(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Text to a window."""
-        from driftwatch.service.explain import Window
+        from driftwatch.pipeline.explain import Window
 
         if isinstance(value, Window):
             return value

@@ -19,8 +19,8 @@ from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import Source
-    from driftwatch.service.explain import Window
-    from driftwatch.service.plan import Plan
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,10 +44,10 @@ class Api:
 
     def sources(self) -> list[Source]:
         """The servers and their GPUs."""
-        from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
+        from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
         from driftwatch.collect.history_recording import Insistent
-        from driftwatch.collect.prometheus import PrometheusSource
-        from driftwatch.collect.prometheus_ask import PrometheusAsker
+        from driftwatch.collect.prometheus.ask import PrometheusAsker
+        from driftwatch.collect.prometheus.source import PrometheusSource
 
         servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
         return [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.detect.pins import Pins
-    from driftwatch.service.plan import Plan
+    from driftwatch.pipeline.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,7 +48,7 @@ def pins_from(path: Path | None) -> Pins | None:
     """
     if path is None:
         return None
-    from driftwatch.service.pin_documents import pins_of_file
+    from driftwatch.baselines.documents import pins_of_file
 
     return pins_of_file(path)
 

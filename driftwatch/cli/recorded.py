@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from driftwatch.detect.pins import Pins
     from driftwatch.model import Target, TargetKey
-    from driftwatch.service.explain import Window
-    from driftwatch.service.plan import Plan
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.plan import Plan
 
 
 def from_recording(
@@ -26,7 +26,7 @@ def from_recording(
 ) -> tuple[pl.DataFrame, pl.DataFrame, Mapping[TargetKey, Target], Window]:
     """Scrapes and GPU readings of a recording, its targets, from the first scrape to the last."""
     from driftwatch.collect.recordings import open_recording
-    from driftwatch.service.explain import Window
+    from driftwatch.pipeline.explain import Window
     from driftwatch.signals.one_process import of_one_process
 
     progress = Progress("reading")
@@ -123,15 +123,15 @@ def found_in(
     """
     import polars as pl
 
+    from driftwatch.baselines.making import with_more
+    from driftwatch.baselines.pinned import pinned
     from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
-    from driftwatch.service.folded import detected_until
-    from driftwatch.service.pin_making import with_more
-    from driftwatch.service.pinned import pinned
-    from driftwatch.service.pool_traffic import among, twins_of
-    from driftwatch.service.replay import of_baseline
+    from driftwatch.pipeline.folded import detected_until
+    from driftwatch.pipeline.pool_traffic import among, twins_of
+    from driftwatch.pipeline.replay import of_baseline
 
     held, measured = pins or Pins(), no_reference()
     if baseline is not None:

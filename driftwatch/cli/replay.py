@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from driftwatch.collect.schema import Source
     from driftwatch.detect.pins import Pins
     from driftwatch.notify.delivery import Sender
-    from driftwatch.service.explain import Window
-    from driftwatch.service.plan import Plan
-    from driftwatch.service.state import Outcome
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.plan import Plan
+    from driftwatch.pipeline.state import Outcome
 
 
 _SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".csv")
@@ -83,12 +83,12 @@ def command(
     database is touched. Exit code 0: the history was read; 1: parts of it could not be; 4: none of
     it could.
     """
+    from driftwatch.baselines.making import with_more
     from driftwatch.cli.history import Tally
     from driftwatch.collect.fetch import without_secrets
     from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
-    from driftwatch.service.pin_making import with_more
-    from driftwatch.service.replay import replay
+    from driftwatch.pipeline.replay import replay
 
     if evidence is not None:
         check_evidence(evidence)
@@ -175,7 +175,7 @@ def _baseline(
     Raises:
         UsageError: the window holds no two scrapes.
     """
-    from driftwatch.service.replay import baseline_of
+    from driftwatch.pipeline.replay import baseline_of
 
     try:
         return baseline_of(sources, window, plan)
@@ -191,7 +191,7 @@ def _write_pins(path: Path, made: Pins) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    from driftwatch.service.pin_documents import exported
+    from driftwatch.baselines.documents import exported
 
     try:
         path.write_text(exported(made.pins), encoding="utf-8")

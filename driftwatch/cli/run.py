@@ -12,9 +12,9 @@ import click
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.pipeline.state import Outcome
     from driftwatch.service.deliver import Attempt
     from driftwatch.service.run import Service
-    from driftwatch.service.state import Outcome
     from driftwatch.settings import Settings
 
 # pins of 24 h and more page least (driftwatch/cli/proposed.py); two days hold a whole one

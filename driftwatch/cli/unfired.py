@@ -25,7 +25,7 @@ class Unfired:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._known = dict.fromkeys((rule.id for rule in rules), 0)
-        from driftwatch.service.checkup_reach import can_be_true
+        from driftwatch.doctor.reach import can_be_true
 
         self._of_speed = {
             rule.id
@@ -75,7 +75,7 @@ class Unfired:
 
     def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:
         """Rules and their unknown inputs, those with one reason in one line."""
-        from driftwatch.service.findings import reasons
+        from driftwatch.pipeline.findings import reasons
 
         told = reasons(self._row) if self._row else {}
         found: dict[str, set[tuple[str, str]]] = {}

@@ -18,7 +18,7 @@ from driftwatch.cli.proposed import pins_from, pins_option, with_proposals
 if TYPE_CHECKING:
     from driftwatch.clock import Clock
     from driftwatch.collect.schema import Source
-    from driftwatch.service.state import Outcome
+    from driftwatch.pipeline.state import Outcome
 
 
 @click.command(name="watch")
@@ -56,12 +56,12 @@ def command(
     """
     import tempfile
 
+    from driftwatch.baselines.stored_pins import row_of
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages import PagesSource
     from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
-    from driftwatch.service.pins import row_of
     from driftwatch.service.run import Receiver, Service
     from driftwatch.store.store import Store
 
@@ -119,7 +119,7 @@ def _gpus_here(urls: Sequence[str], clock: Clock) -> tuple[list[Source], frozens
 
     A machine without a GPU is no news, and looks up no name.
     """
-    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.nvml.source import NvmlSource
     from driftwatch.collect.own_host import host_of, is_address, own_hosts
 
     hosts = {host_of(url) for url in urls}

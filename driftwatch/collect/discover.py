@@ -12,12 +12,12 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.dcgm import pod_of
+from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.gpu_schema import empty_gpus
-from driftwatch.collect.prometheus_ask import PrometheusAsker
-from driftwatch.collect.prometheus_foreign import what_they_are
-from driftwatch.collect.prometheus_query import matchers, select
+from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.foreign import what_they_are
+from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import SourceError

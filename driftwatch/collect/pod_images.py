@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftwatch.collect.prometheus_numbers import Answers
-from driftwatch.collect.prometheus_query import Grid
-from driftwatch.collect.prometheus_roster import Labels
+from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.prometheus.query import Grid
+from driftwatch.collect.prometheus.roster import Labels
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 

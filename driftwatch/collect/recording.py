@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import orjson
 import polars as pl
 
-from driftwatch.collect.dcgm_pages import DcgmBatch, is_dcgm_page
+from driftwatch.collect.dcgm.pages import DcgmBatch, is_dcgm_page
 from driftwatch.collect.exposition import PageParser, ParsedPage
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.collect.series import SeriesCache

@@ -15,7 +15,7 @@ from driftwatch.collect.discover import Found, Server, Silent
 from driftwatch.collect.fetch import Bounds, Endpoint
 from driftwatch.collect.gpu_schema import empty_gpus
 from driftwatch.collect.pages import PagesSource
-from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus.ask import PrometheusAsker
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.collect.serving import from_server_info
@@ -138,7 +138,7 @@ def gpus_of(
     source: PrometheusSource, at: datetime
 ) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
     """The GPU table of the last two minutes, as far as the API has DCGM series."""
-    from driftwatch.collect.prometheus import PrometheusSource as OfServers
+    from driftwatch.collect.prometheus.source import PrometheusSource as OfServers
     from driftwatch.service.configured import sources_of
 
     frames = [empty_gpus()]

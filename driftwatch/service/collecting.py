@@ -16,7 +16,7 @@ from queue import SimpleQueue
 
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
-from driftwatch.service.state import HISTORY
+from driftwatch.pipeline.state import HISTORY
 
 # A source this far behind what it should have is late.
 LATE = timedelta(seconds=90)

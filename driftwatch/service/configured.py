@@ -15,8 +15,8 @@ from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Slo
+from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.plan import Plan, Pool, TunedFor
 
 if TYPE_CHECKING:
     from driftwatch import settings as kinds
@@ -169,7 +169,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
         elif isinstance(source, kinds.DcgmSource):
             exporters += source.dcgm
         elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):
-            from driftwatch.collect.nvml import NvmlSource
+            from driftwatch.collect.nvml.source import NvmlSource
 
             sources.append(NvmlSource(clock))
     if pages:
@@ -177,7 +177,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
         sources.append(PagesSource(pages, clock=clock, bounds=_bounds(settings)))
     if exporters:
-        from driftwatch.collect.dcgm_pages import DcgmPagesSource
+        from driftwatch.collect.dcgm.pages import DcgmPagesSource
 
         sources.append(DcgmPagesSource(exporters, clock=clock, bounds=_bounds(settings)))
     if not sources:
@@ -200,9 +200,9 @@ def _bounds(settings: Settings) -> Bounds:
 
 def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
     """The vLLM servers of one API, and its GPUs where they are asked for."""
-    from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
-    from driftwatch.collect.prometheus import PrometheusSource
-    from driftwatch.collect.prometheus_ask import PrometheusAsker
+    from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+    from driftwatch.collect.prometheus.ask import PrometheusAsker
+    from driftwatch.collect.prometheus.source import PrometheusSource
 
     auth = source.basic_auth
     api: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from driftwatch.model import Transition
-from driftwatch.service.replaying import Replayed
+from driftwatch.pipeline.replaying import Replayed
 
 
 def note_told(

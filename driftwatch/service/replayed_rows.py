@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.service.replaying import Replayed
+from driftwatch.pipeline.replaying import Replayed
 from driftwatch.store.advised import KeptAdvice, KeptCalibration, advice_id
 
 

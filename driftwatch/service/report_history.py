@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from driftwatch.baselines.stored_pins import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.pins import Pins
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.past_minutes import StoredMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.report.material import Material, Price
 from driftwatch.report.week import Week
-from driftwatch.service.past_minutes import StoredMinutes
-from driftwatch.service.pins import row_of
-from driftwatch.service.plan import Plan
-from driftwatch.service.replay import replay
 from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.reporting import gather
-from driftwatch.service.state import Outcome, State
 from driftwatch.service.verifying_asked import asked_now
 from driftwatch.service.verifying_live import Verifier
 from driftwatch.service.verifying_store import kept_verifications

@@ -15,11 +15,11 @@ from typing import Any
 
 from driftwatch.errors import NoVerdict
 from driftwatch.notify.plan import Delivery
+from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
-from driftwatch.service.plan import Plan
 from driftwatch.service.report_files import write_whole
 from driftwatch.service.reporting import gather
 from driftwatch.settings import Settings

@@ -11,9 +11,11 @@ from typing import Any
 import orjson
 import polars as pl
 
+from driftwatch.baselines.stored_pins import pin_of_row
 from driftwatch.detect.pins import Pin
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Incident, Slo, TargetKey
+from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.targets import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.days import days_of, kept_days, no_days
@@ -29,8 +31,6 @@ from driftwatch.report.material import (
 )
 from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
-from driftwatch.service.pins import pin_of_row
-from driftwatch.service.plan import Plan
 from driftwatch.store.marks import USEFUL
 from driftwatch.store.store import Store
 from driftwatch.verify.documents import from_document

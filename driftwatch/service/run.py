@@ -14,6 +14,7 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEv
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from driftwatch.baselines.stored_pins import pins_from_store
 from driftwatch.clock import Clock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
@@ -21,14 +22,18 @@ from driftwatch.detect.trend.daily import finished_days
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
+from driftwatch.pipeline.past_minutes import StoredMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.resuming import kept, resumed
+from driftwatch.pipeline.served import asked, told_memory
+from driftwatch.pipeline.state import HISTORY, Outcome, State
+from driftwatch.pipeline.stored import memory_of, state_from
+from driftwatch.pipeline.tick import evaluate, sources_told
 from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
 from driftwatch.service.noting import note_told
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.past_minutes import StoredMinutes
-from driftwatch.service.pins import pins_from_store
-from driftwatch.service.plan import Plan
 from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
@@ -37,11 +42,6 @@ from driftwatch.service.report_schedule import (
     Schedule,
     make_due,
 )
-from driftwatch.service.resuming import kept, resumed
-from driftwatch.service.served import asked, told_memory
-from driftwatch.service.state import HISTORY, Outcome, State
-from driftwatch.service.stored import memory_of, state_from
-from driftwatch.service.tick import evaluate, sources_told
 from driftwatch.service.verifying_live import Verifier
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
-from driftwatch.service.past_minutes import PastMinutes
+from driftwatch.pipeline.past_minutes import PastMinutes
 from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verification import Change, Verification
 from driftwatch.verify.verified import (

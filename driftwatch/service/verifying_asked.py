@@ -13,10 +13,10 @@ from driftwatch.collect.schema import Source
 from driftwatch.detect.pins import Pins
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
-from driftwatch.service.explain import Window
-from driftwatch.service.past_minutes import PastMinutes, SeenMinutes
-from driftwatch.service.plan import Plan
-from driftwatch.service.replay import replay
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.past_minutes import PastMinutes, SeenMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import replay
 from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
 from driftwatch.service.verifying_store import advised_in, paged, surroundings

@@ -13,10 +13,10 @@ import polars as pl
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.notify.follow_up import follow_up
-from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
-from driftwatch.service.plan import Plan
+from driftwatch.pipeline.past_minutes import SeenMinutes, StoredMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.service.replayed_rows import kept_advices
-from driftwatch.service.state import Outcome, State
 from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
 from driftwatch.service.verifying_store import (
     StoredAdvice,

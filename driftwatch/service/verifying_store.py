@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from driftwatch.baselines.pinned import fingerprint
 from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
-from driftwatch.service.past_minutes import PastMinutes
-from driftwatch.service.pinned import fingerprint
-from driftwatch.service.plan import Plan
+from driftwatch.pipeline.past_minutes import PastMinutes
+from driftwatch.pipeline.plan import Plan
 from driftwatch.service.verifying import Advised, Opened, Started, Surroundings, Verifying
 from driftwatch.store.advised import KeptAdvice, KeptVerification
 from driftwatch.store.store import Store

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import requests
 
-from driftwatch.cli.demo_live import serve_scenario
+from driftwatch.cli.demo.live import serve_scenario
 from driftwatch.cli.main import main
+from driftwatch.fleet.scenario_file import scenario_named, shipped_scenarios
 from driftwatch.model import Transition
-from driftwatch.service.replay import replay
-from driftwatch.service.state import Outcome
+from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.state import Outcome
 from driftwatch.settings import load_settings
-from driftwatch.testing.fleet.scenario_file import scenario_named, shipped_scenarios
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -130,7 +130,7 @@ def test_the_advice_of_an_update_counts(run: Run, monkeypatch: pytest.MonkeyPatc
                 later.append(Transition(replace(one.incident, page=page), "advised", one.at))
             yield replace(outcome, transitions=(*outcome.transitions, *later))
 
-    monkeypatch.setattr("driftwatch.service.replay.replay", updated)
+    monkeypatch.setattr("driftwatch.pipeline.replay.replay", updated)
     _, shown, _ = run("demo", "--scenario", "short.yaml", "--fast", "--jobs", "1")
     assert "OTHER    advice: none helps; driftwatch said max_num_seqs" in shown
     assert "and 1 UPDATE, not shown" in shown

@@ -16,9 +16,9 @@ from driftwatch.cli.main import main
 from driftwatch.collect.exposition import PageParser
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.notify.advice import DEFAULT_ADVICE
-from driftwatch.service.departures import Departures
-from driftwatch.service.state import State
-from driftwatch.service.stored import memory_of
+from driftwatch.pipeline.departures import Departures
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.stored import memory_of
 from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
@@ -132,9 +132,9 @@ def test_many_candidates_are_all_named_in_a_pipe_and_counted_on_a_terminal(
     assert all(f"s{n:02}:1" in err for n in range(11))
     assert "more" not in err
 
-    from driftwatch.cli.recommend_asked import _LISTED
+    from driftwatch.cli.recommend.asked import _LISTED
     from driftwatch.errors import UsageError
-    from driftwatch.service.explain import target_named
+    from driftwatch.pipeline.explain import target_named
 
     keys = [TargetKey(f"s{n:02}:1", "0") for n in range(11)]
     targets = {key: Target(key, {}, "rag-8b") for key in keys}

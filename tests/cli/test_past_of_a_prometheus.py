@@ -15,8 +15,8 @@ from typed_words import call
 
 from driftwatch.cli.run import proposing
 from driftwatch.collect.history_recording import Insistent, record_history
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_query import matchers
+from driftwatch.collect.prometheus.query import matchers
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable

@@ -219,7 +219,7 @@ def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
 
 
 def test_targets_are_read_as_people_write_them() -> None:
-    from driftwatch.cli.recommend_options import SloText
+    from driftwatch.cli.recommend.options import SloText
     from driftwatch.model import Slo
 
     read = SloText().convert("ttft=1s, tpot=50ms,share=0.99", None, None)
@@ -233,7 +233,7 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path)
 
     import polars as pl
 
-    from driftwatch.cli.recommend_asked import chosen_target
+    from driftwatch.cli.recommend.asked import chosen_target
     from driftwatch.collect.exposition import PageParser
     from driftwatch.errors import UsageError
     from driftwatch.model import Target, TargetKey

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from advice_stories import no_knob, refused, story
 
-from driftwatch.cli.recommend_text import Asked, rendered
+from driftwatch.cli.recommend.text import Asked, rendered
 from driftwatch.collect.serving import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from advice_stories import STORIES, refused, story
 
-from driftwatch.cli.recommend_text import Asked, rendered, settles
+from driftwatch.cli.recommend.text import Asked, rendered, settles
 
 GOLDEN = Path(__file__).parent / "recommend_golden"
 ASKED = Asked("rag-8b-3", "rag-8b", date(2026, 11, 18))

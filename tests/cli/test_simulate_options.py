@@ -10,7 +10,7 @@ import click
 import pytest
 
 from driftwatch.cli.main import cli, main
-from driftwatch.cli.simulate_options import (
+from driftwatch.cli.simulate.options import (
     EngineAsked,
     batch_defaults,
     engine_from,

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
-from driftwatch.cli.simulate_files import TableWriter
-from driftwatch.cli.simulate_recording import Asked, rebuilt
+from driftwatch.cli.simulate.files import TableWriter
+from driftwatch.cli.simulate.recording import Asked, rebuilt
 from driftwatch.errors import UsageError
 from driftwatch.simulate import hardware
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.cli.main import main
-from driftwatch.cli.sweep_client import Connection, base_url, is_loopback
+from driftwatch.cli.sweep.client import Connection, base_url, is_loopback
 from driftwatch.errors import UsageError
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.testing.openai_server import OpenAIServer
@@ -439,9 +439,9 @@ def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
     """A log's cancellations are moments of its own clock: a closed loop has another."""
     import numpy as np
 
+    from driftwatch.lab.sweeping_closed_loop import simulated_level
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.requests import make_requests
-    from driftwatch.simulate.sweeping_closed_loop import simulated_level
 
     tokens = np.full(40, 10)
     requests = make_requests(np.zeros(40), tokens, tokens, cancel_seconds=np.full(40, 0.02))

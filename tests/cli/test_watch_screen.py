@@ -10,7 +10,7 @@ import pytest
 
 from driftwatch.cli.watch import _Screen
 from driftwatch.evidence import BY_NAME
-from driftwatch.service.state import Outcome
+from driftwatch.pipeline.state import Outcome
 
 S, B = "max_num_seqs", "max_num_batched_tokens"
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftwatch.collect.dcgm import DCGM_NAME_INDEX, DCGM_NAMES, Gpu, gpu_of, own_pods
-from driftwatch.collect.dcgm_rows import GpuSamples, gpu_table, rows_as_samples
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DCGM_NAMES, Gpu, gpu_of, own_pods
+from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA, empty_gpus, gpu_frame
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)

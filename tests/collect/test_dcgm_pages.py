@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm_pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
+from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
 from driftwatch.collect.fetch import Bounds
 from driftwatch.collect.gpu_schema import GPU_SCHEMA, gpus_told_once
 from driftwatch.collect.recording import RecordingSource

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pytest
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource, aligned
+from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource, aligned
 from driftwatch.collect.gpu_schema import GPU_FIELDS
-from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus.ask import PrometheusAsker
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
 from driftwatch.service.configured import sources_of

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from driftwatch.cli.main import cli
 from driftwatch.collect.exposition import PageParser
 from driftwatch.collect.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.testing.exposition_server import ReplayedExposition
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from driftwatch.collect.foreign import STATS_DISABLED
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey

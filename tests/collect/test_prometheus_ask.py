@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus_query import Grid
+from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.query import Grid
 from driftwatch.errors import BadPage, BadQuery, Partial, Unavailable, UsageError
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

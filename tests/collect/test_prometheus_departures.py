@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.collect import prometheus, prometheus_series
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus_intervals import scrape_intervals_seconds
-from driftwatch.collect.prometheus_points import Known
-from driftwatch.collect.prometheus_roster import labels_of as labels_of_head
-from driftwatch.collect.prometheus_rows import scrape_rows
+from driftwatch.collect.prometheus import series as prometheus_series
+from driftwatch.collect.prometheus import source as prometheus
+from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.intervals import scrape_intervals_seconds
+from driftwatch.collect.prometheus.points import Known
+from driftwatch.collect.prometheus.roster import labels_of as labels_of_head
+from driftwatch.collect.prometheus.rows import scrape_rows
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

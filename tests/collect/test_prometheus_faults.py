@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 import requests
 
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_session import PrometheusSession
+from driftwatch.collect.prometheus.session import PrometheusSession
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import (
     AuthFailed,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.collect import prometheus_points
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_points import Heads, Known, Points, Scan, points
+from driftwatch.collect.prometheus import points as prometheus_points
+from driftwatch.collect.prometheus.points import Heads, Known, Points, Scan, points
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import BadPage, TooExpensive
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 

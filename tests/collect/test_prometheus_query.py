@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.collect.prometheus_query import MAX_POINTS, grid, matchers, queries, select
+from driftwatch.collect.prometheus.query import MAX_POINTS, grid, matchers, queries, select
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.errors import UsageError
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, SourceError, Unavailable, UsageError
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, refused

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect import prometheus
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_rows import scrape_rows
+from driftwatch.collect.prometheus import source as prometheus
+from driftwatch.collect.prometheus.rows import scrape_rows
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 from tests.collect.test_prometheus_departures import JOB, MINUTE, T0, server

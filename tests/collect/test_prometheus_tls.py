@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, Unavailable
 from driftwatch.service.configured import sources_of
 from driftwatch.settings import load_settings

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from pathlib import Path
 from typing import Any
 
 import click
 from ruamel.yaml import YAML
 
-from driftwatch.cli.main import VERBS
+from driftwatch.cli.main import VERBS, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -26,7 +25,7 @@ def known_options(words: list[str]) -> list[str]:
     verb, *rest = words
     if verb not in VERBS:
         return [verb]
-    command: click.Command = importlib.import_module(f"driftwatch.cli.{verb}").command
+    command: click.Command = command_of(verb)
     context = command.make_context(verb, list(rest), resilient_parsing=False)
     return [*context.args]
 

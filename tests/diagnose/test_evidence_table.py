@@ -33,7 +33,7 @@ from driftwatch.diagnose.evidence_table import (
     minute_windows,
 )
 from driftwatch.evidence import COLUMNS
-from driftwatch.service.state import HISTORY
+from driftwatch.pipeline.state import HISTORY
 
 INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
 RUNS = ["run_main", "run_cap"]

@@ -28,7 +28,7 @@ from pipeline_cases import (
 from driftwatch.diagnose.evidence_table import Carried, evidence_table
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
-from driftwatch.service.state import HISTORY
+from driftwatch.pipeline.state import HISTORY
 from driftwatch.signals.continuity import with_epochs
 from driftwatch.signals.scrapes_inside import scrape_facts
 

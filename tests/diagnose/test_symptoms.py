@@ -16,9 +16,9 @@ from test_walk import ASKED, KNOWN, SCHEMA, frame
 from driftwatch.cli.recorded import from_recording
 from driftwatch.diagnose.tree import Tree
 from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
+from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
-from driftwatch.service.plan import Plan
 
 DEMO = Path(__file__).parents[2] / "driftwatch" / "_demo"
 # run_cap (shared/data): end of its heavy phase at max_num_seqs 8

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin
 import click
 import pytest
 
-from driftwatch.cli.main import VERBS
+from driftwatch.cli.main import VERBS, command_of
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.evidence import COLUMNS
 
@@ -85,7 +85,7 @@ def test_every_verb_is_documented() -> None:
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
     for verb in VERBS:
-        command = importlib.import_module(f"driftwatch.cli.{verb}").command
+        command = command_of(verb)
         yield f"driftwatch {verb}", command
         if isinstance(command, click.Group):
             for name, inner in command.commands.items():

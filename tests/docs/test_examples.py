@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from driftwatch.cli.main import VERBS
+from driftwatch.cli.main import VERBS, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,7 +36,7 @@ def test_every_command_shown_is_one(path: Path) -> None:
         if verb not in VERBS:
             wrong.append(verb)
             continue
-        command: click.Command = importlib.import_module(f"driftwatch.cli.{verb}").command
+        command: click.Command = command_of(verb)
         if isinstance(command, click.Group) and words:
             # a lazy group has its commands on demand only
             command = command.get_command(click.Context(command), words[0]) or command

@@ -8,10 +8,10 @@ from functools import cache
 
 import polars as pl
 
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.server_run import Chunk, ServerRun
-from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.server_run import Chunk, ServerRun
+from driftwatch.fleet.traffic import PoolTraffic
 
 BEFORE, AFTER = 15.0, 25.0  # minutes kept of a scenario, before and after the first effect
 

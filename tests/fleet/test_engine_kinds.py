@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.scenario import Scenario
 from driftwatch.signals.engine_kind import kind_of_scrape
-from driftwatch.testing.fleet.generate import generate
-from driftwatch.testing.fleet.scenario import Scenario
 
 Made = Callable[..., pl.DataFrame]
 

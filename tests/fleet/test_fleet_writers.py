@@ -12,14 +12,14 @@ import requests
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.testing.fleet.generate import generate, generate_compact
-from driftwatch.testing.fleet.live import LiveFleet
-from driftwatch.testing.fleet.naming import instance_of, seconds_of
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.server_run import Chunk
-from driftwatch.testing.fleet.truth import write_truth
-from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
-from driftwatch.testing.fleet.write_recording import write_recording
+from driftwatch.fleet.generate import generate, generate_compact
+from driftwatch.fleet.live import LiveFleet
+from driftwatch.fleet.naming import instance_of, seconds_of
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.server_run import Chunk
+from driftwatch.fleet.truth import write_truth
+from driftwatch.fleet.write_openmetrics import write_openmetrics
+from driftwatch.fleet.write_recording import write_recording
 
 SECONDS = 600.0
 

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.dcgm_pages import DcgmBatch
+from driftwatch.collect.dcgm.pages import DcgmBatch
 from driftwatch.collect.series import SeriesCache
 from driftwatch.errors import UsageError
+from driftwatch.fleet.gpu_boards import BOARDS, board
+from driftwatch.fleet.gpu_load import GpuLoad, dcgm_text, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.testing.dcgm_pages import FakeGpu, workload
-from driftwatch.testing.fleet.gpu_boards import BOARDS, board
-from driftwatch.testing.fleet.gpu_load import GpuLoad, dcgm_text, gpu_load, gpu_rows, work_of
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 H100 = board("H100-80GB")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driftwatch.testing.fleet.generate import generate
-from driftwatch.testing.fleet.naming import relabelled_of, targets_of
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.truth import configuration_of_pool
-from driftwatch.testing.fleet.write_openmetrics import write_openmetrics
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.naming import relabelled_of, targets_of
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.truth import configuration_of_pool
+from driftwatch.fleet.write_openmetrics import write_openmetrics
 
 OLD, NEW = "registry/vllm-openai:v0.10.2", "registry/vllm-openai:v0.11.0"
 

@@ -22,14 +22,14 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.exposition import PageParser
 from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.fleet.families_old import V0, V0_8
+from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import Edges, Engine
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.testing.fleet.families_old import V0, V0_8
-from driftwatch.testing.fleet.metric_history import MetricHistory
-from driftwatch.testing.fleet.server import Server
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 

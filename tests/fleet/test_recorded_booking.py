@@ -11,10 +11,10 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.exposition import PageParser
+from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import Outcome
-from driftwatch.testing.fleet.metric_history import MetricHistory
-from driftwatch.testing.fleet.server import Server
 
 # A client sees the end of its answer after the server has booked it, by less than this.
 LATE_SECONDS = 1.0

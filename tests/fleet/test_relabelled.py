@@ -12,9 +12,9 @@ import pytest
 from driftwatch.collect.compact import CompactRecordingSource, Part
 from driftwatch.collect.compact_writing import write_manifest
 from driftwatch.errors import RecordingError
+from driftwatch.fleet.naming import relabelled_of, targets_of
+from driftwatch.fleet.scenario import Scenario
 from driftwatch.model import TargetKey
-from driftwatch.testing.fleet.naming import relabelled_of, targets_of
-from driftwatch.testing.fleet.scenario import Scenario
 
 ROLLOUT: dict[str, Any] = {
     "name": "upgrade",

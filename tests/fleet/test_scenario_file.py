@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from driftwatch.errors import ConfigError, UsageError
-from driftwatch.service.configured import plan_of_rules
-from driftwatch.testing.fleet.scenario_file import (
+from driftwatch.fleet.scenario_file import (
     read_scenario,
     scenario_named,
     shipped_scenarios,
 )
+from driftwatch.service.configured import plan_of_rules
 
 GOOD = """\
 name: mine

@@ -10,9 +10,9 @@ from fleet_cases import whole_run
 from pydantic import ValidationError
 
 from driftwatch.collect.registry import HISTOGRAMS
-from driftwatch.testing.fleet.generate import generate
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.scraping import gaps, gpu_times, scrape_times
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scraping import gaps, gpu_times, scrape_times
 
 TPOT = "vllm:request_time_per_output_token_seconds"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.testing.fleet.generate import generate_compact
-from driftwatch.testing.fleet.load import LOAD_SCHEMA, load_file
-from driftwatch.testing.fleet.scenario import Scenario
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.load import LOAD_SCHEMA, load_file
+from driftwatch.fleet.scenario import Scenario
 
 
 def made(folder: Path, **serving: Any) -> pl.DataFrame:

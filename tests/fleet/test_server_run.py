@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 from fleet_cases import between, whole_run
 
-from driftwatch.testing.fleet.generate import generate
-from driftwatch.testing.fleet.hidden_engine import fault_factor
-from driftwatch.testing.fleet.live import LivePages
-from driftwatch.testing.fleet.metric_history import Answer
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.scenario_file import scenario_named
-from driftwatch.testing.fleet.server_run import scrape_times
-from driftwatch.testing.fleet.timeline import servers_of
-from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.hidden_engine import fault_factor
+from driftwatch.fleet.live import LivePages
+from driftwatch.fleet.metric_history import Answer
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.server_run import scrape_times
+from driftwatch.fleet.timeline import servers_of
+from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.testing.loopback import Request
 
 

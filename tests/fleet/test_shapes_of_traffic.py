@@ -11,10 +11,10 @@ import pytest
 from fleet_cases import whole_run
 from pydantic import ValidationError
 
-from driftwatch.testing.fleet.capacity import capacity
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.traffic import PoolTraffic
-from driftwatch.testing.fleet.traffic_source import ServeGenSource
+from driftwatch.fleet.capacity import capacity
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.traffic import PoolTraffic
+from driftwatch.fleet.traffic_source import ServeGenSource
 
 SLOW = {"times_roofline": 4.0, "wander_sd_ratio": 0.0, "stalls_per_day": 0.0}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.told import Said, judged, said_by
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.told import Said, judged, said_by
 
 RULES = {"BatchLimitBinding", "LengthDrift", "CoverageLost"}
 

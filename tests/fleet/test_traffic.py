@@ -9,18 +9,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.workload import read_requests
-from driftwatch.testing.fleet.hidden_engine import (
+from driftwatch.fleet.hidden_engine import (
     disturbance_of,
     generator,
     law_of,
     wander,
 )
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.timeline import servers_of, servers_up
-from driftwatch.testing.fleet.traffic import PoolTraffic, season_factor
-from driftwatch.testing.fleet.traffic_source import TraceSource
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.timeline import servers_of, servers_up
+from driftwatch.fleet.traffic import PoolTraffic, season_factor
+from driftwatch.fleet.traffic_source import TraceSource
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.workload import read_requests
 
 HOUR = 3600.0
 
@@ -207,7 +207,7 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
 def test_the_shipped_traces_are_what_the_script_makes(shared_data: Any) -> None:
     from importlib.resources import files
 
-    folder = files("driftwatch.testing.fleet") / "traffic_data"
+    folder = files("driftwatch.fleet") / "traffic_data"
     sizes = [entry.stat().st_size for entry in folder.iterdir()]  # type: ignore[attr-defined]
     assert sum(sizes) <= 620_000
     for kind in ("rates", "lengths"):

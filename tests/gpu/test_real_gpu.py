@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from driftwatch.clock import SystemClock
 from driftwatch.collect.gpu_schema import GPU_FIELDS
-from driftwatch.collect.nvml import NvmlSource
+from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.service.agent import Agent
 
 # what no GPU is beyond: a unit that is wrong by a thousand shows

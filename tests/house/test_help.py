@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from driftwatch.cli.main import VERBS, cli
+from driftwatch.cli.main import VERBS, cli, command_of
 
 HEAVY = (
     "alembic",
@@ -54,7 +53,7 @@ def test_help_lists_every_verb_with_its_line() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_there_and_says_what_it_does(verb: str) -> None:
-    command = importlib.import_module(f"driftwatch.cli.{verb}").command
+    command = command_of(verb)
     assert isinstance(command, click.Command)
     assert command.help
     shown = CliRunner().invoke(cli, [verb, "--help"])

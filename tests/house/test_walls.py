@@ -62,6 +62,23 @@ def test_no_function_is_long() -> None:
     assert long == {}
 
 
+def test_run_loads_neither_the_lab_nor_the_fleet() -> None:
+    """What pages at night does not carry what is for before there is traffic, or for tests."""
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, driftwatch.cli.run, driftwatch.service.run, driftwatch.pipeline.tick\n"
+            "print([m for m in sys.modules"
+            " if m.startswith(('driftwatch.lab', 'driftwatch.fleet'))])",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
+
+
 def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
     users = set()
     for path in PACKAGE.rglob("*.py"):
@@ -73,10 +90,10 @@ def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
                 if isinstance(node, ast.ImportFrom)
                 else []
             )
-            if any(name.startswith("driftwatch.testing") for name in names):
+            if any(name.startswith(("driftwatch.testing", "driftwatch.fleet")) for name in names):
                 users.add(str(path.relative_to(PACKAGE)))
-    assert {user for user in users if not user.startswith("testing/")} <= {
-        "cli/demo.py",
-        "cli/demo_live.py",
-        "cli/demo_scenario.py",
+    assert {user for user in users if not user.startswith(("testing/", "fleet/"))} <= {
+        "cli/demo/command.py",
+        "cli/demo/live.py",
+        "cli/demo/scenario.py",
     }

@@ -14,9 +14,9 @@ import pytest
 from driftwatch.condition import parse_condition
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.notify.incidents import AFTER_INHIBITION_SECONDS
+from driftwatch.pipeline.judging import let_go, live_through
+from driftwatch.pipeline.pooling import inhibitors_first
 from driftwatch.rulebook.rules import Group, Rule
-from driftwatch.service.judging import let_go, live_through
-from driftwatch.service.pooling import inhibitors_first
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 T, F, U = True, False, None

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.pipeline.judging import live_through
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.judging import live_through
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 KEY = TargetKey("s0:8000", "0")

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.state import State
-from driftwatch.service.tick import evaluate
 from driftwatch.testing import victoria_metrics_server
 from driftwatch.testing.exposition_server import Page, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.testing.exposition_server import Page, ReplayedExposition, read_pages

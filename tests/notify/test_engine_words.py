@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from driftwatch.collect.schema import scrape_frame
+from driftwatch.doctor.targets import engine
 from driftwatch.model import TargetKey
 from driftwatch.notify.attribution import Attribution, attribution
 from driftwatch.notify.engine_words import engine_text
 from driftwatch.notify.minute_line import minute_line
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.checkup_targets import engine
 
 ROW: dict[str, Any] = {
     "end": datetime(2026, 1, 5, 9, 52, tzinfo=UTC),

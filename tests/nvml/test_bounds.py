@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
-from driftwatch.collect.nvml_fields import Reading, take
+from driftwatch.collect.nvml.fields import Reading, take
 
 
 @pytest.mark.parametrize("field", GPU_FIELDS, ids=lambda field: field.column)

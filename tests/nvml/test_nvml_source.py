@@ -12,10 +12,12 @@ import pytest
 from nvml_cases import NOW, StandIn
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect import nvml_calls, nvml_fields, nvml_library
 from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA
-from driftwatch.collect.nvml import NvmlSource
-from driftwatch.collect.nvml_gpm import GPM_METRICS
+from driftwatch.collect.nvml import calls as nvml_calls
+from driftwatch.collect.nvml import fields as nvml_fields
+from driftwatch.collect.nvml import library as nvml_library
+from driftwatch.collect.nvml.gpm import GPM_METRICS
+from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.schema import Collected
 
 GIB = 2.0**30

@@ -16,13 +16,13 @@ from nvml_cases import StandIn
 
 from driftwatch.cli.watch import _gpus_here
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml import NvmlSource
+from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.own_host import own_hosts
 from driftwatch.collect.pages import PagesSource
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import tick
 from driftwatch.service.configured import plan_of_settings, sources_of
-from driftwatch.service.plan import Plan
-from driftwatch.service.state import State
-from driftwatch.service.tick import tick
 from driftwatch.settings import load_settings
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 

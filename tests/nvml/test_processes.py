@@ -13,8 +13,8 @@ import pytest
 from nvml_cases import NOW, StandIn
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml import NvmlSource
-from driftwatch.collect.nvml_processes import Listeners, NoPorts
+from driftwatch.collect.nvml.processes import Listeners, NoPorts
+from driftwatch.collect.nvml.source import NvmlSource
 
 TABLE = (
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout\n"

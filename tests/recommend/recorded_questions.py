@@ -10,12 +10,12 @@ import polars as pl
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.model import Target
+from driftwatch.pipeline.advising import question_for
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
-from driftwatch.service.advising import question_for
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.plan import Plan
-from driftwatch.service.state import State
-from driftwatch.service.tick import evaluate
 from driftwatch.signals.minutes import minutes
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.recordings import Recording, open_recording
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario import Scenario
 from driftwatch.model import Incident, Slo
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.week import Week
-from driftwatch.testing.fleet.generate import generate_compact
-from driftwatch.testing.fleet.scenario import Scenario
 from driftwatch.verify.verification import Change, Effect, Verification
 
 WEEK = Week(2026, 47)

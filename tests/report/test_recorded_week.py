@@ -18,10 +18,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
+from driftwatch.baselines.stored_pins import row_of
 from driftwatch.detect.pins import Pin
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.model import Slo
 from driftwatch.notify.silence import parse_matcher
+from driftwatch.pipeline.plan import Plan
 from driftwatch.report.days import REPORT_DAY_SCHEMA
 from driftwatch.report.document import week_document
 from driftwatch.report.drift import cost_text
@@ -31,8 +33,6 @@ from driftwatch.report.material import Material, RuleSet
 from driftwatch.report.page_style import STYLE
 from driftwatch.report.plots import BLACK, BLUE, GREY, VERMILLION
 from driftwatch.report.text import top_screen
-from driftwatch.service.pins import row_of
-from driftwatch.service.plan import Plan
 from driftwatch.service.reporting import gather, rules_of
 from driftwatch.store.store import Store
 

@@ -17,10 +17,10 @@ from driftwatch.clock import ManualClock
 from driftwatch.notify.slack import SlackSender
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.notify.webhook import WebhookSender
+from driftwatch.pipeline.plan import Plan
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week
 from driftwatch.service.deliver import Attempt, deliver_due
-from driftwatch.service.plan import Plan
 from driftwatch.service.report_schedule import (
     ReportOutbox,
     Schedule,

@@ -12,9 +12,9 @@ import polars as pl
 from service_cases import shipped_plan
 
 from driftwatch.collect.exposition import PageParser
+from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
-from driftwatch.service.checks import Check, Checkup
-from driftwatch.service.plan import Plan, Pool, TunedFor
+from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 COMPLETE = Pool(

@@ -11,9 +11,9 @@ import polars as pl
 
 from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.plan import Plan, Pool
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import tick
+from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import tick
 
 BEGIN = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 STEP_SECONDS = 20

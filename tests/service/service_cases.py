@@ -10,8 +10,8 @@ import polars as pl
 
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.plan import Plan
 
 
 class FrameSource:

@@ -14,13 +14,13 @@ from driftwatch.collect.serving import from_startup_log
 from driftwatch.collect.what_runs import fingerprint_from_startup_log
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
+from driftwatch.pipeline.advising import question_for, reference_in
+from driftwatch.pipeline.advising_server import server_of, tokens_a_step
+from driftwatch.pipeline.plan import Pool
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.observed.from_minutes import observed_from_minutes
 from driftwatch.recommend.settings_known import configurations_of
-from driftwatch.service.advising import question_for, reference_in
-from driftwatch.service.advising_server import server_of, tokens_a_step
-from driftwatch.service.plan import Pool
-from driftwatch.service.state import State
-from driftwatch.service.tick import evaluate
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.minute_columns import stored_rows
 

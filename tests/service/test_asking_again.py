@@ -18,12 +18,12 @@ from driftwatch.collect.recording import RecordingSource
 from driftwatch.model import Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks
+from driftwatch.pipeline.asking_again import asked_again
+from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Gate, Question
-from driftwatch.service.asking_again import asked_again
-from driftwatch.service.replaying import Replayed
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import tick
 
 FEW = Gate("busy_windows", False, "7 busy minutes (gate 10)")
 UNKNOWN = Gate("settings", False, "unknown: max_num_batched_tokens")

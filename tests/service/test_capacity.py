@@ -11,10 +11,10 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Recommendation, Target, TargetKey
+from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, nothing_told, with_capacity
+from driftwatch.pipeline.past_minutes import SeenMinutes
+from driftwatch.pipeline.replaying import Replayed
 from driftwatch.recommend.advice import Advice, Candidate
-from driftwatch.service.capacity import CAUGHT_UP, EVERY, REPLAYS, nothing_told, with_capacity
-from driftwatch.service.past_minutes import SeenMinutes
-from driftwatch.service.replaying import Replayed
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

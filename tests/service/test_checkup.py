@@ -13,9 +13,9 @@ from service_cases import shipped_plan
 
 from driftwatch.collect.exposition import PageParser
 from driftwatch.collect.schema import scrape_frame
+from driftwatch.doctor.checkup import Check, Checkup, checkup, receivers_told
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
-from driftwatch.service.checkup import Check, Checkup, checkup, receivers_told
-from driftwatch.service.plan import Plan, Pool, TunedFor
+from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 
 KEY = TargetKey("host:8000", "0")
 COMPLETE = Pool(

@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 
-from driftwatch.collect.dcgm_pages import DcgmPagesSource
-from driftwatch.service.checks import Check, Checkup
-from driftwatch.service.checkup import checkup
-from driftwatch.service.plan import Pool
+from driftwatch.collect.dcgm.pages import DcgmPagesSource
+from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.checkup import checkup
+from driftwatch.pipeline.plan import Pool
 from driftwatch.testing.dcgm_pages import FAMILIES, DcgmExporter, FakeGpu, dcgm_page, workload
 
 

@@ -19,14 +19,14 @@ from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
+from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.checkup import checkup
+from driftwatch.doctor.reach import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED, Need
 from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.pipeline.plan import Plan, Pool, TunedFor
+from driftwatch.pipeline.replay import replay
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.checks import Check, Checkup
-from driftwatch.service.checkup import checkup
-from driftwatch.service.checkup_reach import can_be_true
-from driftwatch.service.plan import Plan, Pool, TunedFor
-from driftwatch.service.replay import replay
 
 KEY = TargetKey("a:1", "0")
 WHOLE = replace(COMPLETE, gpus_per_replica=None)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
 
+from driftwatch.doctor.checks import Check
+from driftwatch.doctor.recommend import can_recommend
 from driftwatch.model import Fingerprint
-from driftwatch.service.checks import Check
-from driftwatch.service.checkup_recommend import can_recommend
-from driftwatch.service.plan import Pool
+from driftwatch.pipeline.plan import Pool
 
 
 def _checks(text: str, pool: Pool) -> list[Check]:

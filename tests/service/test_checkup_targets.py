@@ -17,10 +17,10 @@ from checkup_cases import (
     trouble,
 )
 
+from driftwatch.doctor.checks import Check
+from driftwatch.doctor.checkup import checkup
+from driftwatch.doctor.targets import counting
 from driftwatch.model import Serving, Setting
-from driftwatch.service.checks import Check
-from driftwatch.service.checkup import checkup
-from driftwatch.service.checkup_targets import counting
 
 
 def _found(scrapes: pl.DataFrame, *instances: str) -> list[Check]:

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 
-from driftwatch.service.checks import Check, Checkup
-from driftwatch.service.checkup import checkup
-from driftwatch.service.checkup_times import SourceSeen, clocks
+from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.checkup import checkup
+from driftwatch.doctor.times import SourceSeen, clocks
 
 
 def _source(**more: object) -> SourceSeen:

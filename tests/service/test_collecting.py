@@ -16,9 +16,9 @@ from pool_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock, SystemClock
-from driftwatch.collect.dcgm_prometheus import DcgmPrometheusSource
-from driftwatch.collect.prometheus import PrometheusSource
-from driftwatch.collect.prometheus_ask import PrometheusAsker
+from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.model import TargetKey

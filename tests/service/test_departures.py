@@ -14,9 +14,9 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import TargetKey
-from driftwatch.service.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL, UNCONFIGURED
-from driftwatch.service.roster import Sources
-from driftwatch.service.tick import evaluate, tick
+from driftwatch.pipeline.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL, UNCONFIGURED
+from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.tick import evaluate, tick
 
 PLAN = one_pool(shipped_plan())
 # an example takes seconds: what fails is told as it was found
@@ -343,7 +343,7 @@ def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
 
 
 def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
-    from driftwatch.service.stored import memory_of, state_from
+    from driftwatch.pipeline.stored import memory_of, state_from
     from driftwatch.store.store import Store
 
     gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]

@@ -8,7 +8,7 @@ import pytest
 from pool_cases import FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
-from driftwatch.service.departures import MOVED
+from driftwatch.pipeline.departures import MOVED
 
 PLAN = one_pool(shipped_plan())
 

@@ -12,9 +12,9 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.model import Target, TargetKey, Transition
-from driftwatch.service.departures import MOVED
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import tick
+from driftwatch.pipeline.departures import MOVED
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import tick
 
 PLAN = one_pool(shipped_plan())
 NAMES = [f"r{i}:8000" for i in range(8)]

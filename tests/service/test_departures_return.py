@@ -13,11 +13,11 @@ from service_cases import shipped_plan
 from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.pipeline.departures import IDLE, retirements
+from driftwatch.pipeline.judging import NO_TARGET_LEFT, NOW_ELSEWHERE, let_go
+from driftwatch.pipeline.roster import Sources, roster
+from driftwatch.pipeline.state import State
 from driftwatch.service.collecting import Collecting
-from driftwatch.service.departures import IDLE, retirements
-from driftwatch.service.judging import NO_TARGET_LEFT, NOW_ELSEWHERE, let_go
-from driftwatch.service.roster import Sources, roster
-from driftwatch.service.state import State
 
 PLAN = one_pool(shipped_plan())
 KEY = TargetKey("a:8000", "0")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from driftwatch.collect.discover import Found, Said, Server, Silent
 from driftwatch.collect.gpu_schema import gpu_frame
-from driftwatch.service.discovery import FoundPool, found_pools
-from driftwatch.service.discovery_text import Api, quoted, written
+from driftwatch.onboarding.discovery import FoundPool, found_pools
+from driftwatch.onboarding.text import Api, quoted, written
 from driftwatch.settings import load_settings
 from driftwatch.yaml_positions import Entries, Scalar, read_yaml
 

@@ -20,14 +20,14 @@ from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.explained import explained_json, render_explained
-from driftwatch.service.explain import Window, explain, measured_reference
-from driftwatch.service.plan import Plan, Pool
-from driftwatch.service.replay import replay
-from driftwatch.service.resuming import resumed
+from driftwatch.pipeline.explain import Window, explain, measured_reference
+from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.resuming import resumed
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.stored import state_from
+from driftwatch.pipeline.tick import tick
 from driftwatch.service.run import Service
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.stored import state_from
-from driftwatch.service.tick import tick
 from driftwatch.store.store import Store
 
 POD = {"namespace": "prod", "pod": "rag-0"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.clock import ManualClock, SystemClock
-from driftwatch.service.looking import look
+from driftwatch.doctor.sources_asked import look
 from driftwatch.settings import load_settings
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import ReplayedExposition

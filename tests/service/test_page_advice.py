@@ -22,15 +22,15 @@ from driftwatch.model import (
     TargetKey,
     Transition,
 )
+from driftwatch.pipeline import page_advice
+from driftwatch.pipeline.page_advice import with_advice, without_replay
+from driftwatch.pipeline.past_minutes import SeenMinutes, StoredMinutes
+from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice
-from driftwatch.service import page_advice
-from driftwatch.service.page_advice import with_advice, without_replay
-from driftwatch.service.past_minutes import SeenMinutes, StoredMinutes
 from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
-from driftwatch.service.replaying import Replayed
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import tick
 from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import stored_rows

@@ -20,11 +20,11 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target
-from driftwatch.service.explain import Window
-from driftwatch.service.past_windows import explain_past, is_past, past_row
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.past_windows import explain_past, is_past, past_row
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.run import Service
-from driftwatch.service.state import State
-from driftwatch.service.tick import evaluate
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import rolled_up, stored_rows
 

@@ -10,21 +10,21 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
+from driftwatch.baselines.documents import document_of, exported, read_export
+from driftwatch.baselines.making import Acceptance, measured, pin_of_pool, pins_of
+from driftwatch.baselines.pinned import learnt, no_releases, pinned, with_releases
+from driftwatch.baselines.stored_pins import pins_from_store, row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.proposals import marked, propose
 from driftwatch.model import Fingerprint, Target, TargetKey
-from driftwatch.service.explain import Window
-from driftwatch.service.pin_documents import document_of, exported, read_export
-from driftwatch.service.pin_making import Acceptance, measured, pin_of_pool, pins_of
-from driftwatch.service.pinned import learnt, no_releases, pinned, with_releases
-from driftwatch.service.pins import pins_from_store, row_of
-from driftwatch.service.plan import Plan, Pool, TunedFor
-from driftwatch.service.replay import replay
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.plan import Plan, Pool, TunedFor
+from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.served import stored_told, told_memory
 from driftwatch.service.run import Service
-from driftwatch.service.served import stored_told, told_memory
 from driftwatch.store import Store
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")

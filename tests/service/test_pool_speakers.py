@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from driftwatch.model import Incident, TargetKey, Transition
+from driftwatch.pipeline.findings import twins_of
+from driftwatch.pipeline.pool_findings import worst_of
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.findings import twins_of
-from driftwatch.service.pool_findings import worst_of
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SPEEDS = {"a:1": 0.8, "b:1": 0.7, "c:1": None, "d:1": 0.99, "e:1": 1.02}

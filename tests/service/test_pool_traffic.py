@@ -22,10 +22,10 @@ from driftwatch.model import (
     Transition,
 )
 from driftwatch.notify.page import recommendation_json, recommendation_of
-from driftwatch.service.advising import question_for
+from driftwatch.pipeline.advising import question_for
+from driftwatch.pipeline.pool_answer import answer_of_pool
+from driftwatch.pipeline.pool_traffic import pooled, twins_of
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.pool_answer import answer_of_pool
-from driftwatch.service.pool_traffic import pooled, twins_of
 from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
 
 AT = datetime(2026, 11, 18, 3, tzinfo=UTC)

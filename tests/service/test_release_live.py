@@ -13,13 +13,13 @@ from pathlib import Path
 import polars as pl
 from service_cases import shipped_plan
 
+from driftwatch.baselines.stored_pins import row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.detect.pins import Pin
 from driftwatch.model import Fingerprint
-from driftwatch.service.pins import row_of
+from driftwatch.pipeline.served import stored_told
 from driftwatch.service.run import Service
-from driftwatch.service.served import stored_told
 from driftwatch.store import Store
 from driftwatch.testing.exposition_server import read_pages
 

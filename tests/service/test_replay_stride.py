@@ -13,8 +13,8 @@ from driftwatch.cli.options import plan_from
 from driftwatch.collect.compact import CompactRecordingSource
 from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.collect.recordings import open_recording
-from driftwatch.service.replay import LONGEST, SHORTEST, TARGET_HOURS, replay, stride_of
-from driftwatch.service.tick import CATCH_UP
+from driftwatch.pipeline.replay import LONGEST, SHORTEST, TARGET_HOURS, replay, stride_of
+from driftwatch.pipeline.tick import CATCH_UP
 
 ROUNDS, APART = 9, timedelta(minutes=31)  # 4.6 h: more than one long stride
 

@@ -16,7 +16,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.evidence import DETECTED
 from driftwatch.model import Target, TargetKey
-from driftwatch.service import resuming
+from driftwatch.pipeline import resuming
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 

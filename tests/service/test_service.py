@@ -14,7 +14,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.errors import DeliveryError
 from driftwatch.model import TargetKey
-from driftwatch.service.replay import replay
+from driftwatch.pipeline.replay import replay
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
@@ -200,7 +200,7 @@ def test_own_metrics_and_probes(
 
 
 def test_the_key_names_the_engine_not_the_model() -> None:
-    from driftwatch.service.judging import incident_key
+    from driftwatch.pipeline.judging import incident_key
 
     rule = PLAN.enabled[0]
     assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))

@@ -18,9 +18,10 @@ from target_metric_cases import evidence_rows
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import tick
 from driftwatch.service import target_metrics
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.state import State
 from driftwatch.service.target_metrics import (
     LEFT_OUT,
     LIMIT_BINDS,
@@ -29,7 +30,6 @@ from driftwatch.service.target_metrics import (
     TARGET_COLUMNS,
     TargetMetrics,
 )
-from driftwatch.service.tick import tick
 
 END = T0 + timedelta(minutes=1)
 

@@ -15,9 +15,9 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.diagnose.evidence_order import evidence_only
-from driftwatch.service.explain import Window, measured_reference
-from driftwatch.service.state import State
-from driftwatch.service.tick import tick
+from driftwatch.pipeline.explain import Window, measured_reference
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import tick
 
 PLAN = shipped_plan()
 

@@ -14,13 +14,13 @@ from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
 from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.prometheus import PrometheusSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.isolating import Judge, isolated
-from driftwatch.service.state import Outcome, State
-from driftwatch.service.tick import evaluate, tick
+from driftwatch.pipeline.isolating import Judge, isolated
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import evaluate, tick
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)

@@ -14,7 +14,7 @@ from pipeline_cases import KEY, T0, scrapes, serving
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.service.history import recent
+from driftwatch.pipeline.history import recent
 
 EDGES = [0.1, 1.0, float("inf")]
 INPUTS = ("running_requests", "generation_tokens_total", "ttft_seconds")

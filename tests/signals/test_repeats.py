@@ -12,7 +12,7 @@ from pipeline_cases import KEY, T0, scrapes, serving
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.service.history import recent
+from driftwatch.pipeline.history import recent
 from driftwatch.signals.continuity import with_epochs
 from driftwatch.signals.past import Past, joined
 from driftwatch.signals.scrapes_inside import scrape_facts

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.simulate.batchers.clock import Batched, step_seconds
-from driftwatch.simulate.batchers.cohort import CohortPolicy, run_cohorts
-from driftwatch.simulate.batchers.continuous import (
+from driftwatch.lab.batchers.clock import Batched, step_seconds
+from driftwatch.lab.batchers.cohort import CohortPolicy, run_cohorts
+from driftwatch.lab.batchers.continuous import (
     BackPressure,
     run_back_pressure,
     run_continuous,
 )
-from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
-from driftwatch.simulate.batchers.policies import NAMES, Settings, policy_named, without_causes
-from driftwatch.simulate.batchers.split import SplitPolicy, run_split
+from driftwatch.lab.batchers.mixes import Mix, lognormal_lengths
+from driftwatch.lab.batchers.policies import NAMES, Settings, policy_named, without_causes
+from driftwatch.lab.batchers.split import SplitPolicy, run_split
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime

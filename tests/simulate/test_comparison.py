@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftwatch.simulate.batchers.clock import Batched, Fates
-from driftwatch.simulate.batchers.comparison import Point, capacity, fits, knee, ladder
-from driftwatch.simulate.batchers.mixes import Mix, lognormal_lengths
-from driftwatch.simulate.batchers.policies import Settings, policy_named
-from driftwatch.simulate.batchers.steady import (
+from driftwatch.lab.batchers.clock import Batched, Fates
+from driftwatch.lab.batchers.comparison import Point, capacity, fits, knee, ladder
+from driftwatch.lab.batchers.mixes import Mix, lognormal_lengths
+from driftwatch.lab.batchers.policies import Settings, policy_named
+from driftwatch.lab.batchers.steady import (
     Latency,
     Steady,
     alone_seconds,

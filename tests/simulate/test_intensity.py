@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftwatch.simulate.hardware import gpu, model, shipped_hardware
-from driftwatch.simulate.intensity import (
+from driftwatch.lab.intensity import (
     COMPUTE,
     MEMORY,
     compute_bound_batch,
@@ -13,6 +12,7 @@ from driftwatch.simulate.intensity import (
     prefill,
     ridge,
 )
+from driftwatch.simulate.hardware import gpu, model, shipped_hardware
 
 H100, EIGHT = gpu("H100-80GB"), model("llama-3.1-8b")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftwatch.simulate.padding import batches_padding, padded_lengths, padding, used_ratios
+from driftwatch.lab.padding import batches_padding, padded_lengths, padding, used_ratios
 
 FOLKLORE = [64, 128, 256, 512, 1024] * 2
 

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from driftwatch.errors import NoVerdict, WorkloadError
-from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
-from driftwatch.simulate.planning import (
+from driftwatch.lab.planning import (
     Fits,
     Mix,
     batch_speed,
@@ -21,13 +18,16 @@ from driftwatch.simulate.planning import (
     prompt_alone_seconds,
     shown_batches,
 )
+from driftwatch.lab.planning_table import LatencyTable, fit_line, meeting, read_table
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
 from driftwatch.simulate.planning_replay import (
     capacity_per_second,
     paced,
     replay,
     single_queue,
 )
-from driftwatch.simulate.planning_table import LatencyTable, fit_line, meeting, read_table
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.workload import read_requests

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.simulate.sweeping import (
+from driftwatch.lab.sweeping import (
     Level,
     Sent,
     find_degradation,

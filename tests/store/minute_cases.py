@@ -9,9 +9,9 @@ import polars as pl
 
 from driftwatch.collect.recording import RecordingSource
 from driftwatch.collect.schema import Collected
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configured import plan_of_rules
-from driftwatch.service.state import State
-from driftwatch.service.tick import evaluate
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from truth_judge.fleets import case_of
 
-from driftwatch.testing.fleet.scenario_file import scenario_named, shipped_scenarios
-from driftwatch.testing.fleet.truth import write_truth
+from driftwatch.fleet.scenario_file import scenario_named, shipped_scenarios
+from driftwatch.fleet.truth import write_truth
 
 
 @pytest.mark.parametrize("scenario", shipped_scenarios(), ids=lambda s: s.name)

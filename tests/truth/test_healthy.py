@@ -19,8 +19,8 @@ from truth_judge.undisturbed import scrapes_of, servers_again, without_disturban
 
 from driftwatch.collect.compact_writing import write_compact
 from driftwatch.collect.recordings import open_recording
-from driftwatch.testing.fleet import hidden_engine
-from driftwatch.testing.fleet.scenario import Engine, Scenario
+from driftwatch.fleet import hidden_engine
+from driftwatch.fleet.scenario import Engine, Scenario
 
 
 def scraped(

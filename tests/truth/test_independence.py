@@ -35,9 +35,14 @@ def test_no_module_of_the_judge_names_what_it_judges() -> None:
                 named |= {node.module}
     ours = {name for name in named if name.split(".")[0] == "driftwatch"}
     # the fleet and its real Prometheus; the simulator for the counterfactual; its one error
-    allowed = ("driftwatch.testing.", "driftwatch.simulate.", "driftwatch.errors")
+    allowed = (
+        "driftwatch.fleet.",
+        "driftwatch.testing.",
+        "driftwatch.simulate.",
+        "driftwatch.errors",
+    )
     assert {name for name in ours if not name.startswith(allowed)} == set()
-    assert any(name.startswith("driftwatch.testing.fleet") for name in ours)
+    assert any(name.startswith("driftwatch.fleet") for name in ours)
 
 
 def test_nothing_that_decides_is_loaded_through_others() -> None:

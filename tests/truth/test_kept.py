@@ -26,7 +26,7 @@ def test_an_answer_is_kept_until_something_else_is_asked(tmp_path: Path) -> None
 def test_a_rule_changes_the_key_of_detectors_and_not_of_the_simulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("driftwatch/detect", "driftwatch/testing/fleet", "driftwatch/simulate", "rules"):
+    for name in ("driftwatch/detect", "driftwatch/fleet", "driftwatch/simulate", "rules"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "driftwatch/simulate/engine.py").write_text("1")
     (tmp_path / "bench/truth_judge").mkdir(parents=True)
@@ -42,7 +42,7 @@ def test_a_rule_changes_the_key_of_detectors_and_not_of_the_simulator(
         (tmp_path / "rules/speed.yaml").write_text("x")
         second = keys()
         assert first[0] != second[0] and first[1] == second[1]
-        (tmp_path / "driftwatch/testing/fleet/traffic.py").write_text("x")
+        (tmp_path / "driftwatch/fleet/traffic.py").write_text("x")
         third = keys()
         assert third[0] == second[0] and third[1] != second[1]
     finally:

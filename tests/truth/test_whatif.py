@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from truth_judge.whatif import FOLK, PAGES, RECOMMEND, Gain, Runs, gain, gain_of, ladder, summary
 
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.server_run import CHUNK_SECONDS
-from driftwatch.testing.fleet.traffic import PoolTraffic
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.server_run import CHUNK_SECONDS
+from driftwatch.fleet.traffic import PoolTraffic
 
 BLOCK = ("seed 1", 0)
 CAPPED: dict[str, Any] = {

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from driftwatch.cli.verify_text import one_in_full
+from driftwatch.cli.verify.text import one_in_full
 from driftwatch.verify.verification import Change, Effect, Verification
 
 AT = datetime(2026, 11, 18, 5, tzinfo=UTC)

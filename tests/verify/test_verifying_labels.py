@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from driftwatch.collect.recordings import open_recording
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario import Scenario
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.verifying_asked import recorded
-from driftwatch.testing.fleet.generate import generate_compact
-from driftwatch.testing.fleet.scenario import Scenario
 
 UPGRADE = {
     "name": "upgrade",

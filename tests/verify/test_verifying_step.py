@@ -12,7 +12,7 @@ import pytest
 from verify_cases import restart_of, run
 
 from driftwatch.model import Fingerprint, TargetKey
-from driftwatch.service.past_minutes import SeenMinutes
+from driftwatch.pipeline.past_minutes import SeenMinutes
 from driftwatch.service.verifying import Advised, Surroundings, Verifying, step
 from driftwatch.service.verifying_asked import asked_now
 from driftwatch.service.verifying_store import kept_verifications, verifying_from, verifying_memory

@@ -16,9 +16,9 @@ import polars as pl
 from driftwatch.detect.lengths.columns import Memory, columns
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.testing.fleet.scenario import Scenario
-from driftwatch.testing.fleet.traffic import PoolTraffic
 
 START = datetime(2026, 11, 9, tzinfo=UTC)  # a Monday
 VLLM_EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, np.inf)

@@ -1,0 +1,302 @@
+"""Pins as JSON: what the store keeps, and what ``baseline export`` writes and ``import`` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import orjson
+import polars as pl
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from driftwatch import __version__
+from driftwatch.baselines.checks import wrong_with_law, wrong_with_reference
+from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
+from driftwatch.detect.speed.law import Law, law_from
+from driftwatch.errors import ConfigError, Problem
+from driftwatch.model import Fingerprint
+from driftwatch.settings_problems import note_errors
+from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
+from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
+
+SCHEMA_VERSION = 1
+# 10,000 pins are about 30 MB
+MAX_BYTES = 128 << 20
+_TIMES = ("since", "until")
+_TEXT = 1000
+# JSON has no infinity, which every histogram's last edge is
+_INF = "+Inf"
+_Value = str | float | list[float | Literal["+Inf"]]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+
+class _Fingerprint(_Part):
+    identity: dict[str, str] = Field(default_factory=dict)
+    knobs: dict[str, str] = Field(default_factory=dict)
+    release: dict[str, str] = Field(default_factory=dict)
+
+
+class PinDocument(_Part):
+    """One pin, as JSON; times are ISO 8601 with a zone."""
+
+    id: str = Field(min_length=4, max_length=12)
+    scope: Literal["target", "pool"]
+    instance: str | None = None
+    engine: str | None = None
+    pool: str
+    since: AwareDatetime
+    until: AwareDatetime
+    accepted_by: str = Field(min_length=1, max_length=100)
+    accepted_at: AwareDatetime
+    why: str = Field("", max_length=_TEXT)
+    fingerprint: _Fingerprint = Field(default_factory=_Fingerprint)
+    law: dict[str, Any] | None = None
+    arming: str | None = Field(None, max_length=_TEXT)
+    reference: dict[str, _Value] | None = None
+
+    @field_validator("id")
+    @classmethod
+    def _check_id(cls, text: str) -> str:
+        if not text.isascii() or not text.isalnum():
+            raise ValueError("an id has letters and digits")
+        return text
+
+    @field_validator("law")
+    @classmethod
+    def _check_law(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and (wrong := wrong_with_law(law_from(value))):
+            raise ValueError("; ".join(wrong))
+        return value
+
+    @field_validator("reference")
+    @classmethod
+    def _check_reference(cls, value: dict[str, _Value] | None) -> dict[str, _Value] | None:
+        if value is not None:
+            row = _reference_of(value).row(0, named=True)
+            if wrong := wrong_with_reference(row):
+                raise ValueError("; ".join(wrong))
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = self.instance is not None and self.engine is not None
+        if (self.scope == "target") != named or (self.instance is None) != (self.engine is None):
+            raise ValueError("a pin of a target names instance and engine, one of a pool neither")
+        if self.since >= self.until:
+            raise ValueError("its window ends before it begins")
+        return self
+
+
+class _Export(_Part):
+    schema_version: Literal[1]
+    driftwatch: str = ""
+    pins: tuple[PinDocument, ...]
+
+
+def document_of(pin: Pin) -> dict[str, Any]:
+    """A pin as JSON values."""
+    print_ = pin.fingerprint
+    return {
+        "id": pin.id,
+        "scope": pin.scope,
+        "instance": pin.instance,
+        "engine": pin.engine,
+        "pool": pin.pool,
+        "since": _iso(pin.since),
+        "until": _iso(pin.until),
+        "accepted_by": pin.accepted_by,
+        "accepted_at": _iso(pin.accepted_at),
+        "why": pin.why,
+        "fingerprint": {
+            "identity": dict(print_.identity),
+            "knobs": dict(print_.knobs),
+            "release": dict(print_.release),
+        },
+        "law": None if pin.law is None else pin.law.document(),
+        "arming": pin.arming,
+        "reference": _reference_document(pin.reference),
+    }
+
+
+def pin_of(document: PinDocument) -> Pin:
+    """The pin that a checked document describes."""
+    said = document.fingerprint
+    reference = no_reference()
+    if document.reference is not None:
+        reference = _reference_of(
+            document.reference, document.instance or document.pool, document.engine or ""
+        )
+    return Pin(
+        id=document.id,
+        scope=document.scope,
+        instance=document.instance,
+        engine=document.engine,
+        pool=document.pool,
+        since=document.since.astimezone(UTC),
+        until=document.until.astimezone(UTC),
+        accepted_by=document.accepted_by,
+        accepted_at=document.accepted_at.astimezone(UTC),
+        why=document.why,
+        fingerprint=Fingerprint(said.identity, said.knobs, said.release),
+        law=_law(document.law),
+        arming=document.arming,
+        reference=reference,
+    )
+
+
+def pin_of_json(text: str) -> Pin:
+    """A pin as the store keeps it.
+
+    Raises:
+        pydantic.ValidationError: it is none.
+    """
+    return pin_of(PinDocument.model_validate_json(text))
+
+
+def exported(pins: Sequence[Pin]) -> str:
+    """An export: JSON with sorted keys, a line each, the same bytes for the same pins."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "driftwatch": __version__,
+        "pins": [document_of(pin) for pin in pins],
+    }
+    return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def read_export(path: Path) -> tuple[Pin, ...]:
+    """The pins of an export.
+
+    Raises:
+        ConfigError: it cannot be read, is no export, or some of it is wrong: every problem, with
+            its line in files up to 1 MiB; then none of its pins is given.
+    """
+    name = str(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise _unusable(name, "size", f"{size >> 20} MiB: at most {MAX_BYTES >> 20} are read")
+        data = path.read_bytes()
+    except OSError as error:
+        raise _unusable(name, "unreadable", f"it cannot be read: {error.strerror}") from None
+    try:
+        values = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        problem = Problem(name, error.lineno, error.colno, "json", f"no JSON: {error.msg}")
+        raise ConfigError((problem,)) from None
+    if not isinstance(values, dict) or "pins" not in values:
+        raise _unusable(name, "export", "this is no export of driftwatch baseline")
+    try:
+        found = _Export.model_validate_json(data)
+    except ValidationError as error:
+        raise ConfigError(_problems(path, error, len(data))) from None
+    seen: dict[str, int] = {}
+    for number, pin in enumerate(found.pins):
+        # a target has one pin: which of two was meant, only a person knows
+        place = pin.pool if pin.instance is None else f"{pin.instance}/{pin.engine}"
+        for what in (f"the id {pin.id}", f"the {pin.scope} {place}"):
+            if what in seen:
+                message = f"pins {seen[what]} and {number} have {what}"
+                raise _unusable(name, "duplicate", message)
+            seen[what] = number
+    return tuple(pin_of(pin) for pin in found.pins)
+
+
+def pins_of_file(path: Path) -> Pins:
+    """The pins of an export, as a tick takes them; errors as of :func:`read_export`."""
+    return Pins(tuple(sorted(read_export(path), key=lambda p: (p.accepted_at, p.id))))
+
+
+def _problems(path: Path, error: ValidationError, size: int) -> tuple[Problem, ...]:
+    if size <= MAX_PLACED_BYTES:  # JSON is YAML, and there every value has its place
+        file = read_yaml(path)
+        if isinstance(file.root, Entries) and not file.problems:
+            note_errors(file, file.root, _Export, error, {})
+            return tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0)))
+    placed = YamlFile(str(path))
+    for one in error.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in one["loc"])
+        placed.problems.append(
+            Problem(str(path), None, None, "value", f"{where}: {one['msg'].lower()}")
+        )
+    return tuple(placed.problems)
+
+
+def _unusable(name: str, code: str, message: str) -> ConfigError:
+    return ConfigError((Problem(name, None, None, code, message),))
+
+
+def _law(document: Mapping[str, Any] | None) -> Law | None:
+    return None if document is None else law_from(document)
+
+
+def _reference_document(reference: pl.DataFrame) -> dict[str, Any] | None:
+    if reference.is_empty():
+        return None
+    row = reference.row(0, named=True)
+    return {
+        name: _said(value)
+        for name, value in row.items()
+        if value is not None and name not in ("instance", "engine")
+    }
+
+
+def _said(value: object) -> object:
+    if isinstance(value, datetime):
+        return _iso(value)
+    if isinstance(value, list):
+        return [_INF if one == inf else one for one in value]
+    return value
+
+
+def _reference_of(
+    values: Mapping[str, _Value], instance: str = "", engine: str = ""
+) -> pl.DataFrame:
+    """A reference row.
+
+    Raises:
+        ValueError: a name that no reference has, or a value of another type.
+    """
+    row: dict[str, Any] = {"instance": instance, "engine": engine}
+    for name, value in values.items():
+        dtype = REFERENCE_SCHEMA.get(name)
+        if dtype is None or name in ("instance", "engine"):
+            raise ValueError(f"unknown column {name} in the reference")
+        if name == "kind" or name in _TIMES:
+            right = isinstance(value, str)
+        elif dtype == pl.Float64:
+            right = isinstance(value, int | float)
+        else:
+            right = isinstance(value, list)
+        if not right:
+            raise ValueError(f"{name} of the reference is not of its type")
+        if isinstance(value, list):
+            row[name] = [inf if one == _INF else float(one) for one in value]
+        elif name in _TIMES:
+            row[name] = datetime.fromisoformat(str(value))
+            if row[name].tzinfo is None:
+                raise ValueError(f"{name} of the reference has no zone")
+        else:
+            row[name] = value
+    return pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row")
+
+
+def _iso(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

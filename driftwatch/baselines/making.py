@@ -1,0 +1,211 @@
+"""From the minutes of a window to pins: the load model, the reference row, and what ran."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.baselines.pinned import fingerprint, gpu_models
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.fingerprints import common
+from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.speed.law import Arming, Law, fit
+from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.plan import Plan
+from driftwatch.signals.minutes import minutes
+
+_KEY = list(KEY_COLUMNS)
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Who accepts a pin.
+
+    Attributes:
+        by: a person, or "provisional".
+        at: when.
+        why: why this stretch is good.
+    """
+
+    by: str
+    at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a window showed.
+
+    Attributes:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been
+            left out.
+        ran: target → what is known of what ran.
+    """
+
+    minutes: pl.DataFrame
+    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
+
+
+def measured(
+    scrapes: pl.DataFrame,
+    window: Window,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    gpus: pl.DataFrame | None = None,
+) -> Measured:
+    """The whole minutes of a window of scrapes.
+
+    Args:
+        scrapes: of the window, and for its first minute a little before it.
+        window: which span.
+        targets: every target, with its pool.
+        plan: pools and their settings.
+        gpus: GPU readings of the window; None = none read.
+    """
+    frames = plan.frames(targets)
+    scrapes = scrapes.filter(pl.col("time") <= window.end)
+    first = window.start.replace(second=0, microsecond=0)
+    first += _MINUTE if first < window.start else timedelta()
+    last = (window.end + timedelta(microseconds=1)).replace(second=0, microsecond=0)
+    rows = evidence_table(
+        scrapes,
+        minute_windows(frames.serving.select(*_KEY, "pool"), first, max(first, last)),
+        kind="chained",
+        cut=False,
+        serving=frames.serving,
+        reference=frames.declared,
+        inputs=plan.inputs,
+        gpus=gpus,
+        gpu_targets=frames.gpu_targets,
+    ).rows
+    return Measured(minutes(rows), what_ran(scrapes, targets, plan, gpus))
+
+
+def what_ran(
+    scrapes: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    gpus: pl.DataFrame | None = None,
+) -> dict[TargetKey, Fingerprint]:
+    """Target → its fingerprint, the flags of its newest page among it."""
+    known = scrapes.filter(pl.col("cache_config").is_not_null())
+    newest = known.group_by(_KEY, maintain_order=True).agg(pl.col("cache_config").last())
+    configs = {TargetKey(i, e): config for i, e, config in newest.iter_rows()}
+    models = gpu_models(targets, plan, gpus)
+    return {
+        key: fingerprint(target, plan, models.get(key.instance, ()), configs.get(key))
+        for key, target in targets.items()
+    }
+
+
+def pins_of(
+    found: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
+) -> Pins:
+    """A pin for each target, or one for its pool where a target has too little for a law.
+
+    Args:
+        found: what the window showed.
+        window: which span.
+        targets: those to be pinned, with their pools.
+        accepted: who accepts them.
+    """
+    pins: list[Pin] = []
+    pools: dict[str, list[Target]] = {}
+    for target in targets:
+        pin = pin_of_target(found, window, target, accepted)
+        if pin is not None:
+            pins.append(pin)
+            pools.setdefault(pin.pool, []).append(target)
+    lacking = {pin.pool for pin in pins if pin.law is None}
+    pooled = [
+        pin
+        for pool, members in pools.items()
+        if pool in lacking
+        and len(members) > 1
+        and (pin := pin_of_pool(found, window, members, accepted)) is not None
+        and pin.law is not None
+    ]
+    # a target's pin without a law would stand before its pool's
+    have = {pin.pool for pin in pooled}
+    return Pins((*(p for p in pins if p.law is not None or p.pool not in have), *pooled))
+
+
+def pin_of_target(
+    found: Measured, window: Window, target: Target, accepted: Acceptance
+) -> Pin | None:
+    """The pin of one target; None where the window does not show it at all."""
+    key = target.key
+    own = found.minutes.filter(
+        (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    )
+    return _pin(own, [found.ran.get(key, Fingerprint())], window, target, key, accepted)
+
+
+def pin_of_pool(
+    found: Measured, window: Window, members: Sequence[Target], accepted: Acceptance
+) -> Pin | None:
+    """The pin of a pool: a law fitted on all of its targets; None where none of them is seen."""
+    keys = pl.DataFrame(
+        [tuple(t.key) for t in members], schema=dict.fromkeys(_KEY, pl.String), orient="row"
+    )
+    rows = found.minutes.join(keys, on=_KEY, how="semi", maintain_order="left")
+    ran = [found.ran.get(t.key, Fingerprint()) for t in members]
+    return _pin(rows, ran, window, members[0], None, accepted)
+
+
+def _pin(
+    rows: pl.DataFrame,
+    ran: list[Fingerprint],
+    window: Window,
+    target: Target,
+    key: TargetKey | None,
+    accepted: Acceptance,
+) -> Pin | None:
+    pool = target.pool or ""
+    rows = rows.filter(pl.col("scrapes") > 0)
+    if rows.is_empty():
+        return None
+    law, arming = _fitted(rows)
+    reference = baseline_of_minutes(rows, pool if key is None else None)
+    reference = reference.with_columns(kind=pl.lit("pin"))
+    return Pin(
+        id=pin_id("pool" if key is None else "target", *(key or (pool, "")), window),
+        scope="pool" if key is None else "target",
+        instance=None if key is None else key.instance,
+        engine=None if key is None else key.engine,
+        pool=pool,
+        since=window.start,
+        until=window.end,
+        accepted_by=accepted.by,
+        accepted_at=accepted.at,
+        why=accepted.why,
+        fingerprint=common(ran),
+        law=law,
+        arming=arming,
+        reference=reference,
+    )
+
+
+def pin_id(scope: str, name: str, engine: str, window: Window) -> str:
+    """The same eight digits for the same window of the same target or pool."""
+    text = "\0".join((scope, name, engine, window.start.isoformat(), window.end.isoformat()))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def with_more(pins: Pins, more: Pins) -> Pins:
+    """Pins and others accepted after them, which hold where both name the same target."""
+    return replace(pins, pins=(*pins.pins, *more.pins))
+
+
+def _fitted(rows: pl.DataFrame) -> tuple[Law | None, str | None]:
+    """The law of these minutes, or what is missing for one."""
+    found = fit(rows)
+    return (None, found.reason) if isinstance(found, Arming) else (found, None)

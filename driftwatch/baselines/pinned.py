@@ -1,0 +1,349 @@
+"""Pins beside the targets that they are about: which hold, what they remember, which release runs.
+
+Made anew only when pins, targets or settings change, so that a minute costs joins and no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.fingerprints import (
+    differences,
+    fingerprint_of,
+    merged,
+    only,
+    release_source,
+    release_text,
+    without_knobs,
+)
+from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
+from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.signals.gpu_joins import linked, servers
+
+_KEY = list(KEY_COLUMNS)
+
+PINNED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "release": pl.String,  # as it runs now; NULL: not known
+    "release_source": pl.String,  # where that was read
+    "release_changed_since_pin": pl.Boolean,  # NULL: no pin, or one of both is not known
+    "release_comparison": pl.String,  # what differs from the pin's, or why they are not compared
+    "pin_refused": pl.String,  # why a pin that names the target is not in force
+    "pin_until": TIME,  # end of the window of the pin in force
+}
+RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "release": pl.String,  # the last one known
+    "release_since": TIME,  # end of the minute in which it was first seen; NULL: always so
+    "release_before": pl.String,  # the one before it; NULL: always so
+}
+# Without a pin a change of release is one of the last day: the law that driftwatch takes itself is
+# learnt anew for two days, and what ran a day before is in it.
+_CHANGE_SEEN_FOR = timedelta(days=1)
+
+
+def no_releases() -> pl.DataFrame:
+    """Releases of no target."""
+    return pl.DataFrame(schema=RELEASES_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What the pins say of each target now.
+
+    Attributes:
+        pins: with the targets that they are not in force for.
+        frame: :data:`PINNED_SCHEMA`, one row per target.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a
+            pin that remembers one.
+        made_of: pins, targets and plan that it was made of.
+    """
+
+    pins: Pins = field(default_factory=Pins)
+    frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PINNED_SCHEMA))
+    reference: pl.DataFrame = field(default_factory=no_reference)
+    made_of: tuple[Pins, Mapping[TargetKey, Target], Plan] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    def still(self, pins: Pins, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
+        """It was made of these very objects."""
+        made = self.made_of
+        return made is not None and all(
+            one is other for one, other in zip(made, (pins, targets, plan), strict=True)
+        )
+
+
+def pinned(
+    pins: Pins,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    gpus: pl.DataFrame | None = None,
+) -> Pinned:
+    """Pins compared with what runs now.
+
+    Args:
+        pins: accepted ones.
+        targets: with their pools.
+        plan: what is configured, and what the servers say of themselves.
+        gpus: GPU readings, for the names of their models; None = none read.
+    """
+    models = gpu_models(targets, plan, gpus)
+    rows: list[tuple[str | bool | datetime | None, ...]] = []
+    refused: set[tuple[str, str, str]] = set()
+    held: list[tuple[Pin, TargetKey]] = []
+    for key, target in targets.items():
+        now = without_knobs(fingerprint(target, plan, models.get(key.instance, ())))
+        why = None
+        changed = until = None
+        read_from = _release_sources(now, target, plan)
+        comparison = None if now.release else NO_RELEASE_KNOWN
+        for pin in pins.said_of(key.instance, key.engine, target.pool or ""):
+            found = differences(pin.fingerprint, now)
+            other = only(found, "identity")
+            if other:
+                refused.add((pin.id, *key))
+                why = why or refusal(pin, ", ".join(one.text for one in other))
+                continue
+            changed, comparison = _compared(pin.fingerprint, now, read_from)
+            until = pin.until
+            held.append((pin, key))
+            break
+        release, source = release_text(now), ", ".join(sorted(set(read_from.values()))) or None
+        rows.append((*key, release, source, changed, comparison, why, until))
+    return Pinned(
+        pins=replace(pins, not_for=frozenset(refused)) if refused else pins,
+        frame=pl.DataFrame(rows, schema=PINNED_SCHEMA, orient="row"),
+        reference=_references(held),
+        made_of=(pins, targets, plan),
+    )
+
+
+NO_RELEASE_KNOWN = (
+    "the release is not known (no /version, no label of the target names it, no "
+    "kube_pod_container_info of its pod)"
+)
+_PIN_KNOWS_NONE = "the baseline's window knew no release"
+
+
+def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
+    """Part of the release → where it was read."""
+    told = plan.pool_of(target).told
+    if (answered := plan.told.get(target.key.instance)) is not None:
+        told = merged(answered, told)
+    return {name: release_source(name, target.labels, told) for name in now.release}
+
+
+def _compared(
+    before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]
+) -> tuple[bool | None, str]:
+    """Whether the release is another than a pin's, and what differs or why nobody knows."""
+    if not now.release:
+        return None, NO_RELEASE_KNOWN
+    shared = before.release.keys() & now.release.keys()
+    if not shared:
+        return None, _PIN_KNOWS_NONE
+    found = only(differences(before, now), "release")
+    if found:
+        return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in found)
+    same = ", ".join(f"{name} {now.release[name]} ({read_from[name]})" for name in sorted(shared))
+    return False, f"{same} as before"
+
+
+def refusal(pin: Pin, what: str) -> str:
+    """Why a pin is not in force."""
+    return f"arming anew: pin {pin.id} is of another server ({what})"
+
+
+def fingerprint(
+    target: Target,
+    plan: Plan,
+    gpu_models: tuple[str, ...] = (),
+    cache_config: str | None = None,
+) -> Fingerprint:
+    """What is known of what a target runs.
+
+    Args:
+        target: with its labels.
+        plan: its settings, and what the server said of itself.
+        gpu_models: names of its GPUs.
+        cache_config: the labels of its ``vllm:cache_config_info``, as JSON.
+    """
+    told = plan.pool_of(target).told
+    if (answered := plan.told.get(target.key.instance)) is not None:
+        told = merged(answered, told)
+    serving = plan.serving_of(target)
+    return fingerprint_of(target.labels, serving, cache_config, gpu_models, told)
+
+
+def gpu_models(
+    targets: Mapping[TargetKey, Target], plan: Plan, gpus: pl.DataFrame | None
+) -> dict[str, tuple[str, ...]]:
+    """Instance → names of its GPUs, sorted; those without a reading are not in it."""
+    if gpus is None or gpus.is_empty():
+        return {}
+    known = servers(plan.gpu_targets(targets.values()))
+    # a GPU keeps its name: the newest reading of each is enough
+    read = gpus.filter(pl.col("gpu_model").is_not_null())
+    read = read.unique(["uuid", "pod", "exporter"], keep="last", maintain_order=True)
+    if read.is_empty() or known.is_empty():
+        return {}
+    named = linked(pl.concat([empty_gpus(), read]), known).select("instance", "gpu_model").unique()
+    found: dict[str, set[str]] = {}
+    for instance, model in named.iter_rows():
+        if model is not None:
+            found.setdefault(instance, set()).add(model)
+    return {instance: tuple(sorted(models)) for instance, models in found.items()}
+
+
+def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
+    """Fill ``release_changed`` (inside the window), and how the release compares with the pin's.
+
+    Where the pin knows no release, or there is no pin, a change that was seen counts: since the end
+    of the pin's window, or within the last day.
+
+    Args:
+        rows: evidence rows of any windows.
+        frame: :data:`PINNED_SCHEMA`.
+        releases: :data:`RELEASES_SCHEMA`, up to the last of the windows.
+    """
+    names = [c for c in rows.columns if c not in _FILLED]
+    joined = rows.select(names).join(
+        frame.select(
+            *_KEY,
+            "release_changed_since_pin",
+            "release_comparison",
+            "release_source",
+            pinned_until="pin_until",
+        ),
+        on=_KEY,
+        how="left",
+        maintain_order="left",
+    )
+    joined = joined.join(releases, on=_KEY, how="left", maintain_order="left")
+    inside = (pl.col("release_since") > pl.col("start")) & (
+        pl.col("release_since") <= pl.col("end")
+    )
+    no_pin = pl.col("pinned_until").is_null()
+    since = pl.coalesce("pinned_until", pl.col("end") - _CHANGE_SEEN_FOR)
+    changed = (pl.col("release_since") > since) & (pl.col("release_since") <= pl.col("end"))
+    seen = pl.when(changed.fill_null(False)).then(True)
+    unchanged = pl.when(no_pin & pl.col("release").is_not_null()).then(False)
+    return joined.with_columns(
+        release_changed=pl.when(pl.col("release").is_not_null()).then(inside.fill_null(False)),
+        release_comparison=pl.when(pl.col("release_changed_since_pin").is_not_null())
+        .then("release_comparison")
+        .when(changed.fill_null(False))
+        .then(
+            pl.format(
+                "{} → {} since {} UTC ({})",
+                "release_before",
+                "release",
+                pl.col("release_since").dt.strftime("%Y-%m-%d %H:%M"),
+                "release_source",
+            )
+        )
+        .when(no_pin & pl.col("release").is_not_null())
+        .then(pl.format("{} ({}), unchanged for a day", "release", "release_source"))
+        .otherwise("release_comparison"),
+        release_changed_since_pin=pl.coalesce("release_changed_since_pin", seen, unchanged),
+    ).drop("release", "release_since", "release_before", "release_source", "pinned_until")
+
+
+_FILLED = ("release_changed", "release_changed_since_pin", "release_comparison")
+
+
+def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """Where a pin is not in force and the speed is unknown, ``speed_unknown_reason`` says so."""
+    refused = frame.filter(pl.col("pin_refused").is_not_null()).select(*_KEY, "pin_refused")
+    if refused.is_empty() or "speed_unknown_reason" not in rows.columns:
+        return rows
+    joined = rows.join(refused, on=_KEY, how="left", maintain_order="left")
+    unknown = pl.col("pin_refused").is_not_null() & pl.col("slower_at_equal_load").is_null()
+    reason = pl.concat_str(
+        ["pin_refused", "speed_unknown_reason"], separator="; ", ignore_nulls=True
+    )
+    return joined.with_columns(
+        speed_unknown_reason=pl.when(unknown).then(reason).otherwise("speed_unknown_reason")
+    ).drop("pin_refused")
+
+
+def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """The releases after another look.
+
+    A part that is not known now stays as it was; the first one known of a target is no change.
+
+    Args:
+        releases: :data:`RELEASES_SCHEMA`, of the minutes before.
+        frame: :data:`PINNED_SCHEMA`, now.
+        at: end of the minute in which it is looked at.
+    """
+    if "release_before" not in releases.columns:  # remembered by an earlier release
+        releases = releases.with_columns(release_before=pl.lit(None, pl.String))
+    now = frame.filter(pl.col("release").is_not_null()).select(*_KEY, now="release")
+    if now.is_empty():
+        return releases
+    joined = now.join(releases, on=_KEY, how="left", maintain_order="left")
+    pairs = joined.select("release", "now").unique(maintain_order=True)
+    said = [(*pair, *_continued(*pair)) for pair in pairs.iter_rows()]
+    parts = pl.DataFrame(
+        said, {**pairs.schema, "then": pl.String, "other": pl.Boolean}, orient="row"
+    )
+    joined = joined.join(
+        parts, on=["release", "now"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    changed = pl.col("other")
+    told = joined.select(
+        *_KEY,
+        release="then",
+        release_since=pl.when(changed).then(pl.lit(at, dtype=TIME)).otherwise("release_since"),
+        release_before=pl.when(changed).then("release").otherwise("release_before"),
+    ).cast(pl.Schema(RELEASES_SCHEMA))
+    silent = releases.join(now, on=_KEY, how="anti", maintain_order="left")
+    return pl.concat([told, silent]).sort(_KEY)
+
+
+def _continued(before: str | None, now: str) -> tuple[str, bool]:
+    """The release as it is known now, and whether a part that both name is another.
+
+    >>> _continued("image v:0.32, vllm 0.32.0", "vllm 0.32.0")
+    ('image v:0.32, vllm 0.32.0', False)
+    """
+    if before is None or before == now:
+        return now, False
+    old, new = (
+        {name: value for name, _, value in (part.partition(" ") for part in text.split(", "))}
+        for text in (before, now)
+    )
+    if any(old[name] != new[name] for name in old.keys() & new.keys()):
+        return now, True
+    known = old | new
+    return ", ".join(f"{name} {known[name]}" for name in sorted(known)), False
+
+
+def _references(held: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:
+    """What each target's pin remembers, under the target's own name."""
+    pins = {pin.id: pin for pin, _ in held if len(pin.reference)}
+    if not pins:
+        return no_reference()
+    names = [c for c in REFERENCE_SCHEMA if c not in KEY_COLUMNS]
+    remembered = pl.concat(pin.reference.head(1) for pin in pins.values())
+    remembered = remembered.select(names).with_columns(pin=pl.Series(list(pins)))
+    asked = pl.DataFrame(
+        [(*key, pin.id) for pin, key in held if pin.id in pins],
+        schema=dict.fromkeys([*_KEY, "pin"], pl.String),
+        orient="row",
+    )
+    return asked.join(remembered, on="pin", how="left", maintain_order="left").select(
+        list(REFERENCE_SCHEMA)
+    )

@@ -1,0 +1,238 @@
+"""``driftwatch baseline pin``: say that a window is good, or accept a proposal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from driftwatch.cli.baseline.source import (
+    known_from,
+    length_text,
+    minutes_options,
+    opened,
+    pins_of,
+    said,
+    span_text,
+    whose,
+)
+from driftwatch.cli.database import person, written
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
+from driftwatch.cli.options import Time, parse_time
+from driftwatch.cli.past import api_options, span_of
+from driftwatch.cli.proposed import YOUNG
+from driftwatch.clock import SystemClock
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.baselines.candidates import Known, Subject
+    from driftwatch.detect.pins import Pin
+    from driftwatch.pipeline.explain import Window
+
+_WHY_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    subject: Subject
+    window: Window
+
+
+@click.command(name="pin")
+@click.argument("names", metavar="TARGET|POOL|PROPOSAL...", nargs=-1, required=True)
+@click.option("--from", "since", type=Time(), help="Start of the window.")
+@click.option("--to", "until", type=Time(), help="Its end.")
+@click.option("--by", metavar="NAME", help="Who says so; default: this user.")
+@click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the pin.")
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Pin although the window holds what no baseline should; needs --why.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@api_options
+@minutes_options
+def command(
+    names: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    by: str | None,
+    why: str,
+    anyway: bool,
+    as_json: bool,
+    recordings: tuple[Path, ...],
+    pins: Path | None,
+    db: Path | None,
+    config: Path | None,
+    **history: Any,
+) -> int:
+    """Pin a window of a target or a pool, or accept proposals by their ids.
+
+    A pin takes the place of the one before it and holds until another takes its own. Exit code 1:
+    the window has an incident, a restart or too few scrapes in it, and nothing was pinned.
+    """
+    from driftwatch.baselines.candidates import pinned_window, refused
+    from driftwatch.baselines.making import Acceptance
+
+    of_api = history["prometheus"] is not None
+    _check(names, since, until, written(why, "--why"), anyway, recordings, pins, of_api=of_api)
+    past = span_of({**history, "since": since, "until": until}, recordings)
+    known = known_from(recordings, db, config, pins, past)
+    wanted = _wanted(known, names, since, until, db, config)
+    at, who = SystemClock().now(), person(by)
+    made: list[Pin] = []
+    refusals: list[tuple[str, str]] = []
+    for one in wanted:
+        reasons = refused(known, one.subject, one.window)
+        if reasons and not anyway:
+            refusals += [(one.subject.name, reason) for reason in reasons]
+            continue
+        reason = "; ".join(part for part in (why or _good(known, one), *_noted(reasons)) if part)
+        accepted = Acceptance(who, at, reason[:1000])
+        found = pinned_window(known, one.subject, one.window, accepted, anyway=anyway)
+        if found is None:
+            refusals += [(one.subject.name, text) for text in reasons]
+        else:
+            made += found.pins
+    if not refusals:
+        _keep(made, pins, db, config)
+    if as_json:
+        from driftwatch.baselines.documents import document_of
+
+        document = {
+            "schema_version": 1,
+            "pinned": [] if refusals else [document_of(pin) for pin in made],
+            "refused": [{"name": name, "reason": reason} for name, reason in refusals],
+        }
+        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+    elif refusals:
+        for name, reason in refusals:
+            said(f"refused: {name}: {reason}")
+        click.echo(
+            "help: nothing was pinned; take another window, or --anyway --why TEXT", err=True
+        )
+    else:
+        for pin in made:
+            _print(pin)
+    return EXIT_PROBLEM if refusals else EXIT_ANSWERED
+
+
+def _check(
+    names: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    why: str,
+    anyway: bool,
+    recordings: tuple[Path, ...],
+    pins: Path | None,
+    *,
+    of_api: bool,
+) -> None:
+    """Refuse options that say nothing together.
+
+    Raises:
+        UsageError: with every one of them.
+    """
+    wrong: list[str] = []
+    if (since is None) != (until is None):
+        wrong.append("give --from and --to, or neither with the id of a proposal")
+    elif since is not None and until is not None:
+        if since >= until:
+            wrong.append("--from is not before --to")
+        if len(names) > 1:
+            wrong.append("a window is pinned for one target or pool at a time")
+    elif recordings or pins is not None or of_api:
+        wrong.append("proposals are kept in the database only: give --from and --to")
+    if anyway and not why.strip():
+        wrong.append("--anyway needs --why TEXT")
+    if len(why) > _WHY_CHARACTERS:
+        wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
+    if not of_api and bool(recordings) != (pins is not None):
+        wrong.append(
+            "--recording needs --pins FILE to write to, and --pins a recording or --prometheus"
+        )
+    if wrong:
+        raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
+
+
+def _wanted(
+    known: Known,
+    names: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    db: Path | None,
+    config: Path | None,
+) -> list[_Wanted]:
+    """What is to be pinned.
+
+    Raises:
+        UsageError: a name is no target, pool or proposal.
+    """
+    from driftwatch.baselines.candidates import subjects
+    from driftwatch.pipeline.explain import Window
+
+    if since is not None and until is not None:
+        found = subjects(known, names[0])
+        if len(found) == 1:
+            return [_Wanted(found[0], Window(since, until))]
+        listed = ", ".join(s.name for s in found[:8] or subjects(known, None)[:8])
+        raise UsageError(
+            f"{names[0]!r} names {len(found)} targets or pools", help_text=f"one of: {listed}"
+        )
+    with opened(db, config) as store:
+        proposals = orjson.loads(store.proposals() or b"[]")
+    wanted = []
+    for name in names:
+        chosen = [one for one in proposals if one["id"] == name]
+        if not chosen:
+            raise UsageError(
+                f"no proposal {name!r}",
+                help_text="driftwatch baseline propose; for a window give --from and --to",
+            )
+        window = Window(parse_time(chosen[0]["since"]), parse_time(chosen[0]["until"]))
+        wanted += [_Wanted(s, window) for s in subjects(known, chosen[0]["name"])[:1]]
+    return wanted
+
+
+def _good(known: Known, one: _Wanted) -> str:
+    """Why the window is good, as a proposal would say it."""
+    from driftwatch.baselines.candidates import described
+    from driftwatch.cli.baseline.propose import good_because
+
+    proposal = described(known, one.subject, one.window)
+    return "" if proposal is None else good_because(proposal)
+
+
+def _noted(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"pinned although {reason}" for reason in reasons)
+
+
+def _keep(made: list[Pin], pins: Path | None, db: Path | None, config: Path | None) -> None:
+    """Into the file, else into the database."""
+    from driftwatch.baselines.documents import exported
+    from driftwatch.baselines.stored_pins import replacing, row_of
+
+    if pins is None:
+        with opened(db, config) as store:
+            store.add_pins([row_of(pin) for pin in made])
+        return
+    try:
+        pins.write_text(exported(replacing(pins_of(pins).pins, made)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{pins}: {error.strerror or error}") from error
+
+
+def _print(pin: Pin) -> None:
+    length = pin.until - pin.since
+    state = "armed" if pin.law is not None else f"no load model: {pin.arming}"
+    said(
+        f"pinned {pin.id} {whose(pin)}: {span_text(pin.since, pin.until)} "
+        f"({length_text(length)}), {state}"
+    )
+    if length.total_seconds() < 86_400:
+        said(f"note: {YOUNG}")

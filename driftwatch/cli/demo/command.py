@@ -1,0 +1,205 @@
+"""``driftwatch demo``: play a recorded server and show the page on-call gets."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.demo.scenario import FORMATS
+from driftwatch.cli.options import Duration
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.pipeline.replaying import Replayed
+
+_STORY = """\
+A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
+sees only its /metrics page. Light traffic, then more than it was tuned for; then somebody
+restarts it with another setting and sends the same requests again.
+"""
+_END = """\
+That is all the pages there were: the restart paged nobody, and the same
+requests, sent again to the restarted server, wait no more.
+next:    driftwatch watch http://HOST:8000/metrics      on your own server
+         driftwatch recommend HOST:8000                 what to change there
+         driftwatch evidence queue                      what the words mean
+"""
+
+
+@click.command(name="demo")
+@click.option("--fast", is_flag=True, help="Do not pause between the minutes.")
+@click.option(
+    "--scenario",
+    metavar="NAME",
+    help="Simulated servers with known truth instead: a name of --list, or a file.yaml.",
+)
+@click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Of the scenario's randomness (default: its own)."
+)
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the scenario's scrapes, truth and configuration here.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="With --write: text, Parquet (default), or for promtool.",
+)
+@click.option("--live", is_flag=True, help="Serve the scenario's pages over HTTP until it ends.")
+@click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
+)
+def command(
+    fast: bool,
+    scenario: str | None,
+    listed: bool,
+    seed: int | None,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    length: timedelta | None,
+    jobs: int | None,
+) -> None:
+    """Play a recorded server, minute by minute, and show the page on-call gets.
+
+    With --scenario, make simulated servers to which something known happens, replay their pages,
+    and print what was injected beside what was said of it.
+    """
+    given = seed is not None or jobs is not None or folder is not None or live
+    _check(scenario, listed, given, folder, form, live, length)
+    if listed:
+        from driftwatch.cli.demo.scenario import list_scenarios
+
+        list_scenarios()
+    elif scenario is None:
+        _play_recorded(fast)
+    else:
+        _run_scenario(scenario, fast, seed, folder, form, live, length, jobs)
+
+
+def _check(
+    scenario: str | None,
+    listed: bool,
+    given: bool,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    length: timedelta | None,
+) -> None:
+    """Refuse options that say nothing together.
+
+    Raises:
+        UsageError: with every one of them.
+    """
+    wrong: list[tuple[str, str]] = []
+    if scenario is None and given:
+        wrong.append(
+            ("--seed, --jobs, --write and --live need --scenario", "driftwatch demo --list")
+        )
+    if listed and scenario is not None:
+        wrong.append(("give --list or --scenario, not both", "--list shows the names"))
+    if folder is not None and live:
+        wrong.append(("give --write or --live, not both", "--write makes files, --live serves"))
+    if form is not None and folder is None:
+        wrong.append(("--format needs --write", f"--write DIR --format {form}"))
+    if not live and length is not None:
+        wrong.append(("--for needs --live", "add --live"))
+    if wrong:
+        raise UsageError(
+            "; ".join(what for what, _ in wrong), help_text="; ".join(help for _, help in wrong)
+        )
+
+
+def _run_scenario(
+    name: str,
+    fast: bool,
+    seed: int | None,
+    folder: Path | None,
+    form: str | None,
+    live: bool,
+    length: timedelta | None,
+    jobs: int | None,
+) -> None:
+    from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
+    from driftwatch.fleet.scenario_file import scenario_named
+
+    found = scenario_named(name)
+    seed = found.seed if seed is None else seed
+    if jobs is None:
+        # a process takes a second or two to begin: not worth it for less than a day of servers
+        jobs = processes() if found.servers * found.duration > 86_400 else 1
+    if folder is not None:
+        write_scenario(found, seed, folder, form or "compact", jobs)
+    elif live:
+        from driftwatch.cli.demo.live import serve_scenario
+
+        seconds = None if length is None else length.total_seconds()
+        serve_scenario(found, seed, for_seconds=seconds)
+    else:
+        pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
+        play_scenario(found, name, seed, jobs=jobs, pause=pause)
+
+
+def _play_recorded(fast: bool) -> None:
+    """The recorded server."""
+    import textwrap
+    import time
+
+    from driftwatch.cli.options import plan_from
+    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.notify.layout import spell
+    from driftwatch.notify.minute_line import minute_line
+    from driftwatch.notify.stdout import StdoutSender, needs_ascii
+    from driftwatch.pipeline.replay import replay
+
+    ascii = needs_ascii(sys.stdout)
+    pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
+    sender, taken = StdoutSender(mark=True, stored=False), Taken()
+    click.echo(textwrap.fill(_STORY, 80) + "\n")
+    recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
+    with as_file(recording) as path:
+        source = RecordingSource(path)
+        span = source.span()
+        plan = with_proposals(plan_from(None))
+        for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
+            taken.note(outcome.rows)
+            for row in outcome.rows.iter_rows(named=True):
+                click.echo(spell(minute_line(row), ascii))
+            for transition in outcome.transitions:
+                if transition.incident.page is not None:
+                    click.echo("-" * 80)
+                    sender.send(transition.incident.page)
+                    click.echo("-" * 80)
+            for answer in outcome.replayed:
+                _show_basis(answer, ascii)
+            time.sleep(pause)
+    click.echo("\n" + _END, nl=False)
+    taken.tell()
+
+
+def _show_basis(answer: Replayed, ascii: bool) -> None:
+    """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
+    from driftwatch.cli.recommend.text import Asked, basis, change_lines
+    from driftwatch.notify.layout import spell
+
+    asked = Asked(answer.target.key.text, answer.target.labels.get("model_name"))
+    click.echo("What its advice rests on (driftwatch recommend):\n")
+    for line in basis(answer.advice, asked, ascii=ascii):
+        click.echo(line)
+    if moves := answer.advice.recommendation.moves:
+        click.echo("")
+        for line in change_lines(moves, asked.model):
+            click.echo(spell(line, ascii))
+    click.echo("-" * 80)

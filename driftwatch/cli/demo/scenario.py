@@ -1,0 +1,272 @@
+"""``driftwatch demo --scenario``: a scenario with known truth, and what driftwatch says of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import Progress
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.fleet.scenario import Effect, Scenario
+    from driftwatch.fleet.told import Line
+    from driftwatch.pipeline.explain import Window
+
+FORMATS = ("recording", "compact", "openmetrics")
+NOBODY = "nobody is told"
+_SHOWN = 3  # pages in full
+
+
+def list_scenarios() -> None:
+    """Name, what happens, what should be found; piped: tab-separated, a row each."""
+    from driftwatch.fleet.scenario_file import shipped_scenarios
+
+    shipped = shipped_scenarios()
+    column = max(len(scenario.name) for scenario in shipped) + 1
+    for scenario in shipped:
+        due = "; ".join(expected(e) for e in scenario.truth.effects) or NOBODY
+        title = f"{scenario.title} (long)" if scenario.long else scenario.title
+        if not sys.stdout.isatty():
+            click.echo("\t".join((scenario.name, title, due)))
+            continue
+        first, *rest = textwrap.wrap(title, 80 - column)
+        click.echo(_plain(f"{scenario.name:{column}}{first}"))
+        for line in rest:
+            click.echo(_plain(f"{'':{column}}{line}"))
+        for line in textwrap.wrap(f"expected: {due}", 80 - column - 2):
+            click.echo(_plain(f"{'':{column + 2}}{line}"))
+
+
+def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs: int) -> None:
+    """The scenario's scrapes, truth and configuration into a new folder.
+
+    Raises:
+        UsageError: the folder is there and not empty, or cannot be made.
+    """
+    from driftwatch.fleet.generate import generate, generate_compact
+    from driftwatch.fleet.naming import JOB
+    from driftwatch.fleet.truth import CONFIGURATION, PROMETHEUS, write_truth
+    from driftwatch.fleet.write_openmetrics import write_openmetrics
+    from driftwatch.fleet.write_recording import write_recording
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder}: not empty", help_text="name a folder that is not there")
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror or error}") from error
+    progress = Progress("making")
+    try:
+        if form == "compact":
+            generate_compact(scenario, seed, folder, jobs=jobs, progress=progress)
+            recording = "."
+        else:
+            chunks = generate(scenario, seed, pages=True)
+            write = write_recording if form == "recording" else write_openmetrics
+            recording = write(scenario, chunks, folder).name
+    finally:
+        progress.close()
+    write_truth(scenario, seed, folder, None if form == "openmetrics" else recording)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
+    words = f"-c {_word(folder / CONFIGURATION)}"
+    if (baseline := _baseline(scenario)) is not None:
+        words += f" --baseline {_iso(baseline.start)}..{_iso(baseline.end)}"
+    if form != "openmetrics":
+        click.echo(f"next: driftwatch replay {_word(folder)} {words}")
+        return
+    data = _word(folder / "data")
+    click.echo(
+        f"next: promtool tsdb create-blocks-from openmetrics {_word(folder / recording)} {data}\n"
+        # the scenario's days may be long past: the usual 15 days would drop them
+        f"      prometheus --config.file /dev/null --storage.tsdb.path {data} "
+        "--storage.tsdb.retention.time 10y\n"
+        f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} "
+        f"--step {scenario.scrape.interval:g} --from {_iso(scenario.start)} "
+        f"--to {_iso(scenario.start + timedelta(seconds=scenario.duration))} {words}"
+    )
+
+
+def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause: float) -> None:
+    """Make it, run driftwatch over it, print what was injected beside what was said.
+
+    Args:
+        scenario: what to play.
+        given: how the user named it.
+        seed: all randomness comes from it.
+        jobs: processes that make it.
+        pause: seconds after each page.
+    """
+    from driftwatch.cli.options import plan_from
+    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.collect.recordings import open_recording
+    from driftwatch.fleet.generate import generate_compact
+    from driftwatch.fleet.told import Said, said_by
+    from driftwatch.fleet.truth import CONFIGURATION, write_truth
+    from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.pipeline.replay import replay
+
+    _print_story(scenario, seed)
+    sender, taken = StdoutSender(mark=True, stored=False), Taken()
+    said: dict[str, Said] = {}  # incident id → what its page said, with the advice that stood
+    updates = 0
+    with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
+        folder = Path(name)
+        making = Progress("making")
+        generate_compact(scenario, seed, folder, jobs=jobs, progress=making)
+        making.close()
+        write_truth(scenario, seed, folder, ".")
+        plan = with_proposals(plan_from(folder / CONFIGURATION))
+        source = open_recording(folder)
+        source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
+        span = source.span()
+        reading = Progress("replaying")  # its time left is reckoned from here
+        whole = (span[1] - span[0]).total_seconds()
+
+        def told(now: datetime) -> None:
+            reading((now - span[0]).total_seconds(), whole)
+
+        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=told):
+            taken.note(outcome.rows)
+            for transition in outcome.transitions:
+                page, incident = transition.incident.page, transition.incident.id
+                if page is not None and transition.event == "advised" and incident in said:
+                    now = said_by(page)
+                    said[incident] = replace(said[incident], knob=now.knob, instead=now.instead)
+                    updates += 1
+                if page is None or transition.event != "firing":
+                    continue
+                said[incident] = said_by(page)
+                if len(said) <= _SHOWN:
+                    click.echo("-" * 80)
+                    sender.send(page)
+                    _pause(pause)
+        reading.close()
+        source.close()
+    if len(said) > _SHOWN or updates:
+        later = f"{updates} UPDATE{'s' if updates > 1 else ''}, not shown" if updates else ""
+        more = f"{len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        click.echo(f"and {', '.join(filter(None, (more, later)))}")
+    click.echo("-" * 80)
+    for line in _verdict(scenario, [*said.values()], {rule.alert for rule in plan.enabled}):
+        click.echo(_plain(line))
+    again = f"driftwatch demo --scenario {_word(given)} --seed {seed} --write DIR"
+    click.echo(f"next:    {again}")
+    taken.tell()
+
+
+def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterator[str]:
+    """Injected beside said."""
+    from driftwatch.fleet.told import judged
+
+    *effects, rest = judged(scenario, said, rules)
+    for effect, lines in zip(scenario.truth.effects, effects, strict=True):
+        yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
+        for line in lines:
+            yield from _said(line)
+        if not lines:
+            yield "  nobody need be told of it"
+    if rest and scenario.truth.effects:
+        yield "besides"
+    for line in rest:
+        yield from _said(line)
+    if not rest and not scenario.truth.effects:
+        yield "  nothing was said"
+
+
+def _said(line: Line) -> Iterator[str]:
+    text = f"  {line.word:8} {line.text}"
+    yield from textwrap.wrap(text, 80, subsequent_indent=" " * 11, break_long_words=False)
+
+
+def _print_story(scenario: Scenario, seed: int) -> None:
+    pool = scenario.pool
+    click.echo(_plain(f"{scenario.name}: {scenario.title}"))
+    servers = f"{scenario.servers} simulated servers" if scenario.servers > 1 else "1 server"
+    hours = scenario.duration / 3600.0
+    text = (
+        f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
+        f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
+    )
+    click.echo(_plain(textwrap.fill(text, 80)))
+    for effect in scenario.truth.effects:
+        click.echo(_plain(f"  injected  {_happened(scenario, effect)}"))
+        click.echo(_plain(f"  expected  {expected(effect)}"))
+    if not scenario.truth.effects:
+        click.echo(f"  injected  nothing\n  expected  {NOBODY}")
+
+
+def _happened(scenario: Scenario, effect: Effect) -> str:
+    from driftwatch.fleet.truth import window_of
+
+    first, last = window_of(scenario, effect)
+    until = "" if effect.until is None else f" to {last:%H:%M}"
+    who = "every server" if not effect.replicas else f"{len(effect.replicas)} of them"
+    return f"{first:%a %H:%M}{until} UTC: {effect.what} ({who})"
+
+
+def expected(effect: Effect) -> str:
+    """What a perfect driftwatch would say."""
+    said = [
+        f"{severity} {', '.join(names)}"
+        for severity, names in (
+            ("page", effect.pages),
+            ("ticket", effect.tickets),
+            ("notice", effect.notices),
+        )
+        if names
+    ]
+    if not said:
+        return NOBODY
+    if effect.leaf is not None:
+        said.append(f"leaf {effect.leaf}")
+    said.append(f"change {effect.knob}" if effect.knob else "no setting helps")
+    return "; ".join(said)
+
+
+def _baseline(scenario: Scenario) -> Window | None:
+    from driftwatch.pipeline.explain import Window
+
+    said = scenario.truth.baseline
+    if said is None:
+        return None
+    start = scenario.start
+    return Window(start + timedelta(seconds=said.at), start + timedelta(seconds=said.until))
+
+
+def _word(text: object) -> str:
+    """As a shell takes it."""
+    return shlex.quote(str(text))
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def _pause(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)
+
+
+def _plain(text: str) -> str:
+    from driftwatch.notify.layout import spell
+    from driftwatch.notify.stdout import needs_ascii
+
+    return spell(text, needs_ascii(sys.stdout))
+
+
+def processes() -> int:
+    """As many as there are cores for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,99 @@
+"""The question of ``driftwatch plan``, with every default taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driftwatch.lab.planning import Mix
+from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
+from driftwatch.simulate.laws import FASTEST, SLOWEST, STATED, Efficiency, roofline
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What is planned.
+
+    Attributes:
+        gpu: one of ``tensor_parallel`` equal ones.
+        model: shapes.
+        tensor_parallel: GPUs that share each layer.
+        dtype_bytes: of a weight.
+        kv_cache_dtype: vLLM's.
+        gpu_memory_utilization: vLLM's.
+        max_num_seqs: vLLM's.
+        max_num_batched_tokens: vLLM's.
+        max_model_len: vLLM's.
+        block_size: vLLM's.
+        requests: the mix, none longer than max_model_len, with arrival times where ``timed``.
+        timed: the arrival times are the user's own.
+        law: measured step time; None = the roofline.
+        rate_per_second: offered.
+        ttft_seconds: target.
+        tpot_seconds: target.
+        objective: a preset's name.
+        seed: of the arrivals.
+    """
+
+    gpu: Gpu
+    model: Model
+    tensor_parallel: int
+    dtype_bytes: float
+    kv_cache_dtype: str
+    gpu_memory_utilization: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    block_size: int
+    requests: Requests
+    timed: bool
+    law: StepTime | None
+    rate_per_second: float | None
+    ttft_seconds: float | None
+    tpot_seconds: float | None
+    objective: str | None
+    seed: int
+
+    def memory(self, seqs: int, budget: int, split: int | None = None) -> MemoryPlan:
+        """One GPU's memory at these two knobs."""
+        return memory_plan(
+            self.gpu,
+            self.model,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=budget,
+            block_size=self.block_size,
+            tensor_parallel=split or self.tensor_parallel,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+            dtype_bytes=self.dtype_bytes,
+            kv_cache_dtype=self.kv_cache_dtype,
+        )
+
+    @property
+    def step_time(self) -> StepTime:
+        """One law for all that is said: the given one, or the roofline at max_num_seqs."""
+        return self.law or self._of_datasheet(STATED)
+
+    @property
+    def step_time_bounds(self) -> tuple[StepTime, StepTime]:
+        """The slowest and the fastest that servers reach of a datasheet; a given law is neither."""
+        if self.law is not None:
+            return self.law, self.law
+        return self._of_datasheet(SLOWEST), self._of_datasheet(FASTEST)
+
+    def _of_datasheet(self, efficiency: Efficiency) -> StepTime:
+        return roofline(
+            self.gpu,
+            self.model,
+            dtype_bytes=self.dtype_bytes,
+            tensor_parallel=self.tensor_parallel,
+            kv_cache_dtype=self.kv_cache_dtype,
+            decode_batch=self.max_num_seqs,
+            efficiency=efficiency,
+        )
+
+    @property
+    def mix(self) -> Mix:
+        """Its lengths."""
+        return Mix(self.requests.prompt_tokens, self.requests.generation_tokens)

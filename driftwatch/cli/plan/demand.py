@@ -1,0 +1,203 @@
+"""The part of ``driftwatch plan`` that replays: presets, and the queue at a rate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from driftwatch.cli.plan.asked import Asked
+from driftwatch.errors import ImpossibleConfiguration, UsageError
+from driftwatch.lab import planning
+from driftwatch.simulate import planning_replay
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+NEAR = 0.05  # closer than this, two settings are the same
+_SHARE_OF_CAPACITY = 0.7  # the demand of a comparison where none is given
+
+
+def _configuration(asked: Asked, seqs: int, budget: int) -> SchedulerConfiguration:
+    blocks = asked.memory(seqs, budget).num_gpu_blocks
+    longest = min(asked.max_model_len, max(asked.mix.longest, 1))
+    configuration = SchedulerConfiguration(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=budget,
+        num_gpu_blocks=blocks,
+        block_size=asked.block_size,
+        max_model_len=longest,
+    )
+    configuration.check()
+    return configuration
+
+
+def under_demand(asked: Asked) -> dict[str, Any]:
+    """Presets and queue: both need the demand, and the capacity of the server as it is."""
+    seqs, budget = asked.max_num_seqs, asked.max_num_batched_tokens
+    now = _configuration(asked, seqs, budget)
+    law = asked.step_time
+    capacity = planning_replay.capacity_per_second(asked.requests, now, law)
+    rate = asked.rate_per_second
+    requests = asked.requests
+    if rate is None and capacity is None:
+        raise UsageError(
+            f"{len(requests)} requests are too few to measure a capacity",
+            help_text="give --rate, or a file with more requests",
+        )
+    source = "given"
+    if rate is None and asked.timed:
+        source = "file"
+        rate = (len(requests) - 1) / float(np.ptp(requests.arrival_seconds))
+    else:
+        if rate is None:
+            source, rate = "assumed", _SHARE_OF_CAPACITY * (capacity or 0.0)
+        rng = np.random.default_rng(asked.seed)
+        requests = planning_replay.paced(requests, rate, rng)
+    demand = {
+        "requests_per_second": rate,
+        "source": source,
+        "capacity_requests_per_second": capacity,
+    }
+    targets: dict[str, Any] = {
+        "ttft_seconds": asked.ttft_seconds,
+        "tpot_seconds": asked.tpot_seconds,
+    }
+    found: dict[str, Any] = {"demand": demand}
+    at_rate = planning_replay.replay(requests, now, law, **targets)
+    if asked.objective is not None:
+        found["presets"] = _presets(
+            asked, requests, _row("as given", now, at_rate, capacity, rate), targets
+        )
+        found["best_preset"] = _best(asked.objective, found["presets"])
+    if asked.rate_per_second is not None:
+        found["queue"] = _queue(asked, rate, capacity, at_rate, law)
+    return found
+
+
+def _presets(
+    asked: Asked,
+    requests: Requests,
+    today: dict[str, Any],
+    targets: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Each preset on the law of the settings as given: what differs is the scheduling alone."""
+    rows, law = [today], asked.step_time
+    rate = today["demand_requests_per_second"]
+    for name, (seqs, budget) in planning_replay.PRESETS.items():
+        try:
+            configuration = _configuration(asked, seqs, budget)
+            replayed = planning_replay.replay(requests, configuration, law, **targets)
+            capacity = planning_replay.capacity_per_second(asked.requests, configuration, law)
+        except ImpossibleConfiguration as error:
+            rows.append({"name": name, "reason": error.message})
+            continue
+        rows.append(_row(name, configuration, replayed, capacity, rate))
+    return rows
+
+
+def _row(
+    name: str,
+    configuration: SchedulerConfiguration,
+    replayed: planning_replay.Replayed,
+    capacity: float | None,
+    rate: float,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "max_num_seqs": configuration.max_num_seqs,
+        "max_num_batched_tokens": configuration.max_num_batched_tokens,
+        "num_gpu_blocks": configuration.num_gpu_blocks,
+        "capacity_requests_per_second": capacity,
+        "demand_requests_per_second": rate,
+        **_latencies(replayed, overloaded=capacity is not None and rate >= capacity),
+    }
+
+
+def _latencies(replayed: planning_replay.Replayed, *, overloaded: bool) -> dict[str, Any]:
+    """What was replayed; above the capacity its waits only say how long the replay was."""
+    found = asdict(replayed)
+    reason = in_target = None
+    if overloaded:
+        reason = "overloaded: the queue grows as long as requests come"
+        for name in found:
+            if name.startswith(("queue_", "ttft_", "e2e_")) or name == "in_target_ratio":
+                found[name] = None
+    elif replayed.ttft_seconds_p95 is None or replayed.tpot_seconds_p95 is None:
+        reason = "too few requests finished"
+    if found["in_target_ratio"] is None:
+        in_target = reason if overloaded else "no --ttft-seconds and no --tpot-seconds is given"
+        if not overloaded and replayed.finished == 0:
+            in_target = "no request finished"
+    return {
+        **found,
+        "overloaded": overloaded,
+        "latency_reason": reason,
+        "in_target_reason": in_target,
+    }
+
+
+def _best(objective: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which settings serve the objective best, by what, and why where none does.
+
+    throughput: the largest capacity. latency: of those that are not overloaded, the largest share
+    in target, then the shortest mean time to the last token. Closer than 5 % counts as equal.
+    """
+    by = "capacity_requests_per_second" if objective == "throughput" else "e2e_seconds_mean"
+    able = [row for row in rows if row.get(by) is not None]
+    if not able:
+        few = "too few requests to measure a capacity"
+        reason = few if objective == "throughput" else "all are overloaded at this demand"
+        return {"names": [], "by": by, "reason": reason}
+    if objective == "throughput":
+        most = max(row[by] for row in able)
+        return {"names": [r["name"] for r in able if r[by] >= most * (1 - NEAR)], "by": by}
+    shares = [row["in_target_ratio"] or 0.0 for row in able]
+    if min(shares) < max(shares) * (1 - NEAR):
+        by = "in_target_ratio"
+        able = [r for r, s in zip(able, shares, strict=True) if s >= max(shares) * (1 - NEAR)]
+        return {"names": [row["name"] for row in able], "by": by}
+    least = min(row[by] for row in able)
+    return {"names": [r["name"] for r in able if r[by] <= least * (1 + NEAR)], "by": by}
+
+
+def _queue(
+    asked: Asked,
+    rate: float,
+    capacity: float | None,
+    at_rate: planning_replay.Replayed,
+    law: StepTime,
+) -> dict[str, Any]:
+    """ρ, the M/M/1 bound, the replayed wait, and what the target leaves for waiting."""
+    mix = asked.mix
+    prompt = max(1, round(mix.prompt_mean))
+    service = planning.prompt_alone_seconds(prompt, asked.max_num_batched_tokens, law)
+    alone = service + (mix.generation_mean - 1) * law.seconds(0, 1, round(mix.context_mean))
+    single = None if capacity is None else planning_replay.single_queue(rate, 1 / capacity)
+    budget = None if asked.ttft_seconds is None else asked.ttft_seconds - service
+    found = _latencies(at_rate, overloaded=capacity is not None and rate >= capacity)
+    reason = None
+    if single is None:
+        reason = "too few requests to measure a capacity"
+    elif single.wait_seconds is None:
+        reason = "no steady state: the rate is not below the capacity"
+    return {
+        "reason": reason,
+        "utilisation_ratio": None if single is None else single.utilisation_ratio,
+        "mm1_service_seconds": None if single is None else single.service_seconds,
+        "mm1_wait_seconds": None if single is None else single.wait_seconds,
+        "mm1_time_seconds": None if single is None else single.time_seconds,
+        "one_at_a_time_utilisation_ratio": rate * alone,
+        "request_alone_seconds": alone,
+        "ttft_alone_seconds": service,
+        "replayed_queue_seconds_mean": found["queue_seconds_mean"],
+        "replayed_ttft_seconds_mean": found["ttft_seconds_mean"],
+        "replayed_ttft_seconds_p95": found["ttft_seconds_p95"],
+        "replayed_tpot_seconds_p95": found["tpot_seconds_p95"],
+        "replayed_requests": at_rate.requests,
+        "replayed_reason": found["latency_reason"],
+        "in_target_ratio": found["in_target_ratio"],
+        "in_target_reason": found["in_target_reason"],
+        "wait_budget_seconds": budget,
+    }

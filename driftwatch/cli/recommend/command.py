@@ -1,0 +1,203 @@
+"""``driftwatch recommend``: one change that is worth a restart, or none, and why."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from driftwatch.cli import past
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.recommend.options import asked_about, check_plot, recommend_options
+from driftwatch.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.cli.recommend.asked import Looked
+    from driftwatch.pipeline.plan import Plan
+    from driftwatch.recommend.advice import Advice, Question
+
+_LONGEST = timedelta(hours=1)
+_SHORTEST = timedelta(minutes=1)
+
+
+@click.command(name="recommend")
+@click.argument("target", required=False)
+@recommend_options
+def command(
+    target: str | None,
+    length: timedelta | None,
+    plot: Path | None,
+    hardware: Path | None,
+    as_json: bool,
+    what_if: tuple[str, ...],
+    **rest: Any,
+) -> None:
+    """Replay TARGET's traffic under other settings: one change, or none, and what it costs.
+
+    TARGET is a server (host:8000, host:8000/1) or a pool: then its server with the longest queue.
+
+    The requests are rebuilt from stored minutes (--recording: from a recording), the server's step
+    time is fitted to what it did, and its scheduler is replayed with other values of max_num_seqs
+    and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code
+    0: answered, also where nothing is to be changed; 4: no verdict, the gate that failed is named.
+    """
+    asked = asked_about(what_if)
+    check_plot(plot)
+    with past.asked_of(rest) as where:
+        looked = _looked(target, length, where, with_log=rest["log"] is not None)
+        advice = _answer(_question(looked, where.plan, length, asked, rest), hardware)
+    if plot is not None:
+        _draw(plot, advice, looked)
+    if as_json:
+        _print_json(advice, looked)
+    else:
+        _print(advice, looked)
+    refused = advice.recommendation.action == "insufficient"
+    click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
+
+
+def _looked(
+    target: str | None, length: timedelta | None, where: past.Asked, *, with_log: bool
+) -> Looked:
+    """The target with its minutes."""
+    from driftwatch.cli.recommend.asked import of_recording, of_store
+
+    if length is not None and length < _SHORTEST:
+        raise UsageError(
+            f"--window {length.total_seconds():g}s holds no whole minute",
+            help_text="--window 10m",
+        )
+    back = length or _LONGEST
+    if where.recording is not None:
+        return of_recording(target, where, back, where.recording)
+    try:
+        return of_store(target, where, back)
+    except StoreError as error:
+        if not with_log:
+            raise
+        raise UsageError(
+            "--requests tells when requests came; what the server did stands in its metrics, "
+            f"and {error.message}",
+            help_text="give its metrics as well: --recording PATH, --prometheus URL, or --db",
+        ) from error
+
+
+def _question(
+    looked: Looked,
+    plan: Plan,
+    length: timedelta | None,
+    what_if: dict[str, float],
+    given: dict[str, Any],
+) -> Question:
+    from driftwatch.pipeline.advising import question_for
+    from driftwatch.simulate.workload import read_requests
+
+    diagnosis = None if looked.found is None else looked.found.diagnosis
+    log = given.pop("log")
+    return question_for(
+        looked.target,
+        plan,
+        looked.at,
+        looked.minutes,
+        row=looked.row,
+        gpus=looked.gpus,
+        leaf=None if diagnosis is None else diagnosis.leaf,
+        window=length,
+        what_if=what_if,
+        log=None if log is None else read_requests(log, any_order=True),
+        replicas=looked.replicas,
+        beside=looked.beside,
+        **given,
+    )
+
+
+def _answer(question: Question, hardware: Path | None) -> Advice:
+    from driftwatch.recommend.advise import advise
+    from driftwatch.simulate.hardware import with_hardware
+
+    return advise(question, hardware=with_hardware(hardware))
+
+
+def _draw(path: Path, advice: Advice, looked: Looked) -> None:
+    """The picture; what was answered without a replay has none, and says so."""
+    from driftwatch.report.advice_axis import axis_of
+    from driftwatch.report.advice_plot import draw_advice
+
+    axis = axis_of(advice)
+    if axis is None or not axis.points:
+        click.echo(f"warning: {path} not drawn: nothing was replayed", err=True)
+        return
+    kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
+    drawn = draw_advice(advice, kind, name=looked.target.key.text)
+    try:
+        path.write_bytes(drawn)
+    except OSError as error:
+        raise UsageError(f"--plot {path}: {error.strerror}") from error
+
+
+def _print_json(advice: Advice, looked: Looked) -> None:
+    """The advice with whose it is and the change as people type it."""
+    import orjson
+
+    from driftwatch.recommend.change_text import (
+        helm_values_diff,
+        pod_args_diff,
+        vllm_arguments,
+    )
+    from driftwatch.recommend.documents import advice_document
+
+    moves, target = advice.recommendation.moves, looked.target
+    document = {
+        "target": {
+            "instance": target.key.instance,
+            "engine": target.key.engine,
+            "pool": target.pool,
+            **dict(sorted(target.labels.items())),
+        },
+        **advice_document(advice),
+        "change": None
+        if not moves
+        else {
+            "vllm_arguments": list(vllm_arguments(moves)),
+            "helm_values_diff": list(helm_values_diff(moves, _model(looked))),
+            "pod_args_diff": list(pod_args_diff(moves)),
+        },
+    }
+    option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    click.echo(orjson.dumps(document, option=option).decode())
+
+
+def _print(advice: Advice, looked: Looked) -> None:
+    from driftwatch.cli.recommend.text import Asked, rendered, settles
+    from driftwatch.clock import SystemClock
+    from driftwatch.notify.layout import paint, wrap
+    from driftwatch.notify.stdout import needs_ascii, wants_colour
+
+    asked = Asked(
+        looked.target.key.text,
+        _model(looked),
+        SystemClock().now().date(),
+        _next(advice, looked),
+    )
+    text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
+    click.echo(paint(text, wants_colour(sys.stdout)))
+    if (way := settles(advice)) is not None:
+        told = f"help: {way}"
+        click.echo("\n".join(wrap(told, 80, "  ")) if sys.stderr.isatty() else told, err=True)
+
+
+def _model(looked: Looked) -> str | None:
+    return looked.target.labels.get("model_name")
+
+
+def _next(advice: Advice, looked: Looked) -> str:
+    """What to type after it was changed, or to look closer."""
+    from driftwatch.cli.following import following
+
+    context, target = click.get_current_context(), looked.target.key.text
+    if advice.recommendation.action == "change":
+        return f"driftwatch verify {target}{following(context, without=('baseline',))}"
+    return f"driftwatch explain {target}{following(context, at=looked.at)}"

@@ -1,0 +1,21 @@
+"""``driftwatch simulate``: replay requests through the batching simulator."""
+
+from __future__ import annotations
+
+import click
+
+from driftwatch.cli.lazy import LazySubcommands
+
+SUBCOMMANDS = {
+    "run": "driftwatch.cli.simulate.run",
+    "compare": "driftwatch.cli.simulate.compare.command",
+}
+
+
+@click.command(cls=LazySubcommands, modules=SUBCOMMANDS)
+def command() -> None:
+    """Replay requests through vLLM's scheduler, or compare ways of batching."""
+    from driftwatch.simulate.compiled import why_plain
+
+    if reason := why_plain():
+        click.echo(f"note: {reason}: replays run as plain Python, many times slower", err=True)

@@ -1,0 +1,323 @@
+"""``driftwatch simulate compare``: ways of batching on one clock, one law, the same requests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.notes import print_note
+from driftwatch.cli.simulate.compare.options import Counts, compare_options
+from driftwatch.cli.simulate.options import engine_from, engine_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.cli.simulate.compare.text import Comparison
+    from driftwatch.cli.simulate.options import EngineAsked
+    from driftwatch.lab.batchers.mixes import Mix
+    from driftwatch.lab.batchers.policies import Settings
+
+_EXIT_NO_VERDICT = 4
+_MOST_REQUESTS = 2_000_000
+
+
+@click.command("compare")
+@compare_options
+@engine_options
+@click.option("--padding", is_flag=True, help="Print only what padding wastes of these lengths.")
+@click.option("--lengths", type=Counts(), help="With --padding: these lengths, in tokens.")
+@click.option(
+    "--causes",
+    is_flag=True,
+    help="Print only where the factor from static to continuous comes from, at one rate.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw throughput, latency and time to first token: FILE.svg or FILE.png.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def command(
+    padding: bool,
+    lengths: tuple[int, ...] | None,
+    causes: bool,
+    plot: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare ways of batching: static, dynamic, continuous, hybrid, back-pressure.
+
+    The same requests with Poisson arrivals at each of --rates (or from --concurrency clients), one
+    step-time law. Exit code 4: no policy keeps up at any load.
+    """
+    own, engine = _apart(options)
+    if lengths is not None and not padding:
+        raise UsageError("--lengths belongs to --padding", help_text="add --padding")
+    _refuse_unused(padding, causes, lengths is not None)
+    if plot is not None:
+        _check_plot(plot)
+    if padding:
+        from driftwatch.cli.simulate.compare.padding import print_padding
+
+        found = lengths if lengths is not None else _mix(own)[0].prompt_tokens
+        _refuse_value_errors(
+            lambda: print_padding(
+                found, own["batch_size"], own["buckets"] or (), lengths is None, as_json
+            )
+        )
+        return
+    if own["rates"] and own["concurrency"]:
+        raise UsageError(
+            "--rates and --concurrency exclude each other",
+            help_text="--rates for arrivals that do not wait, --concurrency for clients that do",
+        )
+    mix, unused = _mix(own)
+    asked = engine_from(**engine)
+    asked = replace(asked, notes=(*unused, *asked.notes))
+    for note in asked.notes:
+        print_note(note)
+    settings = _settings(own, asked)
+    from driftwatch.cli.simulate.compare import text
+
+    if causes:
+        rate, found = _refuse_value_errors(lambda: _causes(own, settings, mix, asked))
+        text.print_causes(rate, found, as_json)
+        return
+    compared = _refuse_value_errors(lambda: _compare(own, settings, mix, asked))
+    text.print_comparison(compared, as_json)
+    if plot is not None:
+        from driftwatch.cli.simulate.compare.plot import draw
+
+        try:
+            draw(plot, compared, text.title(compared))
+        except OSError as error:
+            raise UsageError(
+                f"--plot {plot}: {error.strerror}", help_text="choose another folder"
+            ) from error
+    if not any(fit.best for fit in compared.fits):
+        click.get_current_context().exit(_EXIT_NO_VERDICT)
+
+
+def _apart(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """This command's options, and those of the engine."""
+    from driftwatch.cli.simulate.compare.options import OWN
+
+    own = {name: value for name, value in options.items() if name in OWN}
+    return own, {name: value for name, value in options.items() if name not in OWN}
+
+
+def _refuse_value_errors(answer: Any) -> Any:
+    """What the simulator calls impossible is a wrong command line here."""
+    try:
+        return answer()
+    except ValueError as error:
+        raise UsageError(
+            str(error), help_text="driftwatch simulate compare --help says what each option takes"
+        ) from error
+
+
+def _refuse_unused(padding: bool, causes: bool, given_lengths: bool) -> None:
+    """A flag without effect is a mistake, not a wish to be ignored."""
+    from driftwatch.cli.simulate.compare.options import OF_CAUSES, OF_LENGTHS, OF_PADDING, OWN
+
+    if padding and causes:
+        raise UsageError(
+            "--padding and --causes exclude each other", help_text="ask for one of them"
+        )
+    context = click.get_current_context()
+    used: frozenset[str] = frozenset(context.params)
+    if padding:
+        used, what = (
+            (OF_LENGTHS, "--padding --lengths") if given_lengths else (OF_PADDING, "--padding")
+        )
+    elif causes:
+        used, what = (used - OWN - {"plot"}) | OF_CAUSES, "--causes"
+    wrong = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name is not None
+        and option.name not in used
+        and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if wrong:
+        raise UsageError(
+            f"{', '.join(wrong)}: not used with {what}", help_text=f"leave out {', '.join(wrong)}"
+        )
+
+
+def _check_plot(path: Path) -> None:
+    """Refuse before the work what could not be written after it."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"{path}: --plot writes .svg or .png", help_text="--plot comparison.svg")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
+        )
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.W_OK):
+        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
+
+
+def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
+    """The requests that are served at every load, and what of their file is not used."""
+    import numpy as np
+
+    from driftwatch.lab.batchers.mixes import Mix, lognormal_lengths
+
+    notes: list[str] = []
+    generated = own["prompt_tokens"] is not None or own["generation_tokens"] is not None
+    if own["requests_file"] is not None:
+        if generated:
+            raise UsageError(
+                "--requests and --prompt-tokens/--generation-tokens exclude each other",
+                help_text="leave out one of them",
+            )
+        from driftwatch.simulate.workload import read_workload
+
+        found = read_workload(own["requests_file"])
+        read, notes = found.requests, [*found.notes]
+        prompts, generations = read.prompt_tokens, read.generation_tokens
+        columns = {
+            "prefixes": (read.shared_prefix_tokens > 0) | (read.cached_tokens > 0),
+            "priorities": read.priority != 0,
+            "cancellations": np.isfinite(read.cancel_seconds),
+            "adapters": read.adapter >= 0,
+        }
+        if dropped := [name for name, there in columns.items() if there.any()]:
+            notes.append(f"only lengths are compared: {', '.join(dropped)} of the file not used")
+    else:
+        if own["prompt_tokens"] is None or own["generation_tokens"] is None:
+            raise UsageError(
+                "which requests?",
+                help_text="--requests FILE, or --prompt-tokens MEAN and --generation-tokens MEAN",
+            )
+        count, seed = own["mix_size"], own["seed"]
+        prompts = lognormal_lengths(own["prompt_tokens"], own["prompt_cv"], count, (seed, 3))
+        generations = lognormal_lengths(
+            own["generation_tokens"], own["generation_cv"], count, (seed, 4)
+        )
+    mix = Mix(prompts, generations, own["seed"], own["cancel_ratio"], own["cancel_after_seconds"])
+    return mix, tuple(notes)
+
+
+def _settings(own: dict[str, Any], asked: EngineAsked) -> Settings:
+    from driftwatch.lab.batchers.policies import Settings
+
+    return Settings(
+        configuration=asked.configuration,
+        batch_size=own["batch_size"],
+        max_wait_seconds=own["max_wait_seconds"],
+        bucket_tokens=own["buckets"] or (),
+        prefill_share_ratio=own["prefill_share"],
+        queue_limit=own["queue_limit"],
+        reject_share_ratio=own["reject_share"],
+        retry_seconds=own["retry_seconds"],
+        timeout_seconds=own["timeout_seconds"],
+        free_given_up=own["free_given_up"],
+    )
+
+
+def _causes(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsked) -> Any:
+    """The rate (80 % of the static batch's own capacity unless one is given) and the rungs."""
+    from driftwatch.lab.batchers.causes import causes
+    from driftwatch.lab.batchers.comparison import capacity
+    from driftwatch.lab.batchers.policies import STATIC, policy_named
+
+    if own["concurrency"]:
+        raise UsageError("--causes needs a rate, not --concurrency", help_text="--rates 10")
+    rates = own["rates"]
+    if rates and len(rates) > 1:
+        raise UsageError("--causes takes one rate", help_text="--rates 10")
+    if rates:
+        rate = rates[0]
+    else:
+        most = capacity(policy_named(STATIC, settings), mix, asked.step_time)
+        if most is None:
+            raise UsageError("all requests end at one time: give more of them, or --rates")
+        rate = float(f"{0.8 * most:.2g}")
+    _check_size(rate, own["duration_seconds"])
+    return rate, causes(settings, mix, asked.step_time, rate, seconds=own["duration_seconds"])
+
+
+def _check_size(rate: float, seconds: float) -> None:
+    if rate * seconds > _MOST_REQUESTS:
+        raise UsageError(
+            f"{rate:g} requests/s for {seconds:g} s are {rate * seconds:,.0f} requests; at most "
+            f"{_MOST_REQUESTS:,} are simulated",
+            help_text="give a smaller --duration-seconds",
+        )
+
+
+def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsked) -> Comparison:
+    from driftwatch.cli.options import Progress
+    from driftwatch.cli.simulate.compare.text import Comparison
+    from driftwatch.lab.batchers import comparison as compare
+    from driftwatch.lab.batchers.comparison import ROUNDS
+    from driftwatch.lab.batchers.policies import CONTINUOUS, policy_named
+
+    law = asked.step_time
+    policies = [policy_named(name, settings) for name in own["policies"]]
+    closed = bool(own["concurrency"])
+    if own["rates"]:
+        _check_size(max(own["rates"]), own["duration_seconds"])
+    most = {p.name: compare.capacity(p, mix, law) for p in policies}
+    loads = own["rates"] or tuple(sorted(set(own["concurrency"] or ())))
+    if closed and ROUNDS * loads[-1] > _MOST_REQUESTS:
+        raise UsageError(
+            f"at most {_MOST_REQUESTS // ROUNDS:,} clients are simulated",
+            help_text="lower --concurrency",
+        )
+    if not loads:
+        top = most.get(CONTINUOUS) or compare.capacity(policy_named(CONTINUOUS, settings), mix, law)
+        if top is None:
+            raise UsageError(
+                "all requests end at one time: no capacity to choose --rates from",
+                help_text="--rates 5,10,20",
+            )
+        loads = compare.ladder(top)
+        _check_size(max(loads), own["duration_seconds"])
+    limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"
+    if limit is None:
+        alone = compare.alone_p99_seconds(mix, law)
+        limit = own["knee_factor"] * alone
+        said = f"{own['knee_factor']:g} × the p99 of requests served alone"
+    progress = Progress("comparing")
+    points = []
+    for policy in policies:
+        for load in loads:
+            points.append(
+                compare.measure(
+                    policy,
+                    mix,
+                    law,
+                    load,
+                    closed=closed,
+                    seconds=own["duration_seconds"],
+                    limit_seconds=limit,
+                )
+            )
+            progress(len(points), len(policies) * len(loads))
+    progress.close()
+    knees = tuple(
+        compare.knee([p for p in points if p.policy == policy.name], limit) for policy in policies
+    )
+    return Comparison(
+        settings=settings,
+        law=law,
+        closed=closed,
+        loads=tuple(float(load) for load in loads),
+        points=tuple(points),
+        capacities=most,
+        limit_seconds=limit,
+        limit_said=said,
+        knees=knees,
+        fits=compare.fits(points),
+        requests=len(mix.prompt_tokens),
+        mean_prompt_tokens=float(mix.prompt_tokens.mean()),
+        mean_generation_tokens=float(mix.generation_tokens.mean()),
+        seed=own["seed"],
+        notes=asked.notes,
+    )

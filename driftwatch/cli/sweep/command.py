@@ -1,0 +1,379 @@
+"""``driftwatch sweep``: closed loop at rising concurrency, simulated or against a live server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.finite import SECONDS, SEED, TOKENS, Finite
+from driftwatch.cli.simulate.options import engine_options
+from driftwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.lab.sweeping import Degradation, Level
+    from driftwatch.simulate.requests import Requests
+
+_EXIT_NO_VERDICT, _EXIT_INTERRUPTED = 4, 130
+_ROUNDS = 12  # requests of each user, warm-up and drain among them
+_FEWEST_SIMULATED, _FEWEST_LIVE = 1_100, 24
+_MOST_USERS = 4096
+_LIVE_ONLY = ("yes", "api_key_file", "level_seconds")
+_DEFAULT_TIMEOUT_SECONDS = 120.0
+
+
+class Levels(click.ParamType[Any]):
+    """Numbers of users, separated by commas."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to sorted whole numbers without repetition."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
+            self.fail(f"{value!r} is no list of whole numbers, e.g. 1,2,4,8", param, ctx)
+        found = tuple(sorted({int(word) for word in words}))
+        if found[0] < 1 or found[-1] > _MOST_USERS:
+            self.fail(f"concurrency is from 1 to {_MOST_USERS}", param, ctx)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is sent, at every level.
+
+    Attributes:
+        levels: users, rising.
+        requests: whose lengths are sent.
+        counts: how many requests each level sends.
+        warm_up_rounds: of each user, left out.
+        timeout_seconds: of one request, None = none.
+    """
+
+    levels: tuple[int, ...]
+    requests: Requests
+    counts: tuple[int, ...]
+    warm_up_rounds: int
+    timeout_seconds: float | None
+
+    def lengths(self, count: int) -> tuple[Any, Any]:
+        """Prompt and generation tokens of a level's requests, over again where there are fewer."""
+        import numpy as np
+
+        at = np.arange(count) % len(self.requests)
+        return self.requests.prompt_tokens[at], self.requests.generation_tokens[at]
+
+
+@click.command(name="sweep")
+@click.option(
+    "--concurrency",
+    "levels",
+    type=Levels(),
+    default="1,2,4,8,16,32,64,128,256",
+    show_default=True,
+    help="Users at once, one level after the other.",
+)
+@click.option(
+    "--url", metavar="URL", help="A live OpenAI-compatible server instead of the simulator."
+)
+@click.option(
+    "--prompt-tokens",
+    type=TOKENS,
+    default=512,
+    show_default=True,
+    help="Mean length of a prompt.",
+)
+@click.option(
+    "--generation-tokens",
+    type=TOKENS,
+    default=128,
+    show_default=True,
+    help="Mean length of an answer.",
+)
+@click.option(
+    "--length-cv",
+    type=Finite(min=0, max=10),
+    default=0.5,
+    show_default=True,
+    help="Standard deviation of the lengths over their mean; 0 = all alike.",
+)
+@click.option(
+    "--requests",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Take the lengths from this request log or trace instead.",
+)
+@click.option(
+    "--requests-per-level",
+    type=click.IntRange(2, 10_000_000),
+    help=f"Requests sent at a level (default: {_ROUNDS} a user, at least "
+    f"{_FEWEST_SIMULATED} simulated, {_FEWEST_LIVE} live).",
+)
+@click.option(
+    "--warm-up-rounds",
+    type=click.IntRange(0, 10_000),
+    default=2,
+    show_default=True,
+    help="Requests of each user that are left out at the start.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=SECONDS,
+    help=f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws lengths and words.")
+@click.option(
+    "--level-seconds",
+    type=SECONDS,
+    default=60,
+    show_default=True,
+    help="With --url: send nothing more at a level after so long.",
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --url: file with the server's key (default: the variable VLLM_API_KEY).",
+)
+@click.option("--yes", is_flag=True, help="With --url: send the load without asking.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw it into this .svg or .png file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@engine_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    levels: tuple[int, ...],
+    url: str | None,
+    prompt_tokens: float,
+    generation_tokens: float,
+    length_cv: float,
+    file: Path | None,
+    requests_per_level: int | None,
+    warm_up_rounds: int,
+    timeout_seconds: float | None,
+    seed: int,
+    level_seconds: float,
+    api_key_file: Path | None,
+    yes: bool,
+    plot: Path | None,
+    as_json: bool,
+    **engine: Any,
+) -> None:
+    """Find the concurrency where latency starts to degrade, users sending in a closed loop.
+
+    Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
+    the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
+    """
+    from driftwatch.cli.sweep.guard import check_plot
+    from driftwatch.lab.sweeping import find_degradation, with_gains
+
+    if plot is not None:
+        check_plot(plot)
+    _refuse_mixed(context, url, set(engine) - {"model"})
+    drawn, notes = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
+    counts = _counts(levels, requests_per_level, warm_up_rounds, live=url is not None)
+    asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
+    if url is None:
+        about, run = _simulated(asked, engine, notes)
+    else:
+        about, run = _live(
+            asked, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
+        )
+    found, interrupted = _until_interrupted(run, levels, notes)
+    ranked = with_gains(found)
+    where = find_degradation(ranked)
+    about["workload"] = {
+        "requests_file": None if file is None else str(file),
+        "prompt_tokens_mean": float(drawn.prompt_tokens.mean()),
+        "generation_tokens_mean": float(drawn.generation_tokens.mean()),
+        "seed": seed,
+    }
+    _print(ranked, where, about, list(dict.fromkeys(notes)), as_json)
+    if plot is not None and any(level.requests_per_second for level in ranked):
+        from driftwatch.cli.sweep.plot import draw
+
+        draw(plot, ranked, where)
+    if interrupted:
+        context.exit(_EXIT_INTERRUPTED)
+    if where.degrades_at is None and where.holds_to is None:
+        context.exit(_EXIT_NO_VERDICT)
+
+
+def _counts(
+    levels: tuple[int, ...], said: int | None, warm_up_rounds: int, *, live: bool
+) -> tuple[int, ...]:
+    """How many requests each level sends."""
+    if said is not None:
+        return (said,) * len(levels)
+    if live:
+        return tuple(max(_ROUNDS * n, _FEWEST_LIVE) for n in levels)
+    return tuple(max(_ROUNDS * n, _FEWEST_SIMULATED + (warm_up_rounds + 1) * n) for n in levels)
+
+
+def _until_interrupted(
+    run: Iterator[Level], levels: tuple[int, ...], notes: list[str]
+) -> tuple[list[Level], bool]:
+    """The levels that were reached, and whether somebody ended it before the last one."""
+    found: list[Level] = []
+    try:
+        for level in run:
+            found.append(level)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        notes.append(f"interrupted at concurrency {levels[len(found)]}")
+        return found, True
+    return found, False
+
+
+def _print(
+    ranked: Sequence[Level],
+    where: Degradation,
+    about: dict[str, Any],
+    notes: list[str],
+    as_json: bool,
+) -> None:
+    from driftwatch.cli.simulate.summary import fitted
+    from driftwatch.cli.sweep.table import document, print_levels, verdict
+
+    if as_json:
+        click.echo(document(ranked, where, {**about, "notes": notes}))
+        return
+    for note in notes:
+        click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
+    print_levels(ranked, where)
+    click.echo(verdict(ranked, where))
+
+
+def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> None:
+    """A flag that has no effect in this mode is a mistake, not a wish to be ignored."""
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    wrong = sorted(given & (set(_LIVE_ONLY) if url is None else engine))
+    if wrong:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise UsageError(
+            f"{names}: {'only with --url' if url is None else 'not with --url: it is the server'}",
+            help_text=f"leave out {names}" + (", or give --url" if url is None else ""),
+        )
+
+
+def _requests(
+    file: Path | None, prompt: float, generation: float, cv: float, seed: int
+) -> tuple[Requests, list[str]]:
+    """The lengths that are sent, and what of their file is not used.
+
+    Raises:
+        WorkloadError: the file cannot be read as requests, or has none.
+    """
+    import numpy as np
+
+    from driftwatch.lab.sweeping import lognormal_lengths
+    from driftwatch.simulate.requests import make_requests
+
+    if file is not None:
+        from driftwatch.simulate.workload import read_workload
+
+        read = read_workload(file)
+        return read.requests, list(read.notes)
+    rng = np.random.default_rng(seed)
+    count = _ROUNDS * _MOST_USERS
+    prompts = lognormal_lengths(prompt, cv, count, rng)
+    return make_requests(
+        np.zeros(count), prompts, lognormal_lengths(generation, cv, count, rng)
+    ), []
+
+
+def _simulated(
+    asked: Asked, engine: dict[str, Any], notes: list[str]
+) -> tuple[dict[str, Any], Iterator[Level]]:
+    from driftwatch.cli.options import Progress
+    from driftwatch.cli.simulate.options import engine_from
+    from driftwatch.lab.sweeping_closed_loop import simulated_level
+
+    server = engine_from(**engine)
+    notes += server.notes
+    about = {
+        "mode": "simulated",
+        "configuration": asdict(server.configuration),
+        "step_time": asdict(server.step_time),
+    }
+
+    def levels() -> Iterator[Level]:
+        progress = Progress("simulating")
+        try:
+            for done, (users, count) in enumerate(zip(asked.levels, asked.counts, strict=True)):
+                progress(done, len(asked.levels))
+                level = simulated_level(
+                    asked.requests,
+                    server.configuration,
+                    server.step_time,
+                    users,
+                    count=count,
+                    warm_up=asked.warm_up_rounds * users,
+                    timeout_seconds=asked.timeout_seconds,
+                )
+                if "rejected" in level.failed_requests:
+                    notes.append("users who are refused (503) ask again at once in the simulator")
+                yield level
+        finally:
+            progress.close()
+
+    return about, levels()
+
+
+def _live(
+    asked: Asked,
+    url: str,
+    model: str | None,
+    level_seconds: float,
+    key_file: Path | None,
+    yes: bool,
+    seed: int,
+    notes: list[str],
+) -> tuple[dict[str, Any], Iterator[Level]]:
+    import numpy as np
+
+    from driftwatch.cli.sweep.client import Connection, base_url
+    from driftwatch.cli.sweep.guard import announce, read_key
+    from driftwatch.cli.sweep.live import choose_model, learn, live_levels
+
+    base = base_url(url)
+    timeout = asked.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+    lengths = [asked.lengths(count) for count in asked.counts]
+    tokens = [sum(int(part.sum()) for part in column) for column in zip(*lengths, strict=True)]
+    announce(base, asked.levels, sum(asked.counts), (tokens[0], tokens[1]), level_seconds, yes)
+    key = read_key(key_file)
+    rng = np.random.default_rng(seed)
+    probe = Connection(base, key, timeout)
+    try:
+        longest = max(int((prompts + answers).max()) for prompts, answers in lengths)
+        name = choose_model(probe, model, longest)
+        dialect = learn(probe, name, round(float(lengths[0][0].mean())), rng)
+    finally:
+        probe.close()
+    notes += dialect.notes
+    about = {"mode": "live", "server": base, "model": name}
+    run = live_levels(
+        lambda: Connection(base, key, timeout),
+        dialect,
+        tuple(zip(asked.levels, lengths, strict=True)),
+        asked.warm_up_rounds,
+        level_seconds,
+        rng,
+        notes,
+    )
+    return about, run

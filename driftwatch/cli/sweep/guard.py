@@ -1,0 +1,87 @@
+"""Before a live server is loaded: what will be sent is said, and somebody agrees to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from driftwatch.cli.simulate.summary import fitted
+from driftwatch.cli.sweep.client import is_loopback
+from driftwatch.errors import UsageError
+
+
+def announce(
+    base: str,
+    levels: Sequence[int],
+    requests: int,
+    tokens: tuple[int, int],
+    level_seconds: float,
+    yes: bool,
+) -> None:
+    """Say what will be sent, and have it confirmed unless the server is on this machine.
+
+    Args:
+        base: address of the server.
+        levels: users, rising.
+        requests: at most, over all levels.
+        tokens: of all prompts, and of all answers.
+        level_seconds: nothing more is sent at a level after so long.
+        yes: it is confirmed already.
+
+    Raises:
+        UsageError: nobody can confirm it.
+        click.Abort: the answer was no.
+    """
+    said = (
+        f"sends to {base}: up to {requests:,} requests ({tokens[0]:,} prompt and "
+        f"{tokens[1]:,} generated tokens), {levels[0]} to {levels[-1]} at once, "
+        f"{level_seconds:g} s a level, up to {level_seconds * len(levels):g} s and what is "
+        "still under way"
+    )
+    click.echo("\n".join(fitted(said, sys.stderr)), err=True)
+    if yes or is_loopback(base):
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "this loads a server that is not on this machine", help_text="say --yes to send it"
+        )
+    click.confirm("Send it?", abort=True, err=True)
+
+
+def read_key(file: Path | None) -> str | None:
+    """The server's key, from the file or from VLLM_API_KEY; None where neither has one.
+
+    Raises:
+        ConfigError: the file cannot be read as one.
+        UsageError: the variable cannot be a header.
+    """
+    from driftwatch.settings_values import read_of
+
+    if file is not None:
+        return read_of(None, file)
+    key = os.environ.get("VLLM_API_KEY", "").strip()
+    if not key.isprintable() or not key.isascii():
+        raise UsageError("VLLM_API_KEY holds a character that no header can")
+    return key or None
+
+
+def check_plot(path: Path) -> None:
+    """Refuse before the work what could not be written after it.
+
+    Raises:
+        UsageError: the suffix says no format, there is no such folder, or it is not writable.
+    """
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(
+            f"--plot {path}: the name ends in .svg or .png", help_text="--plot sweep.svg"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")

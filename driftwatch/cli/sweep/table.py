@@ -1,0 +1,137 @@
+"""What a sweep found, as a table, as one sentence and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from driftwatch.cli.table import encodable
+from driftwatch.lab.sweeping import DEFINITION, Degradation, Level
+from driftwatch.notify.layout import spell, wrap
+from driftwatch.notify.numbers import figure, milliseconds, times
+from driftwatch.notify.stdout import needs_ascii
+
+_COLUMNS = (
+    "concurrency",
+    "requests_per_second",
+    "generation_tokens_per_second",
+    "generation_tokens_per_second_per_user",
+    "ttft_seconds_p50",
+    "ttft_seconds_p99",
+    "itl_seconds_mean",
+    "e2e_seconds_mean",
+    "e2e_seconds_p50",
+    "e2e_seconds_p99",
+    "e2e_seconds_p999",
+    "e2e_seconds_max",
+)
+# on a terminal without the p50 end to end, which the mean stands beside: 80 columns
+_SHOWN = tuple(name for name in _COLUMNS if name != "e2e_seconds_p50")
+_HEADS = (
+    ("", "req/s", "tokens/s", "", "TTFT s", "", "ITL ms", "e2e s", "", "", ""),
+    ("users", "", "in all", "a user", "p50", "p99", "mean", "mean", "p99", "p99.9", "max"),
+)
+_WIDTHS = (5, 6, 8, 6, 7, 7, 6, 6, 6, 6, 6)
+
+
+def print_levels(levels: Sequence[Level], where: Degradation) -> None:
+    """A row a level, failures under it; piped rows between tabs below a header of JSON's names.
+
+    The level at which latency starts to degrade is marked with ``>``, piped with ``degrades``.
+    """
+    if not sys.stdout.isatty():
+        click.echo("\t".join((*_COLUMNS, "latency", "failed_requests")))
+        for level in levels:
+            cells = [_raw(getattr(level, name)) for name in _COLUMNS[1:]]
+            failed = ", ".join(f"{n} {why}" for why, n in level.failed_requests.items())
+            mark = "degrades" if level.concurrency == where.degrades_at else ""
+            click.echo(encodable("\t".join((str(level.concurrency), *cells, mark, failed))))
+        return
+    for head in _HEADS:
+        click.echo(" " + " ".join(f"{w:>{n}}" for w, n in zip(head, _WIDTHS, strict=True)).rstrip())
+    for level in levels:
+        mark = ">" if level.concurrency == where.degrades_at else " "
+        cells = [str(level.concurrency), *_cells(level)]
+        click.echo(mark + " ".join(f"{c:>{n}}" for c, n in zip(cells, _WIDTHS, strict=True)))
+        for why, count in level.failed_requests.items():
+            _say(f"        {count:,} of {level.sent_requests:,} failed: {why}")
+        if level.requests_per_second is None and level.reasons:
+            _say(f"        {level.reasons['requests_per_second']}")
+    served = [level for level in levels if level.requests_per_second is not None]
+    reasons = {name: why for level in served for name, why in (level.reasons or {}).items()}
+    if any("_seconds_p" in name and why.startswith("needs") for name, why in reasons.items()):
+        _say(
+            "-: too few requests for this quantile, p99 needs 100, p99.9 needs 1,000 "
+            "(--requests-per-level)"
+        )
+    if "generation_tokens_per_second" in reasons:
+        _say(f"-: {reasons['generation_tokens_per_second']}")
+
+
+def verdict(levels: Sequence[Level], where: Degradation) -> str:
+    """The sentence that answers; what it means is part of it."""
+    by = {level.concurrency: level for level in levels}
+    if where.degrades_at is None:
+        if where.holds_to is None:
+            text = f"NO VERDICT: {where.reason}"
+        else:
+            text = f"latency does not degrade yet: {where.reason}"
+        return _wrapped(text)
+    before, after = by[where.holds_to or 0], by[where.degrades_at]
+    rate = (after.requests_per_second or 0.0) / (before.requests_per_second or 1.0)
+    latency = (after.e2e_seconds_mean or 0.0) / (before.e2e_seconds_mean or 1.0)
+    sure = "" if where.confirmed else "; a higher level would confirm it"
+    return _wrapped(
+        f"latency starts to degrade at {where.degrades_at} users: from {where.holds_to} to "
+        f"{where.degrades_at} requests/s {times(rate)} and mean latency {times(latency)} "
+        f"({milliseconds(before.e2e_seconds_mean or 0.0)} → "
+        f"{milliseconds(after.e2e_seconds_mean or 0.0)}): more than half of the added users "
+        f"turned into latency instead of throughput{sure}"
+    )
+
+
+def document(levels: Sequence[Level], where: Degradation, about: Mapping[str, Any]) -> str:
+    """Everything, base units in the names; null beside a reason."""
+    found = {
+        "schema_version": 1,
+        **about,
+        "levels": [asdict(level) for level in levels],
+        "latency_degrades": {"definition": DEFINITION, **asdict(where)},
+    }
+    return json.dumps(found, indent=2, allow_nan=False)
+
+
+def _cells(level: Level) -> list[str]:
+    found = []
+    for name, width in zip(_SHOWN[1:], _WIDTHS[1:], strict=True):
+        value = getattr(level, name)
+        if value is None:
+            found.append("-")
+        else:
+            found.append(_fitting(value * 1000 if name.startswith("itl") else value, width))
+    return found
+
+
+def _fitting(value: float, width: int) -> str:
+    """Three digits, fewer only where a column has no room for them."""
+    plain = figure(value).replace(",", "")
+    said = (figure(value), plain, figure(value, 2), figure(value, 1), f"{value:.0e}")
+    return next((one for one in said if len(one) <= width), said[-1])
+
+
+def _raw(value: float | None) -> str:
+    return "unknown" if value is None else figure(value).replace(",", "")
+
+
+def _say(text: str) -> None:
+    click.echo(_wrapped(text))
+
+
+def _wrapped(text: str) -> str:
+    spelt = spell(text, needs_ascii(sys.stdout))
+    return "\n".join(wrap(spelt, 80, "  ")) if sys.stdout.isatty() else spelt

@@ -1,0 +1,297 @@
+"""``driftwatch verify``: did a change work? Matched traffic before and after it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftwatch.cli.options import Progress, Span, Time, plan_from, serving_options
+from driftwatch.cli.proposed import pins_from, pins_option
+from driftwatch.cli.recommend.options import SloText
+from driftwatch.clock import SystemClock
+from driftwatch.errors import NoVerdict, UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.model import Slo, Target, TargetKey
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.past_minutes import PastMinutes
+    from driftwatch.pipeline.plan import Plan
+    from driftwatch.store.store import Store
+    from driftwatch.verify.verification import Verification
+
+_EXIT = {"PASS": 0, "FAIL": 1}
+_EXIT_NO_VERDICT = 4
+_LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
+_EVER = timedelta(days=400)
+
+
+@click.command(name="verify")
+@click.argument("target", required=False)
+@click.option("--before", type=Span(), help="Compare this stretch ...")
+@click.option("--after", type=Span(), help="... with this one, changed settings or not.")
+@click.option(
+    "--against",
+    metavar="OTHER",
+    help="Compare TARGET with this server over the same 24 h (or --after).",
+)
+@click.option(
+    "--record", is_flag=True, help="The track record: forecasts against what came of them."
+)
+@click.option("--at", type=Time(), help="As of this time (default: the newest minute).")
+@click.option("--slo", type=SloText(), help="Targets to judge by: ttft=1s,tpot=50ms.")
+@click.option(
+    "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
+)
+@pins_option
+@click.option(
+    "--db",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The store (default: as for driftwatch incidents).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@serving_options
+def command(
+    target: str | None,
+    before: Window | None,
+    after: Window | None,
+    against: str | None,
+    record: bool,
+    at: datetime | None,
+    slo: Slo | None,
+    recording: Path | None,
+    pins: Path | None,
+    db: Path | None,
+    as_json: bool,
+    **serving: Any,
+) -> None:
+    """Say whether a change of a setting or a release worked, at matched traffic.
+
+    Without TARGET: every verification of the last eight weeks. With it: the newest one of that
+    target. With --before and --after: those two stretches. With --against: two servers. With
+    --recording: the changes in it.
+
+    Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
+    """
+    from driftwatch.cli.database import config_here
+
+    if (before is None) != (after is None) and against is None:
+        raise UsageError("--before and --after belong together")
+    if before is not None and against is not None:
+        raise UsageError("--against compares two servers in one stretch: give --after alone")
+    if recording is None and pins is not None:
+        raise UsageError("--pins needs --recording: the database has its own pins")
+    if recording is None and serving["config"] is None:
+        serving["config"] = config_here()
+    plan = plan_from(**serving)
+    asked = _Asked(target, before, after, against, at, slo)
+    if recording is not None:
+        found = _of_recording(asked, recording, pins, plan)
+    else:
+        found = _of_store(asked, record, db, serving["config"], plan)
+    many = target is None and before is None and against is None
+    if record:
+        _print_record(found, as_json)
+    elif many and (recording is None or len(found) != 1):
+        _print_list(found, as_json)
+    else:
+        _print_one(found[-1], as_json)
+        click.get_current_context().exit(_EXIT.get(found[-1].verdict, _EXIT_NO_VERDICT))
+
+
+class _Asked:
+    """What the command line asks for."""
+
+    def __init__(
+        self,
+        target: str | None,
+        before: Window | None,
+        after: Window | None,
+        against: str | None,
+        at: datetime | None,
+        slo: Slo | None,
+    ) -> None:
+        self.target, self.against, self.at, self.slo = target, against, at, slo
+        self.before, self.after = before, after
+
+    @property
+    def computed(self) -> bool:
+        """Stretches or servers are named: nothing stored answers."""
+        return self.before is not None or self.against is not None
+
+    def chosen(self, targets: Mapping[TargetKey, Target], name: str | None) -> Target:
+        from driftwatch.pipeline.explain import target_named
+
+        return target_named(name, targets, 8 if sys.stderr.isatty() else None)
+
+    def compute(
+        self,
+        targets: Mapping[TargetKey, Target],
+        past: PastMinutes,
+        plan: Plan,
+        end: datetime,
+        rows: pl.DataFrame | None,
+    ) -> Verification:
+        """Named stretches, or two servers."""
+        from driftwatch.pipeline.explain import Window
+        from driftwatch.service.verifying_asked import AGAINST, of_servers, of_stretches
+
+        target = self.chosen(targets, self.target)
+        slo = self.slo or configured_slo(plan, target)
+        if self.against is not None:
+            other = self.chosen(targets, self.against)
+            if other.key == target.key:
+                raise UsageError(f"{target.key.text} cannot be compared with itself")
+            window = self.after or Window(end - AGAINST, end)
+            return of_servers(target, other, past, window, slo, rows=rows)
+        if self.before is None or self.after is None:
+            raise UsageError("--before and --after belong together")
+        return of_stretches(target, past, self.before, self.after, slo, rows=rows)
+
+
+def configured_slo(plan: Plan, target: Target) -> Slo | None:
+    """Latency targets of the target's pool; None where none are configured."""
+    slo = plan.pool_of(target).slo
+    return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
+
+
+def _of_recording(
+    asked: _Asked, recording: Path, pins: Path | None, plan: Plan
+) -> list[Verification]:
+    """What a recording says.
+
+    Raises:
+        NoVerdict: no setting and no release changed in it.
+    """
+    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.collect.recordings import open_recording
+    from driftwatch.service.verifying_asked import recorded
+
+    progress = Progress("replaying")
+    source = open_recording(recording, progress=progress)
+    try:
+        first, last = source.span()
+        end = min(asked.at or last, last)
+        found = recorded(
+            [source],
+            (first, end),
+            with_proposals(plan),
+            advise=not asked.computed,
+            pins=pins_from(pins),
+        )
+    finally:
+        progress.close()
+        source.close()
+    if asked.computed:
+        return [asked.compute(found.targets, found.past, plan, end, found.rows)]
+    mine = list(found.verifications)
+    if asked.target is not None:
+        key = asked.chosen(found.targets, asked.target).key
+        mine = [one for one in mine if (one.instance, one.engine) == key]
+    if not mine:
+        raise NoVerdict(
+            f"no setting and no release is known to have changed in {recording}",
+            help_text="--before FROM..TO --after FROM..TO compares two stretches",
+        )
+    return mine
+
+
+def _of_store(
+    asked: _Asked, record: bool, db: Path | None, config: Path | None, plan: Plan
+) -> list[Verification]:
+    """What the store says.
+
+    Raises:
+        NoVerdict: it has no verification of the target, or holds no scrape yet.
+    """
+    from driftwatch.cli.database import config_here, open_store
+    from driftwatch.pipeline.past_minutes import StoredMinutes
+    from driftwatch.pipeline.stored import newest, stored_targets
+    from driftwatch.service.verifying_asked import asked_now
+    from driftwatch.verify.documents import from_document
+
+    named = None if config is None or config == config_here() else str(config)
+    with open_store(None if db is None else str(db), named) as store:
+        last = newest(store)
+        if last is None:
+            raise NoVerdict(
+                "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
+            )
+        end = min(asked.at or last, last)
+        past, targets = StoredMinutes(store), plan.assign(stored_targets(store))
+        if asked.computed:
+            return [asked.compute(targets, past, plan, end, _rows(store, asked, end))]
+        key = None if asked.target is None else asked.chosen(targets, asked.target).key
+        since = end - (_EVER if record or key is not None else _LISTED_FOR)
+        kept = store.verifications(since, end + timedelta(seconds=1), key)
+        found = [from_document(one.document) for one in kept]
+        if key is None:
+            return found
+        if not found:
+            raise NoVerdict(
+                f"no change of {key.text} is known",
+                help_text="--before FROM..TO --after FROM..TO compares two stretches",
+            )
+        newest_one = found[-1]
+        if newest_one.verdict == "open":
+            slo = asked.slo or configured_slo(plan, targets[key])
+            found[-1] = asked_now(newest_one, past, end, slo)
+        return found
+
+
+def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
+    """Stored rows of what is compared, for what ran then."""
+    from driftwatch.service.verifying_asked import AGAINST
+
+    first = asked.before or asked.after
+    since = end - AGAINST if first is None else first.start
+    until = end if asked.after is None else asked.after.end
+    return store.past(since, until)
+
+
+def _print_one(found: Verification, as_json: bool) -> None:
+    from driftwatch.cli.verify.text import one_in_full
+    from driftwatch.verify.documents import to_document
+
+    if as_json:
+        _print_json(to_document(found))
+        return
+    for line in one_in_full(found, SystemClock().now()):
+        click.echo(line)
+
+
+def _print_list(found: Sequence[Verification], as_json: bool) -> None:
+    from driftwatch.cli.verify.text import listed
+    from driftwatch.verify.documents import to_document
+
+    if as_json:
+        _print_json({"schema_version": 1, "verifications": [to_document(one) for one in found]})
+        return
+    for line in listed(found, SystemClock().now()):
+        if line:
+            click.echo(line)
+    if not found:
+        click.echo("no change of a setting or a release in the last eight weeks", err=True)
+
+
+def _print_record(found: Sequence[Verification], as_json: bool) -> None:
+    from driftwatch.cli.verify.text import record_document, record_lines
+    from driftwatch.verify.track_record import track_record
+
+    record = track_record(found)
+    if as_json:
+        _print_json(record_document(record))
+        return
+    for line in record_lines(record):
+        click.echo(line)
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(document, sort_keys=True, allow_nan=False))

@@ -1,0 +1,1 @@
+"""dcgm-exporter, scraped directly or through a Prometheus-compatible API."""

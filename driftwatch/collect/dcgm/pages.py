@@ -1,0 +1,140 @@
+"""dcgm-exporter's pages, scraped directly or from a recording: no Prometheus between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.clock import Clock, SystemClock
+from driftwatch.collect.dcgm.names import READ_NAMES, Roster, gpu_of
+from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
+from driftwatch.collect.exposition import folded
+from driftwatch.collect.fetch import Bounds, Endpoint, without_secrets
+from driftwatch.collect.gets import Gets
+from driftwatch.collect.layout import shown
+from driftwatch.collect.page_text import page_samples
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.series import Series, SeriesCache, same
+from driftwatch.errors import UsageError
+
+NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
+
+
+def is_dcgm_page(body: bytes) -> bool:
+    """Whether a page has any series of DCGM."""
+    return body.startswith(b"DCGM_FI_") or b"\nDCGM_FI_" in body
+
+
+class DcgmBatch:
+    """Pages of any number of exporters, made into one GPU table at the end.
+
+    Args:
+        cache: series that were seen before, kept between batches.
+    """
+
+    def __init__(self, cache: SeriesCache) -> None:
+        self._cache = cache
+        self._roster = Roster()
+        self._moments: dict[datetime, int] = {}
+        self._rows: list[tuple[int, int, int, float]] = []
+        self._problems: list[SourceProblem] = []
+
+    def add(self, exporter: str, time: datetime, body: bytes) -> bool:
+        """A page that was answered; False where it has no GPU, with a problem that says why."""
+        found = page_samples(body, self._cache)
+        if isinstance(found, str):
+            self.problem(exporter, found, time)
+            return False
+        for doubt in found.doubts:
+            self.problem(exporter, doubt, time)
+        moment = self._moments.setdefault(time, len(self._moments))
+        first: dict[tuple[int, int], tuple[float, Series]] = {}
+        any_field = False
+        for series, value in zip(found.series, found.values, strict=True):
+            name = READ_NAMES.get(series.name)
+            if name is None:
+                continue
+            any_field = True
+            gpu = gpu_of(series.labels, exporter)
+            if isinstance(gpu, str):
+                self.problem(exporter, f"{shown(series)}: {gpu}", time)
+                continue
+            code = self._roster.number(gpu)
+            before = first.get((code, name))
+            if before is None:
+                first[code, name] = (value, series)
+                self._rows.append((code, moment, name, value))
+            elif not same(before[0], value):
+                twice = f"is on the page twice, as {before[0]:g} and {value:g}: the first is taken"
+                self.problem(exporter, f"{shown(before[1])} {twice}", time)
+        if not any_field:
+            self.problem(exporter, NOT_DCGM, time)
+        return bool(first)
+
+    def problem(self, where: str, reason: str, time: datetime | None) -> None:
+        """Something that could not be read."""
+        self._problems.append(SourceProblem(where, reason, time))
+
+    def finish(self) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
+        """The GPU table and the problems, repeats folded."""
+        samples: GpuSamples = rows_as_samples(self._rows)
+        return gpu_table(self._roster.gpus, list(self._moments), samples), folded(self._problems)
+
+
+class DcgmPagesSource:
+    """dcgm-exporters (or ``driftwatch agent``) scraped without a Prometheus between.
+
+    Args:
+        urls: addresses of their pages.
+        clock: gives each scrape its time, taken when the scrape starts.
+        bounds: of each scrape.
+        workers: scrapes under way at once.
+        name: how problems call this source.
+
+    Raises:
+        UsageError: no address, not an address, or one twice.
+    """
+
+    def __init__(
+        self,
+        urls: Iterable[str],
+        clock: Clock | None = None,
+        bounds: Bounds | None = None,
+        workers: int = 32,
+        name: str = "dcgm",
+    ) -> None:
+        self.name = name
+        self.settle_seconds = 0.0
+        clock, bounds = clock or SystemClock(), bounds or Bounds()
+        self._cache = SeriesCache()
+        self._endpoints: dict[str, Endpoint] = {}
+        for url in urls:
+            endpoint = Endpoint(url, bounds)
+            if endpoint.instance in self._endpoints:
+                raise UsageError(f"{without_secrets(url)!r}: {endpoint.instance} is there twice")
+            self._endpoints[endpoint.instance] = endpoint
+        if not self._endpoints:
+            raise UsageError("no address of a dcgm-exporter was given")
+        self._gets = Gets(self._endpoints, clock, bounds, workers)
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Each page once, now: ``since`` and ``until`` say nothing to a live page.
+
+        A page that cannot be had or read is a problem; readings of its GPUs end.
+        """
+        batch = DcgmBatch(self._cache)
+        addresses = {exporter: endpoint.url for exporter, endpoint in self._endpoints.items()}
+        # in the order of the names, whatever the order they come in
+        for exporter, answer in sorted(self._gets.answers(addresses), key=lambda one: one[0]):
+            if answer.body is None:
+                batch.problem(exporter, answer.reason or "no answer", answer.time)
+            else:
+                batch.add(exporter, answer.time, answer.body)
+        gpus, problems = batch.finish()
+        return Collected(empty_scrapes(), {}, problems, gpus=gpus)
+
+    def close(self) -> None:
+        """End what is under way and give back the connections."""
+        self._gets.close()

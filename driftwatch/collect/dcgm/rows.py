@@ -1,0 +1,269 @@
+"""Samples of DCGM fields → the GPU table: units, sentinels, MIG, and a reason for each gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import polars as pl
+
+from driftwatch.collect.dcgm.names import DCGM_NAMES, LOST_INDEX, READ_NAMES, Gpu
+from driftwatch.collect.gpu_schema import (
+    BLANK_FROM,
+    GPU_FIELD_BY_COLUMN,
+    GPU_FIELDS,
+    GPU_SCHEMA,
+    INT32_BLANKS,
+    SHARE_OVER,
+    TIME,
+    GpuField,
+    empty_gpus,
+)
+
+# dcgm_structs.h: DCGM_FP64_BLANK, and one, two and three above it
+_FLOAT_BLANKS = 2.0**47 + np.arange(4)
+_MARK = "DCGM's mark for no value"
+_GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
+
+# One value for the whole board: under MIG an instance may lack it where the device has it.
+_OF_THE_BOARD = (
+    "sm_clock_hertz",
+    "memory_clock_hertz",
+    "power_watts",
+    "energy_joules_total",
+    "temperature_celsius",
+    "xid_code",
+    "clock_event_reasons",
+)
+# nvmlDeviceGetUtilizationRates is not supported under MIG; DCGM then writes 0 or nothing
+_ZERO_UNDER_MIG = ("utilization_ratio", "memory_copy_utilization_ratio")
+
+_OK, _MISSING, _BLANK, _FLOAT_BLANK, _INT32_BLANK, _MIG_ZERO, _ODD = range(7)
+
+_COLUMNS = tuple(field.column for field in GPU_FIELDS)
+_KEYS = ("exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time")
+
+_Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSamples:
+    """Samples side by side, one per position.
+
+    Attributes:
+        gpu: index into the list of GPUs.
+        moment: index into the list of times.
+        name: as :data:`driftwatch.collect.dcgm.names.READ_NAMES` counts them.
+        value: in DCGM's unit.
+    """
+
+    gpu: _Ints
+    moment: _Ints
+    name: _Ints
+    value: _Floats
+
+
+def gpu_table(
+    gpus: Sequence[Gpu],
+    moments: Sequence[datetime],
+    samples: GpuSamples,
+    unread: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The GPU table of these samples, a row per GPU (or MIG instance), workload and time.
+
+    Of two samples with the same GPU, time and name the first counts.
+
+    Args:
+        gpus: whom samples are of.
+        moments: aware times.
+        samples: in any order.
+        unread: column → why it could not be asked for, where it is missing.
+    """
+    if not samples.value.size:
+        return empty_gpus()
+    cell, row = np.unique(samples.gpu * len(moments) + samples.moment, return_inverse=True)
+    place, first = np.unique(samples.name * cell.size + row, return_index=True)
+    raw = np.full((len(READ_NAMES), cell.size), np.nan)
+    there = np.zeros(raw.shape, dtype=np.bool_)
+    raw.ravel()[place] = samples.value[first]
+    there.ravel()[place] = True
+    who, when = cell // len(moments), cell % len(moments)
+    told = raw[LOST_INDEX]
+    raw, there = _one_name_each(raw, there)
+    kept, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
+    raw, who, when, told = raw[:, kept], who[kept], when[kept], told[kept]
+    codes = _judged(raw, there[:, kept], is_mig[kept])
+    values = {
+        field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
+        .fill_nan(None)
+        .alias(field.column)
+        for i, field in enumerate(GPU_FIELDS)
+    }
+    schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
+    listed: pl.DataFrame = pl.DataFrame(list(gpus), schema=schema, orient="row")[who]
+    times = pl.Series("time", list(moments), dtype=TIME)[when]
+    made = listed.with_columns(
+        times,
+        pl.lit("DCGM").alias("origin"),
+        pl.lit(False).alias("own_host"),
+        _lost(values["xid_code"], pl.Series(told).fill_nan(None)),
+        _reasons(codes, raw, unread or {}),
+        *values.values(),
+        pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
+    )
+    return made.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
+
+
+def _in_base(field: GpuField, raw: _Floats) -> _Floats:
+    """Values in the base unit; a share that rounding put above the whole is the whole."""
+    value = raw * field.factor
+    return np.minimum(value, 1.0) if field.column.endswith("_ratio") else value
+
+
+def _lost(xid: pl.Series, told: pl.Series) -> pl.Series:
+    """Whether the GPU is lost: by its last XID, or as the agent tells."""
+    by_xid, by_agent = xid == _GONE_XID, told == 1
+    # one that says no is enough where nothing is known of the other
+    return (by_xid | by_agent).fill_null(by_xid).fill_null(by_agent).alias("lost")
+
+
+def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:
+    """A line per field instead of one per name: its preferred name where it is there."""
+    value = np.full((len(GPU_FIELDS), raw.shape[1]), np.nan)
+    known = np.zeros(value.shape, dtype=np.bool_)
+    for name, (_, index, _) in enumerate(DCGM_NAMES):  # preferred names first
+        take = there[name] & ~known[index]
+        value[index][take] = raw[name][take]
+        known[index] |= take
+    return value, known
+
+
+def _without_devices_of_instances(
+    gpus: Sequence[Gpu], who: _Ints, when: _Ints, raw: _Floats, there: _Bools
+) -> tuple[_Bools, _Bools]:
+    """Which rows stay, and which of all rows are MIG instances.
+
+    An exporter may tell of a device and of its MIG instances as well. They have the same UUID, and
+    only the instances have GPU_I_ID: the device then is no further GPU. What holds for the whole
+    board is written to those of its instances that lack it.
+    """
+    is_mig = np.array([g.mig_instance is not None for g in gpus], dtype=np.bool_)[who]
+    if not is_mig.any() or is_mig.all():
+        return np.ones(who.size, dtype=np.bool_), is_mig
+    boards: dict[tuple[str, str], int] = {}
+    board = np.array([boards.setdefault((g.exporter, g.uuid), len(boards)) for g in gpus])
+    at = board[who] * (int(when.max()) + 1) + when
+    instances, devices = np.flatnonzero(is_mig), np.flatnonzero(~is_mig)
+    gone = np.isin(at[devices], at[instances])
+    first, index = np.unique(at[devices], return_index=True)
+    place = np.searchsorted(first, at[instances]).clip(max=first.size - 1)
+    has = first[place] == at[instances]
+    to, of = instances[has], devices[index[place[has]]]
+    for column in _OF_THE_BOARD:
+        i = _COLUMNS.index(column)
+        lacks = ~there[i, to]
+        raw[i, to[lacks]] = raw[i, of[lacks]]
+        there[i, to[lacks]] = there[i, of[lacks]]
+    kept = np.ones(who.size, dtype=np.bool_)
+    kept[devices[gone]] = False
+    return kept, is_mig
+
+
+def _judged(raw: _Floats, there: _Bools, is_mig: _Bools) -> npt.NDArray[np.uint8]:
+    """What each value is worth, one of the codes above."""
+    codes = np.full(raw.shape, _OK, dtype=np.uint8)
+    with np.errstate(invalid="ignore"):
+        codes[~np.isfinite(raw) | (raw < 0)] = _ODD
+        for i, field in enumerate(GPU_FIELDS):
+            over = SHARE_OVER if field.column.endswith("_ratio") else 0.0
+            codes[i, raw[i] * field.factor > field.most + over] = _ODD
+        codes[np.isin(raw, INT32_BLANKS)] = _INT32_BLANK
+        codes[np.isin(raw, _FLOAT_BLANKS)] = _FLOAT_BLANK
+        codes[np.isfinite(raw) & (raw >= BLANK_FROM)] = _BLANK
+        for column in _ZERO_UNDER_MIG:
+            i = _COLUMNS.index(column)
+            codes[i, is_mig & (raw[i] == 0)] = _MIG_ZERO
+    codes[~there] = _MISSING
+    return codes
+
+
+def _reasons(codes: npt.NDArray[np.uint8], raw: _Floats, unread: Mapping[str, str]) -> pl.Series:
+    """The column ``reasons``: rows with the same gaps share one text."""
+    patterns, pattern = np.unique(
+        np.ascontiguousarray(codes.T).view(f"V{len(GPU_FIELDS)}").ravel(), return_inverse=True
+    )
+    lines = patterns.view(np.uint8).reshape(patterns.size, len(GPU_FIELDS))
+    texts = [
+        _json((i, _why(i, int(c), None, unread)) for i, c in enumerate(line)) for line in lines
+    ]
+    found = pl.Series("reasons", texts, dtype=pl.String)[pattern]
+    odd = np.flatnonzero((codes == _ODD).any(axis=0))
+    if not odd.size:
+        return found
+    own = [
+        _json((i, _why(i, int(codes[i, r]), float(raw[i, r]), unread)) for i in range(len(codes)))
+        for r in odd
+    ]
+    return found.scatter(odd, own)
+
+
+def _json(reasons: Iterable[tuple[int, str | None]]) -> str | None:
+    told = {_COLUMNS[i]: why for i, why in reasons if why is not None}
+    return orjson.dumps(told).decode() if told else None
+
+
+def _why(index: int, code: int, value: float | None, unread: Mapping[str, str]) -> str | None:
+    """Why a field is NULL; None where it is not."""
+    field = GPU_FIELDS[index]
+    name = field.dcgm_names[0]
+    if code == _OK:
+        return None
+    if code == _BLANK:
+        return f"not supported: {name} is {BLANK_FROM:.3g} or more, {_MARK}"
+    if code == _FLOAT_BLANK:
+        return f"not supported: {name} is {_FLOAT_BLANKS[0]:.3g}, {_MARK}"
+    if code == _INT32_BLANK:
+        return f"not supported: {name} is {INT32_BLANKS[0]:.0f} to {INT32_BLANKS[-1]:.0f}, {_MARK}"
+    if code == _MIG_ZERO:
+        return f"not supported under MIG: {name} is 0 there whatever the load"
+    if code == _ODD:
+        return f"{name} is {_odd(value, field.why_most)}"
+    return unread.get(field.column) or not_exported(field.column)
+
+
+def _odd(value: float | None, why_most: str) -> str:
+    if value is None or math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:.12g}: {'negative' if value < 0 else why_most}"
+
+
+def not_exported(column: str) -> str:
+    """Why a field may be missing that was asked for."""
+    field = GPU_FIELD_BY_COLUMN[column]
+    name = " or ".join(field.dcgm_names)
+    if not field.on_by_default:
+        return f"{name} not exported: it is off in dcgm-exporter's shipped list of counters"
+    if name.startswith("DCGM_FI_PROF_"):
+        return (
+            f"{name} not exported: the GPU or its driver gives no profiling fields, "
+            "or a profiler has paused them"
+        )
+    if column == "xid_code":
+        return f"{name} not exported: some exporters write it only after the first XID"
+    return f"{name} not exported"
+
+
+def rows_as_samples(rows: Sequence[tuple[int, int, int, float]]) -> GpuSamples:
+    """(gpu, moment, name, value) one by one → side by side."""
+    indices = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+    value = np.array([row[3] for row in rows], dtype=np.float64)
+    return GpuSamples(indices[:, 0], indices[:, 1], indices[:, 2], value)

@@ -1,0 +1,1 @@
+"""NVML on the machine that driftwatch runs on."""

@@ -1,0 +1,150 @@
+"""Which NVML call fills which column of the GPU table, and in what unit it answers.
+
+The names of the calls are in :data:`driftwatch.collect.gpu_schema.GPU_FIELDS`; here stand what they
+are asked with and how their answers become base units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pynvml
+
+from driftwatch.collect.gpu_schema import BLANK_FROM, GPU_FIELD_BY_COLUMN, GPU_FIELDS, SHARE_OVER
+from driftwatch.collect.nvml.calls import Unread
+
+# Asks one call: NVML's function and what it takes after the handle. Raises Unread.
+Ask = Callable[[str, Sequence[Any]], Any]
+
+# Names of before, for drivers (or bindings) that do not have the one in GPU_FIELDS. A first
+# attempt that asks for more comes before it: version 2 tells used memory from reserved memory,
+# which "used" of version 1 includes.
+_ATTEMPTS: Final[Mapping[str, tuple[tuple[str, tuple[Any, ...]], ...]]] = {
+    "nvmlDeviceGetCurrentClocksEventReasons": (
+        ("nvmlDeviceGetCurrentClocksEventReasons", ()),
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", ()),
+    ),
+    "nvmlDeviceGetMemoryInfo": (
+        ("nvmlDeviceGetMemoryInfo", (pynvml.nvmlMemory_v2,)),
+        ("nvmlDeviceGetMemoryInfo", ()),
+    ),
+    "nvmlDeviceGetTemperature": (
+        ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+        ("nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+    ),
+}
+# Errors that say the driver does not know this form of the question.
+_OLD_DRIVER: Final = frozenset(
+    {pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How a column is taken from its call's answer.
+
+    Attributes:
+        value: the answer in the column's unit.
+        arguments: what the call takes after the handle.
+        of_instance: a MIG instance has its own; all else is the board's.
+    """
+
+    value: Callable[[Any], float]
+    arguments: tuple[Any, ...] = ()
+    of_instance: bool = False
+
+
+_TOLD: Final[Mapping[str, _Told]] = {
+    "utilization_ratio": _Told(lambda rates: rates.gpu / 100, of_instance=True),
+    "memory_copy_utilization_ratio": _Told(lambda rates: rates.memory / 100, of_instance=True),
+    "sm_clock_hertz": _Told(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_SM,)),
+    "memory_clock_hertz": _Told(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_MEM,)),
+    "power_watts": _Told(lambda milliwatts: milliwatts / 1e3),
+    "energy_joules_total": _Told(lambda millijoules: millijoules / 1e3),
+    "temperature_celsius": _Told(float),
+    "framebuffer_used_bytes": _Told(lambda memory: float(memory.used), of_instance=True),
+    "framebuffer_free_bytes": _Told(lambda memory: float(memory.free), of_instance=True),
+    "clock_event_reasons": _Told(float),
+}
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read of one GPU or MIG instance.
+
+    Attributes:
+        values: column → value in its unit.
+        reasons: column → why it is NULL.
+        codes: NVML's error numbers met.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    codes: set[int] = field(default_factory=set)
+
+    def leave(self, column: str, why: Unread) -> None:
+        """The column stays NULL."""
+        self.reasons[column] = f"n/a: {why.reason}"
+        if why.code is not None:
+            self.codes.add(why.code)
+
+
+def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
+    """Fill the columns that single calls give; a call that serves two columns is made once.
+
+    Args:
+        reading: filled.
+        ask: makes a call on the GPU, or on the MIG instance.
+        of_instance: the columns that a MIG instance has of its own, else those of the board.
+    """
+    answers: dict[tuple[str, tuple[Any, ...]], Any] = {}
+    for column in GPU_FIELDS:
+        told = _TOLD.get(column.column)
+        if told is None or told.of_instance != of_instance:
+            continue
+        key = (column.nvml_call, told.arguments)
+        if key not in answers:
+            answers[key] = _answer(ask, column.nvml_call, told.arguments)
+        answer = answers[key]
+        if isinstance(answer, Unread):
+            reading.leave(column.column, answer)
+        else:
+            take(reading, column.column, told.value(answer))
+
+
+def take(reading: Reading, column: str, value: float) -> None:
+    """The value, unless it is none: a blank of the driver, or more than can be."""
+    field = GPU_FIELD_BY_COLUMN[column]
+    if not math.isfinite(value) or value >= BLANK_FROM:
+        reading.leave(column, Unread(f"{value:g} is no value"))
+    elif not column.endswith("_ratio"):
+        if value > field.most:
+            reading.leave(column, Unread(f"{value:.12g} is {field.why_most}"))
+        else:
+            reading.values[column] = value
+    elif 0 <= value <= 1 + SHARE_OVER:
+        reading.values[column] = min(value, 1.0)
+    else:
+        reading.leave(column, Unread(f"{100 * value:.12g} % is no share"))
+
+
+def _answer(ask: Ask, name: str, arguments: tuple[Any, ...]) -> Any:
+    """The answer of the call, or of its older form; an Unread where there is none."""
+    why = Unread("")
+    for attempt, with_arguments in _ATTEMPTS.get(name, ((name, arguments),)):
+        try:
+            return ask(attempt, with_arguments)
+        except Unread as error:
+            why = error
+            if error.code not in _OLD_DRIVER:
+                return why
+    return why
+
+
+def leave_all(reading: Reading, columns: Iterable[str], why: Unread) -> None:
+    """None of these columns could be read."""
+    for column in columns:
+        reading.leave(column, why)

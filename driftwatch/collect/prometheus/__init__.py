@@ -1,0 +1,1 @@
+"""A Prometheus-compatible API as a source."""

@@ -1,0 +1,346 @@
+"""Questions to a Prometheus-compatible API: each bounded, each failure by its name."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from urllib3.util.retry import Retry
+
+from driftwatch.collect.prometheus.numbers import Answers, Numbered, answers, numbered
+from driftwatch.collect.prometheus.points import Heads, Known, Points
+from driftwatch.collect.prometheus.query import Grid
+from driftwatch.collect.prometheus.roster import labels_of, shown
+from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
+from driftwatch.errors import (
+    AuthFailed,
+    BadPage,
+    ConfigError,
+    Partial,
+    SourceError,
+    TooExpensive,
+    Unavailable,
+    UsageError,
+)
+from driftwatch.settings_values import SECRET, redact
+
+_START = 16  # characters of a secret that give it away
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PrometheusAsker:
+    """One API server and how to ask it; not for use from several threads at once.
+
+    Args:
+        url: address of the API, with its path prefix if it has one.
+        timeout_seconds: for one question, from its start to its last byte.
+        headers: sent with each question (a tenant, for example).
+        bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each question,
+            so that a token that was exchanged is used at once.
+        basic_auth: user and password.
+        verify: check TLS certificates: True, or a file of authorities.
+
+    Attributes:
+        host: host:port of the address.
+        warnings: of the last answer; with any, some of what was asked for is missing.
+
+    Raises:
+        UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
+            credentials.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = 15.0,
+        headers: Mapping[str, str] | None = None,
+        bearer_token: str | Callable[[], str | None] | None = None,
+        basic_auth: tuple[str, str] | None = None,
+        verify: bool | str = True,
+    ) -> None:
+        self.host = _host(url)
+        if not timeout_seconds >= 0.001:
+            raise UsageError(f"the time-out must be at least 1 ms, not {timeout_seconds:g} s")
+        if bearer_token is not None and basic_auth is not None:
+            raise UsageError("give a bearer token or a user with a password, not both")
+        self._bearer_token = bearer_token
+        self._secrets = _secrets(url, basic_auth)
+        self._token: str | None = None
+        self._timeout_seconds = timeout_seconds
+        self._session = PrometheusSession(total_seconds=timeout_seconds, verify=verify)
+        self._api = PrometheusConnect(
+            url=url.rstrip("/"),
+            headers=dict(headers or {}),
+            auth=basic_auth,
+            session=self._session,
+            retry=Retry(0, read=False),
+            method="POST",
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the last answer warned of."""
+        return tuple(self._redacted(warning) for warning in self._session.warnings)
+
+    def instant(self, text: str, at: datetime) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series at one time, in the API's order.
+
+        Args:
+            text: PromQL whose answer is a vector.
+            at: aware.
+
+        Raises:
+            SourceError: the API did not answer, or not with a vector; see
+                :meth:`PrometheusSession.request`.
+        """
+        params = {"time": _seconds(round(at.timestamp() * 1000)), "timeout": self._patience}
+        result = self._asked(lambda: self._api.custom_query(text, params=params))
+        try:
+            return [(dict(one["metric"]), float(one["value"][1])) for one in result]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
+
+    def matrix(self, text: str, times: Grid, known: Known | None = None) -> Points:
+        """The answer of a range query; its grid must be one that the API answers at once.
+
+        Args:
+            text: PromQL whose answer is a vector at each time.
+            times: when.
+            known: series whose labels need not be brought.
+
+        Raises:
+            SourceError: as :meth:`instant`.
+        """
+        params = {
+            # the client rounds times to seconds; its own arguments come first, so these count
+            "start": _seconds(times.first),
+            "end": _seconds(times.last),
+            "timeout": self._patience,
+        }
+        first = _EPOCH + timedelta(milliseconds=times.first)
+        last = _EPOCH + timedelta(milliseconds=times.last)
+        self._session.known = known
+        result: Points = self._asked(
+            lambda: self._api.custom_query_range(
+                text, first, last, _seconds(times.step), params=params
+            )
+        )
+        return result
+
+    def series_labels(
+        self, selectors: Sequence[str], since: datetime, until: datetime
+    ) -> list[dict[str, str]]:
+        """Labels of every series that any of the selectors matches in an interval.
+
+        Raises:
+            SourceError: as :meth:`instant`.
+        """
+        found = self.read(
+            "series", **{"match[]": list(selectors)}, start=_moment(since), end=_moment(until)
+        )
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise BadPage("the list of series is none")
+        return found
+
+    def label_values(self, name: str, selectors: Sequence[str] = ()) -> list[str]:
+        """Values of one label, in order; of any series, or of those that a selector matches.
+
+        Raises:
+            SourceError: as :meth:`instant`.
+        """
+        found = self.read(f"label/{quote(name, safe='')}/values", **{"match[]": list(selectors)})
+        if not isinstance(found, list):
+            raise BadPage("the list of label values is none")
+        return [str(one) for one in found]
+
+    def read(self, path: str, **params: Any) -> Any:
+        """``data`` of any other endpoint below ``/api/v1/`` (``targets``, ``metadata`` …).
+
+        Raises:
+            SourceError: as :meth:`instant`.
+        """
+        url = f"{self._api.url}/api/v1/{path}"
+        return self._asked(
+            lambda: self._session.request(
+                "GET", url, params=params, headers=self._api.headers, auth=self._api.auth
+            ).json()["data"]
+        )
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._session.close()
+
+    @property
+    def _patience(self) -> str:
+        """How long the API itself may work on a question."""
+        return f"{max(1, round(self._timeout_seconds * 1000))}ms"
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        try:
+            token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
+        except ConfigError as error:  # its file was there when the service started
+            raise AuthFailed(f"no bearer token: {error.message}") from error
+        self._token = token
+        if token is not None:
+            self._api.headers["Authorization"] = f"Bearer {token}"
+        try:
+            return ask()
+        except SourceError as error:  # a server may say what it was sent
+            told = self._redacted(error.message)
+            if told == error.message:
+                raise
+            raise type(error)(told, help_text=error.help_text) from None
+        except requests.RequestException:  # its text may hold a header or the address
+            raise Unavailable(UNSENDABLE) from None
+
+    def _redacted(self, text: str) -> str:
+        secrets = [*self._secrets, self._token or ""]
+        text = redact(text, secrets)
+        for start in (secret[:_START] for secret in secrets if len(secret) > _START):
+            if start in text:  # a long one at the end of what was cut short
+                text = text.partition(start)[0] + SECRET
+        return text
+
+
+@dataclass(slots=True)
+class _Brought:
+    """What came of one query, and what went wrong on the way."""
+
+    chunks: list[Points] = field(default_factory=list)
+    errors: list[SourceError] = field(default_factory=list)
+
+
+class RangeAsker:
+    """Range queries over a grid of any length, within a budget for all of them together.
+
+    Args:
+        asker: whom to ask.
+        budget_seconds: for all queries since :meth:`begin`; those beyond it are not asked.
+    """
+
+    def __init__(self, asker: PrometheusAsker, *, budget_seconds: float = 60.0) -> None:
+        self._asker = asker
+        self._budget_seconds = budget_seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the budget anew."""
+        self._deadline = time.monotonic() + self._budget_seconds
+
+    def range(
+        self, text: str, times: Grid, known: Sequence[bytes] = ()
+    ) -> tuple[Answers, list[SourceError]]:
+        """One query over the grid, in pieces; one that is too much is asked in halves.
+
+        Args:
+            text: PromQL whose answer is a vector at each time.
+            times: of any length.
+            known: heads of an answer before; where they are the same, they are handed back
+                themselves.
+
+        Returns:
+            What came, and what went wrong: :class:`Partial` where an answer came with a warning,
+            any other error where some of the grid has none.
+        """
+        brought = self._pieces(text, times, None)
+        found = answers(brought.chunks)
+        if found.heads == known:
+            found = Answers(known, found.long)
+        return found, brought.errors
+
+    def numbers(
+        self, text: str, times: Grid, known: Known
+    ) -> tuple[Numbered, Heads, list[SourceError]]:
+        """The same as arrays, and labels of the series that are not known."""
+        brought = self._pieces(text, times, known)
+        heads = Heads()
+        for one in brought.chunks:
+            heads.extend(one.heads)
+        return numbered(brought.chunks, known), heads, brought.errors
+
+    def _pieces(self, text: str, times: Grid, known: Known | None) -> _Brought:
+        brought = _Brought()
+        todo = list(times.chunks())[::-1]
+        while todo:
+            piece = todo.pop()
+            try:
+                if time.monotonic() > self._deadline:
+                    raise Unavailable(
+                        f"not asked: the {self._budget_seconds:g} s for all queries are used up"
+                    )
+                found = self._asker.matrix(text, piece, known)
+                brought.chunks.append(found)
+                brought.errors += _native(found.native)
+            except TooExpensive as error:
+                if piece.points == 1:
+                    brought.errors.append(error)
+                    break
+                half = piece.points // 2
+                todo += list(piece.chunks(piece.points - half))[::-1]
+                continue
+            except (Unavailable, AuthFailed) as error:
+                brought.errors.append(error)
+                break  # the other pieces would fare no better
+            except SourceError as error:
+                brought.errors.append(error)
+            else:
+                brought.errors += [Partial(warning) for warning in self._asker.warnings]
+        return brought
+
+
+def _native(heads: Sequence[bytes]) -> list[BadPage]:
+    """That series are not read whose samples are whole histograms, not numbers."""
+    if not heads:
+        return []
+    many = f", and {len(heads) - 1} more," if len(heads) > 1 else ""
+    first = shown(labels_of(min(heads)))
+    return [BadPage(f"{first}{many} in the form of a native histogram: not read")]
+
+
+def _host(url: str) -> str:
+    """host:port of an address, without a user and password in it."""
+    # with a slash in a password the parts are not what they seem: nothing before the last @
+    told = repr(url if "@" not in url else f"{SECRET}@{url.rpartition('@')[2]}")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        why = f": {error}" if "@" not in url else ""
+        raise UsageError(f"{told} is not an address{why}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(
+            f"{told} is not an http or https address", help_text="give http://host:9090"
+        )
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host
+
+
+def _secrets(url: str, basic_auth: tuple[str, str] | None) -> tuple[str, ...]:
+    """Texts that no message may hold: passwords, and what is sent of them."""
+    pairs = [] if basic_auth is None else [basic_auth]
+    said = urlsplit(url)
+    found = []
+    if said.password:
+        found.append(said.password)
+        pairs.append((unquote(said.username or ""), unquote(said.password)))
+    for user, password in pairs:
+        both = f"{user}:{password}".encode("latin-1", "replace")
+        found += [password, base64.b64encode(both).decode()]
+    return tuple(found)
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds // 1000}.{milliseconds % 1000:03d}"
+
+
+def _moment(at: datetime) -> str:
+    return _seconds(round(at.timestamp() * 1000))

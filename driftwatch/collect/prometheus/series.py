@@ -1,0 +1,270 @@
+"""Which column each series of an answer belongs to, worked out once per series.
+
+A steady fleet answers with the same series every time, and a fleet of thousands has millions. So
+of a series only numbers are kept: the hash of its labels, its origin and its variant. What can be
+said of an origin or of a variant is kept once, and a series' labels can be told from the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.prometheus.blocks import Column, column_of
+from driftwatch.collect.prometheus.numbers import NEVER
+from driftwatch.collect.prometheus.points import Heads, Keys, Known
+from driftwatch.collect.prometheus.query import Query
+from driftwatch.collect.prometheus.roster import (
+    SUFFIXES,
+    Labels,
+    Numbers,
+    Roster,
+    Variants,
+    common,
+    labels_of,
+)
+from driftwatch.collect.registry import Metric
+
+_SPARE = 50_000  # origins or variants that nobody uses any more, before they are forgotten
+
+
+@dataclass
+class Placement:
+    """Every series of one answer at its place.
+
+    Attributes:
+        query: what was asked.
+        keys: hashes of the series' labels, in the answer's order.
+        variant: of each series, -1 where it is not read.
+        origins: for each metric of the query the origin of each series, -1 where it is not of it.
+        nameless: labels of the series without an instance.
+    """
+
+    query: Query
+    known: Known
+    variant: npt.NDArray[np.int32]
+    origins: list[npt.NDArray[np.int32]]
+    nameless: dict[int, Labels]
+    variants: Variants
+    roster: Roster
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """Those that have any series."""
+        found = (
+            column_of(metric, origin, self.variant, self.variants, self.roster)
+            for metric, origin in zip(self.query.metrics, self.origins, strict=True)
+        )
+        return tuple(column for column in found if column is not None)
+
+    def labels(self, metric: Metric, index: int) -> Labels:
+        """Labels of a series that is read for a metric."""
+        origin = self.origins[self.query.metrics.index(metric)][index]
+        variant = self.variants.labels[self.variant[index]]
+        apart = _apart(metric)
+        rest = self.roster.labels(int(origin))
+        return {**rest, **{k: v for k, v in variant.items() if k in apart}}
+
+
+@dataclass
+class Placements:
+    """What is known of the series of every query."""
+
+    roster: Roster = field(default_factory=Roster)
+    _last: dict[str, Placement] = field(default_factory=dict)
+
+    def known(self, text: str) -> Known:
+        """The series of the answer before to this query; nothing where there was none."""
+        last = self._last.get(text)
+        if last is not None and len(last.variants.labels) > _SPARE:
+            del self._last[text]  # edges that come and go
+            last = None
+        return Known() if last is None else last.known
+
+    def of(self, query: Query, keys: Keys, heads: Heads) -> Placement:
+        """The placement of these series.
+
+        Args:
+            query: what was asked.
+            keys: hashes of their labels.
+            heads: labels of those that :meth:`known` does not name.
+        """
+        last = self._last.get(query.text)
+        if last is None or not np.array_equal(last.known.keys, keys):
+            last = _placement(query, keys, heads, last, self.roster)
+            if len(keys):  # an answer that did not come makes nobody forget
+                self._last[query.text] = last
+        return last
+
+    def prune(self) -> None:
+        """Forget origins that no series has any more, when there are many."""
+        used = np.unique(
+            np.concatenate([[-1], *(o for p in self._last.values() for o in p.origins)])
+        )
+        used = used[used >= 0].astype(np.int64)
+        if len(self.roster.texts) > 2 * len(used) + _SPARE:
+            fresh = Roster()
+            number = np.full(len(self.roster.texts) + 1, -1, np.int32)
+            number[used] = [fresh.add(self.roster.labels(o)) for o in used.tolist()]
+            for name, p in self._last.items():
+                origins = [number[origin] for origin in p.origins]
+                self._last[name] = Placement(
+                    p.query, p.known, p.variant, origins, p.nameless, p.variants, fresh
+                )
+            self.roster = fresh
+
+
+def _placement(
+    query: Query, keys: Keys, heads: Heads, last: Placement | None, roster: Roster
+) -> Placement:
+    """What is known of the series is taken over; only the others are looked at."""
+    variant = np.full(len(keys), -1, np.int32)
+    origins = [np.full(len(keys), -1, np.int32) for _ in query.metrics]
+    nameless: dict[int, Labels] = {}
+    variants = Variants()
+    if last is not None:
+        variants = last.variants
+        found = last.known.find(keys)
+        old = found >= 0
+        variant[old] = last.variant[found[old]]
+        for ours, theirs in zip(origins, last.origins, strict=True):
+            ours[old] = theirs[found[old]]
+        if last.nameless:
+            nameless = {
+                i: last.nameless[f] for i, f in enumerate(found.tolist()) if f in last.nameless
+            }
+    known = Known(keys)
+    summed = tuple(dict.fromkeys(name for m in query.metrics for name in m.sum_over))
+    new = (
+        (index, labels_of(head))
+        for named, written in heads.pieces()
+        for index, head in zip(known.find(named).tolist(), written, strict=True)
+    )
+    for index, labels in new:
+        if not labels.get("instance"):
+            nameless[index] = labels
+            continue
+        name = labels.pop("__name__", "")
+        named = query.ranks.get(name)
+        if named is None:
+            continue
+        kind = (name, labels.pop("le", None), *(labels.get(one) for one in summed))
+        variant[index] = variants.add(kind, named, summed)
+        for number, metric in enumerate(query.metrics):
+            if any(labels.get(one) != value for one, value in metric.labels):
+                continue
+            rest = labels
+            if metric.sum_over:
+                rest = {k: v for k, v in labels.items() if k not in metric.sum_over}
+            origins[number][index] = roster.add(rest)
+    return Placement(query, known, variant, origins, nameless, variants, roster)
+
+
+def _apart(metric: Metric) -> tuple[str, ...]:
+    """Labels in which series that belong together differ."""
+    return ("__name__", "le", *metric.sum_over)
+
+
+_PLACE = {
+    "series": pl.UInt32,
+    "origin": pl.UInt32,
+    "variant": pl.UInt32,
+    "rank": pl.UInt8,
+    "suffix": pl.String,
+    "edge": pl.Float64,
+}
+_HOME = {
+    "origin": pl.UInt32,
+    "instance": pl.String,
+    "engine": pl.String,
+    "model_name": pl.String,
+    "foreign": pl.Boolean,
+    "text": pl.String,
+}
+
+
+def place(
+    column: Column, placement: Placement, engines: Numbers, scraped_as: Mapping[str, Labels]
+) -> tuple[pl.DataFrame, bool]:
+    """The series of some engines with all that a choice between them needs.
+
+    Returns:
+        A row per series: ``series`` (index into the answer), ``instance``, ``engine``,
+        ``model_name``, ``rank`` (of its name: 0 is the current one), ``suffix``, ``edge`` (upper
+        edge of a bucket, NaN where ``le`` is no number), ``origin`` (number of its set of
+        labels), ``variant``, ``foreign`` (not of the scrape whose up is read) and ``text`` (the
+        labels, for an order that does not hang on the answer's); and whether an engine has
+        several origins or names, so that a choice must be made.
+    """
+    roster, variants = placement.roster, placement.variants
+    origin = placement.origins[placement.query.metrics.index(column.metric)]
+    series = np.nonzero(origin >= 0)[0]
+    series = series[np.isin(roster.engine[origin[series]], engines)]
+    origin, variant = origin[series], placement.variant[series]
+    suffix = variants.suffix[variant].astype(np.int64)
+    table = pl.DataFrame(
+        {
+            "series": series,
+            "origin": origin,
+            "variant": variant,
+            "rank": variants.rank[variant],
+            "suffix": pl.Series(SUFFIXES).gather(suffix),
+            # only a bucket has an edge
+            "edge": pl.Series(variants.edge[variant]).set(pl.Series(suffix != 1), None),
+        },
+        schema=_PLACE,
+        strict=False,
+    )
+    homes = []
+    for number in np.unique(origin).tolist():
+        labels = roster.labels(number)
+        instance, engine = roster.engines[roster.engine[number]]
+        model = labels.get("model_name")
+        scrape = scraped_as.get(instance, {})
+        foreign = any(labels.get(name) != value for name, value in scrape.items())
+        text = repr(sorted(labels.items()))
+        homes.append((number, instance, engine, model, foreign, text))
+    home = pl.DataFrame(homes, schema=_HOME, orient="row")
+    table = table.join(home, on="origin", how="left", maintain_order="left")
+    choices = table.select("instance", "engine", "rank", "origin").unique()
+    return table, bool(choices.select("instance", "engine").is_duplicated().any())
+
+
+def engine_labels(
+    alive: Sequence[tuple[Column, Numbers]], roster: Roster
+) -> dict[tuple[str, str], Labels]:
+    """(instance, engine) → what holds for the engine as a whole, at its newest grid time.
+
+    Of a pod that was replaced in between nothing counts: what both have in common is neither.
+    Nothing counts of an info metric, whose labels are its value, nor a label that a column
+    chooses its series by.
+
+    Args:
+        alive: columns, and the time of the newest sample of each of their origins.
+        roster: what the origins are.
+    """
+    engine_of = roster.engine
+    last = np.full(len(roster.engines), NEVER)
+    counted = [one for one in alive if one[0].metric.per_engine and one[0].metric.type != "info"]
+    for column, newest in counted:
+        np.maximum.at(last, engine_of[column.origins], newest)
+    pairs: dict[tuple[str, ...], list[Numbers]] = {}
+    for column, newest in counted:
+        apart = tuple(name for name, _ in column.metric.labels)
+        there = newest == last[engine_of[column.origins]]
+        pairs.setdefault(apart, []).append(column.origins[there])
+    found: dict[int, Labels] = {}
+    for apart, several in pairs.items():
+        for origin in np.unique(np.concatenate(several)).tolist():
+            labels = roster.kept_labels(origin)
+            if apart:
+                labels = {k: v for k, v in labels.items() if k not in apart}
+            engine = int(engine_of[origin])
+            before = found.get(engine)
+            found[engine] = labels if before is None else common(before, labels)
+    return {roster.engines[engine]: labels for engine, labels in found.items()}

@@ -1,0 +1,296 @@
+"""The HTTP side of a Prometheus API, with every bound the client library leaves out.
+
+``PrometheusConnect`` takes this session as its own. It has no default time-out, puts the query in
+the URL even of a POST, follows redirects, reads any amount, drops ``warnings`` and raises one
+exception for everything; here each failure is one of :mod:`driftwatch.errors`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import requests
+from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
+from urllib3.exceptions import HTTPError
+
+from driftwatch.collect.endable import EndableAdapter
+from driftwatch.collect.prometheus.points import Known, Points, Scan
+from driftwatch.errors import (
+    AuthFailed,
+    BadPage,
+    BadQuery,
+    SourceError,
+    TooExpensive,
+    Unavailable,
+)
+
+# a histogram of 10,000 servers at one time has 60 MB; it is never held at once
+MAX_BODY_BYTES = 256 * 2**20
+
+_CHUNK_BYTES = 2**20
+_ERROR_BODY_BYTES = 64 * 1024  # of an error answer: enough for its message
+_TOLD_CHARACTERS = 300
+
+UNSENDABLE = "the address, the credentials or a header cannot be sent as they are"
+
+_NOT_SENT = (InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, UnicodeError)
+
+# endpoint → what its answer must be; the others answer with ``data`` of their own
+_RANGE = "query_range"
+_RESULT_TYPES = {_RANGE: "matrix", "query": "vector"}
+
+# Prometheus, Thanos and Mimir say in words that a question is too large
+_TOO_MUCH = (
+    "exceeded maximum resolution",
+    "too many samples",
+    "exceeded max",
+    "max samples",
+    "exceeds the limit",
+    "exceeded the limit",
+    "exceeds the maximum",
+    "exceeded the maximum",
+    "err-mimir-max",
+    "query timed out",
+)
+
+
+class Answer(requests.Response):
+    """A response whose JSON was parsed once, and checked; its series only when looked into."""
+
+    parsed: Mapping[str, Any]
+    scan: Scan | None
+
+    def json(self, **kwargs: Any) -> Any:
+        """The parsed answer."""
+        return self.parsed
+
+
+class PrometheusSession(requests.Session):
+    """One API server: bounded requests, no redirects, no retries, nothing from the environment.
+
+    One request at a time. ``warnings`` holds what the last answer warned of; ``known`` the series
+    whose labels the next range answer need not bring again.
+
+    Args:
+        connect_seconds: until the connection stands.
+        total_seconds: for one request from its start to the last byte, however it drips.
+        body_bytes: largest answer that is read, unpacked.
+        verify: check TLS certificates: True, or a file of authorities.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_seconds: float = 3.0,
+        total_seconds: float = 15.0,
+        body_bytes: int = MAX_BODY_BYTES,
+        verify: bool | str = True,
+    ) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.verify = verify
+        self.headers["User-Agent"] = "driftwatch"
+        self.headers["Accept"] = "application/json"
+        # Prometheus packs at the price of its processor: 65 MB took it 14 to 19 s in place of 5 to
+        # 10 s (loopback, two busy cores), which only a link below some 50 Mbit/s would win back
+        self.headers["Accept-Encoding"] = "identity"
+        self.warnings: tuple[str, ...] = ()
+        self.known: Known | None = None
+        self._connect_seconds = min(connect_seconds, total_seconds)
+        self._total_seconds = total_seconds
+        self._body_bytes = body_bytes
+        self._post_refused = False
+        self._socket: socket.socket | None = None
+        self._overdue = False
+        self._closed = False
+        self._adapter = EndableAdapter(self._hold)
+
+    def get_adapter(self, url: str) -> EndableAdapter:
+        """Always our own: the client library mounts one that retries."""
+        return self._adapter
+
+    def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        """One request; the parameters of a POST go into its body.
+
+        A server that takes no POST is asked by GET from then on.
+
+        Raises:
+            Unavailable: no connection, no complete answer in time, 429, 5xx.
+            AuthFailed: 401, 403.
+            BadQuery: 400, 422 and any other refusal of the question.
+            TooExpensive: refused as too much, or an answer over the byte limit.
+            BadPage: a redirect, HTML, or anything else than a Prometheus answer.
+        """
+        self.warnings = ()
+        deadline = time.monotonic() + self._total_seconds
+        kwargs |= {
+            "allow_redirects": False,
+            "stream": True,
+            "timeout": (self._connect_seconds, self._total_seconds),
+        }
+        params = kwargs.pop("params", None)
+        if method == "POST" and not self._post_refused:
+            answer = self._bounded(deadline, method, url, data=params, **kwargs)
+            if answer.status_code != 405:
+                return self._checked(answer, url)
+            self._post_refused = True
+        answer = self._bounded(deadline, "GET", url, params=params, **kwargs)
+        return self._checked(answer, url)
+
+    def close(self) -> None:
+        """End the request that is under way, refuse further ones, give back the connection."""
+        self._closed = True
+        self._abort()
+        super().close()
+        self._adapter.close()
+        self._hold(None)
+
+    def _bounded(self, deadline: float, method: str, url: str, **kwargs: Any) -> Answer:
+        """A request and its body, ended from outside when its time is over."""
+        if self._closed:
+            raise Unavailable("closed")
+        self._overdue = False
+        # a socket's own time-out starts again with every byte that drips in
+        watch = threading.Timer(max(0.0, deadline - time.monotonic()), self._abort)
+        watch.daemon = True
+        watch.start()
+        try:
+            with super().request(method, url, **kwargs) as response:
+                answer = Answer()
+                answer.__dict__.update(response.__dict__)
+                ok = response.status_code == 200
+                answer.scan = Scan(self.known) if ok and _endpoint(url) == _RANGE else None
+                limit = self._body_bytes if ok else None
+                answer._content = self._body(response, limit, answer.scan)
+        except _NOT_SENT:  # their texts hold the header or the address, secrets and all
+            raise Unavailable(UNSENDABLE) from None
+        except (requests.RequestException, HTTPError, OSError) as error:
+            raise Unavailable(self._why(error)) from error
+        finally:
+            watch.cancel()
+            watch.join()  # one that fired late must not end the next request
+        if self._overdue:  # an answer without a length looks complete when it is ended
+            raise Unavailable(f"no complete answer within {self._total_seconds:g} s")
+        return answer
+
+    def _body(self, response: requests.Response, limit: int | None, scan: Scan | None) -> bytes:
+        """The body up to ``limit`` bytes; None: the start of an error's, whatever follows.
+
+        With a ``scan`` it goes there piece by piece, and only its start comes back.
+        """
+        told = response.headers.get("Content-Length", "")
+        if limit is not None and told.isdecimal() and len(told) < 20 and int(told) > limit:
+            raise TooExpensive(f"the answer has {told} bytes, more than {limit}")
+        pieces: list[bytes] = []
+        size = 0
+        for piece in response.iter_content(_CHUNK_BYTES):
+            size += len(piece)
+            if scan is None:
+                pieces.append(piece)
+            if limit is None and size >= _ERROR_BODY_BYTES:
+                break
+            if limit is not None and size > limit:
+                raise TooExpensive(f"the answer is larger than {limit} bytes")
+            if scan is not None:
+                scan.feed(piece)
+        return b"".join(pieces) if scan is None else scan.start
+
+    def _checked(self, answer: Answer, url: str) -> Answer:
+        status = answer.status_code
+        if 300 <= status < 400:
+            to = answer.headers.get("Location", "nowhere")
+            raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
+        parsed = _json(answer.content) if answer.scan is None else answer.scan.finish()
+        if status != 200:
+            raise _refusal(status, parsed)
+        if not isinstance(parsed, dict):
+            start = answer.content[:60].decode("utf-8", "replace")
+            raise BadPage(f"no JSON from Prometheus, or cut off: it starts with {start!r}")
+        if parsed.get("status") != "success":
+            raise BadQuery(_told(parsed) or "answers without status success")
+        data = parsed.get("data")
+        wanted = _RESULT_TYPES.get(_endpoint(url))
+        if wanted is None:
+            if data is None:
+                raise BadPage("JSON, but not a Prometheus answer: it has no data")
+        elif not isinstance(data, dict) or not isinstance(data.get("result"), list | Points):
+            raise BadPage("JSON, but not a query answer: it has no data.result")
+        elif data.get("resultType") != wanted:
+            raise BadPage(f"resultType {data.get('resultType')!r} instead of {wanted!r}")
+        warnings = parsed.get("warnings") or []
+        listed = warnings if isinstance(warnings, list) else [warnings]
+        if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
+            listed = [*listed, "isPartial: some of its storage did not answer"]
+        self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)
+        answer.parsed = parsed
+        return answer
+
+    def _why(self, error: Exception) -> str:
+        if self._overdue or isinstance(error, requests.ReadTimeout):
+            return f"no complete answer within {self._total_seconds:g} s"
+        if isinstance(error, requests.ConnectTimeout):
+            return f"no connection within {self._connect_seconds:g} s"
+        here: BaseException | None = error
+        innermost: BaseException = error
+        while here is not None:
+            if isinstance(here, OSError) and here.strerror:
+                return here.strerror[0].lower() + here.strerror[1:]
+            innermost, here = here, here.__cause__ or here.__context__
+        return f"{type(innermost).__name__}: {str(innermost)[:160]}"
+
+    def _abort(self) -> None:
+        """End the request that is under way; runs in the watch's thread."""
+        self._overdue = True
+        held = self._socket
+        if held is not None:
+            with suppress(OSError):  # it ended by itself
+                held.shutdown(socket.SHUT_RDWR)
+
+    def _hold(self, held: socket.socket | None) -> None:
+        """Keep a duplicate of the socket: TLS takes the first one away in its handshake."""
+        before, self._socket = self._socket, held
+        if before is not None:
+            before.close()
+        if held is not None and (self._overdue or self._closed):
+            self._abort()
+
+
+def _refusal(status: int, parsed: object) -> SourceError:
+    """The error that an answer without 200 stands for."""
+    told = _told(parsed)
+    said = f"answers {status}" + (f": {told}" if told else "")
+    if status in (401, 403):
+        return AuthFailed(said)
+    if status == 413 or (status >= 400 and any(m in told.lower() for m in _TOO_MUCH)):
+        return TooExpensive(said)
+    if status in (408, 425, 429) or status >= 500:
+        return Unavailable(said)
+    if status in (400, 422):
+        return BadQuery(said)
+    return BadPage(f"{said}; is this the address of a Prometheus API?")
+
+
+def _endpoint(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _json(text: bytes) -> object:
+    try:
+        parsed: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed
+
+
+def _told(parsed: object) -> str:
+    """What a Prometheus error answer says, shortened; "" where it says nothing."""
+    if not isinstance(parsed, dict):
+        return ""
+    parts = [str(parsed[key]) for key in ("errorType", "error") if parsed.get(key)]
+    return " ".join(": ".join(parts).split())[:_TOLD_CHARACTERS]

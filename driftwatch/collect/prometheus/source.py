@@ -1,0 +1,230 @@
+"""A Prometheus-compatible API as a source: a few range queries for the whole fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.exposition import folded
+from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pod_images import Ask, PodImages
+from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.foreign import what_they_are
+from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.prometheus.query import (
+    Grid,
+    Query,
+    Selector,
+    grid,
+    matchers,
+    queries,
+    select,
+)
+from driftwatch.collect.prometheus.rows import Asked, failed_rows, scrape_rows
+from driftwatch.collect.prometheus.series import Placements
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.errors import BadPage, Partial, SourceError, UsageError
+from driftwatch.model import Target, TargetKey
+
+# a query and its errors → the one of them because of which there is no answer
+Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PrometheusSource:
+    """vLLM servers as a Prometheus-compatible API knows them.
+
+    Each metric is one range query for the whole fleet on a grid of ``step_seconds``; a row's time
+    is that of the scrape itself (``timestamp(up)``), so a grid time that shows the scrape of the
+    one before gives no second row. Choose the step no longer than the scrape interval, and keep
+    ``until`` at least ``settle_seconds`` behind now.
+
+    Args:
+        url: address of the API, with its path prefix if it has one.
+        selector: label → value, or values of which one, that all targets' series carry, ``up``
+            too; values are escaped here. Empty: every instance that has a ``vllm:`` series.
+        step_seconds: distance of the grid's times.
+        timeout_seconds: for one query, from its start to its last byte.
+        budget_seconds: for all queries of one ``collect``; those beyond it are not asked.
+        settle_seconds: how old a scrape must be to be there for sure: it carries the time it
+            began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
+            where nothing is said) later.
+        name: how problems and pages call this source.
+        headers: sent with each query (a tenant, for example).
+        bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each query.
+        basic_auth: user and password.
+        verify: check TLS certificates: True, or a file of authorities.
+
+    Raises:
+        UsageError: not an http or https address, a label that cannot be matched, a step or
+            time-out that is not above 0, or two kinds of credentials.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        selector: Selector,
+        step_seconds: float = 15.0,
+        timeout_seconds: float = 15.0,
+        budget_seconds: float = 60.0,
+        settle_seconds: float = 15.0,
+        name: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        bearer_token: str | Callable[[], str | None] | None = None,
+        basic_auth: tuple[str, str] | None = None,
+        verify: bool | str = True,
+    ) -> None:
+        if not step_seconds >= 0.001:
+            raise UsageError(f"the step must be at least 1 ms, not {step_seconds:g} s")
+        self._asker = PrometheusAsker(
+            url,
+            timeout_seconds=timeout_seconds,
+            headers=headers,
+            bearer_token=bearer_token,
+            basic_auth=basic_auth,
+            verify=verify,
+        )
+        self._api, self._session = self._asker._api, self._asker._session
+        self._ranges = RangeAsker(self._asker, budget_seconds=budget_seconds)
+        self.name = name or f"prometheus {self._asker.host}"
+        self.settle_seconds = settle_seconds
+        self._step_seconds = step_seconds
+        self._selector = dict(selector)
+        self._queries = queries(selector)
+        self._up = select(("up",), matchers(selector))
+        self._targets: dict[TargetKey, Target] = {}
+        self._placements = Placements()
+        self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
+        self._images = PodImages()
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Scrapes with since <= time < until.
+
+        A query that fails leaves its columns NULL and is a problem; where no target can be read
+        at all, every known target has a row with ``ok`` False and the reason, just before
+        ``until``, and ``silent`` says why. ``targets`` are those that this answer knows of.
+        """
+        times = grid(since, until, self._step_seconds)
+        if times is None:
+            nothing = "nothing was asked"
+            return Collected(empty_scrapes(), dict(self._targets), silent=nothing, asked=False)
+        self._ranges.begin()
+        at = _EPOCH + timedelta(milliseconds=times.last)
+        problems: list[SourceProblem] = []
+
+        def failed(text: str, errors: Sequence[SourceError]) -> SourceError | None:
+            problems.extend(SourceProblem(text, _told(error), at) for error in errors)
+            return next((e for e in errors if not isinstance(e, Partial)), None)
+
+        up, errors = self._ranges.range(self._up, times)
+        failure = failed(self._up, errors)
+        doubt = problems[0].reason if problems else None  # of who exists
+        if failure is not None and not up.heads:
+            return self._lost(failure, at, problems)
+        # an API may round all times alike; what joins is what counts
+        joined = np.union1d(times.all, up.long["at"].unique().to_numpy())
+        clock = f"timestamp({self._up})"
+        scraped_at, errors = self._ranges.range(clock, times)
+        errors += _astray(scraped_at.long["at"].unique().to_numpy(), joined)
+        unclocked = failed(clock, errors)
+        asked = [
+            self._asked(query, times, joined, failed)
+            for query in sorted(self._queries, key=_weight)
+        ]
+        vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
+        if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
+            return self._lost(vllm[0].failure or "", at, problems)
+        made = scrape_rows(
+            up,
+            scraped_at,
+            sorted(asked, key=lambda one: self._queries.index(one.query)),
+            since=since,
+            any_instance=bool(self._selector),
+            known=self._targets,
+            unclocked=None if unclocked is None else _told(unclocked),
+        )
+        problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
+        # an answer about `up` of which some is missing does not say who left
+        there = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
+        self._targets = self._images.added(there, times.last, self._told_range(failed))
+        self._placements.prune()
+        scrapes = self._with_what_they_are(made.scrapes)
+        return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
+
+    def _told_range(self, failed: Failed) -> Ask:
+        """A range query whose errors are problems."""
+
+        def ask(text: str, times: Grid) -> tuple[Answers, Sequence[SourceError]]:
+            answer, errors = self._ranges.range(text, times)
+            failed(text, errors)
+            return answer, errors
+
+        return ask
+
+    def _asked(
+        self,
+        query: Query,
+        times: Grid,
+        joined: npt.NDArray[np.int64],
+        failed: Failed,
+    ) -> Asked:
+        known = self._placements.known(query.text)
+        numbers, heads, errors = self._ranges.numbers(query.text, times, known)
+        placement = self._placements.of(query, numbers.keys, heads)
+        errors += _astray(numbers.times, joined)
+        failure = failed(query.text, errors)
+        doubt = next((_told(error) for error in errors if isinstance(error, Partial)), None)
+        return Asked(query, placement, numbers, None if failure is None else _told(failure), doubt)
+
+    def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:
+        """Rows without a ``vllm:`` series say what their target is instead."""
+        silent = set(scrapes.filter(pl.col("reason") == STATS_DISABLED)["instance"])
+        if not silent:
+            return scrapes
+        self._foreign |= what_they_are(self._asker, silent - self._foreign.keys())
+        what = pl.col("instance").replace_strict(
+            self._foreign, default=None, return_dtype=pl.String
+        )
+        return scrapes.with_columns(
+            reason=pl.when(pl.col("reason") == STATS_DISABLED)
+            .then(pl.coalesce(what, "reason"))
+            .otherwise("reason")
+        )
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._asker.close()
+
+    def _lost(
+        self, failure: SourceError | str, at: datetime, problems: list[SourceProblem]
+    ) -> Collected:
+        reason = failure if isinstance(failure, str) else _told(failure)
+        rows = failed_rows(self._targets, at, f"{self.name}: {reason}")
+        return Collected(rows, dict(self._targets), folded(problems), silent=reason)
+
+
+_WEIGHTS = ("gauge", "counter", "info", "histogram")
+
+
+def _weight(query: Query) -> int:
+    """What is asked first, for the budget may not last: most verdicts hang on gauges."""
+    return _WEIGHTS.index(query.metrics[0].type)
+
+
+def _astray(found: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list[BadPage]:
+    """Why samples at times that nobody asked for join nothing."""
+    astray = np.setdiff1d(found, joined)
+    if not len(astray):
+        return []
+    first = (_EPOCH + timedelta(milliseconds=int(astray[0]))).isoformat(timespec="milliseconds")
+    return [BadPage(f"{len(astray)} of {len(found)} times were not asked for, such as {first}")]
+
+
+def _told(error: SourceError) -> str:
+    return f"{type(error).__name__}: {error.message}"

@@ -1,0 +1,1 @@
+"""What can fire, what cannot, and the line that fixes it."""

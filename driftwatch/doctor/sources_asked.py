@@ -1,0 +1,184 @@
+"""Every source asked once, with how it answered: what doctor looks at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import polars as pl
+
+from driftwatch.clock import Clock
+from driftwatch.collect.dcgm.prometheus import STEP_SECONDS
+from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
+from driftwatch.collect.discover import scraped
+from driftwatch.collect.fetch import Bounds, Endpoint
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
+from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.collect.server_clock import clock_offset, clock_offsets
+from driftwatch.doctor.times import SourceSeen
+from driftwatch.errors import SourceError
+from driftwatch.model import Target, TargetKey
+from driftwatch.service.asking import asker_of
+from driftwatch.service.configured import sources_of
+from driftwatch.settings import (
+    DcgmSource,
+    NvmlSource,
+    PagesSource,
+    PrometheusSource,
+    RecordingSource,
+    Settings,
+    SourceSettings,
+)
+
+_BACK = timedelta(minutes=5)
+_PAGES = 100  # whose clocks are looked at
+_WHERE_CHARACTERS = 100
+_KINDS: Mapping[type, str] = {
+    PrometheusSource: "prometheus",
+    PagesSource: "pages",
+    RecordingSource: "recording",
+    DcgmSource: "dcgm",
+    NvmlSource: "nvml",
+}
+
+
+@dataclass(slots=True)
+class Looked:
+    """What all sources brought.
+
+    Attributes:
+        scrapes: scrape tables.
+        gpus: GPU tables.
+        targets: with their labels.
+        sources: how each answered.
+    """
+
+    scrapes: list[pl.DataFrame] = field(default_factory=lambda: [empty_scrapes()])
+    gpus: list[pl.DataFrame] = field(default_factory=lambda: [empty_gpus()])
+    targets: dict[TargetKey, Target] = field(default_factory=dict)
+    sources: list[SourceSeen] = field(default_factory=list)
+
+
+def look(
+    settings: Settings, clock: Clock, progress: Callable[[float, float], None] | None = None
+) -> Looked:
+    """Ask every source of a configuration for its last five minutes.
+
+    Args:
+        settings: whose sources.
+        clock: ours.
+        progress: told how many sources of how many are done.
+
+    Raises:
+        ConfigError: a secret file cannot be read.
+        UsageError: a source that cannot be, or none.
+    """
+    for source in sources_of(settings, clock):  # together: two servers of one name are an error
+        source.close()
+    looked = Looked()
+    for number, said in enumerate(settings.sources):
+        if progress is not None:
+            progress(number, len(settings.sources))
+        for source in sources_of(settings.model_copy(update={"sources": (said,)}), clock):
+            try:
+                seen, collected = _asked(source, settings, clock)
+            finally:
+                source.close()
+            looked.scrapes.append(collected.scrapes)
+            looked.gpus.append(collected.gpus)
+            looked.targets |= collected.targets
+            seen = replace(seen, setting=("sources", number))
+            looked.sources.append(_known(seen, said, number, settings, clock))
+    return looked
+
+
+def _asked(source: Source, settings: Settings, clock: Clock) -> tuple[SourceSeen, Collected]:
+    """One source asked for five minutes, then for what a tick asks."""
+    span = getattr(source, "span", None)
+    until = clock.now()
+    began = time.monotonic()
+    collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
+    seconds: float | None = time.monotonic() - began
+    if isinstance(source, ServersOfApi | GpusOfApi):
+        span_seconds = settings.interval
+        if isinstance(source, GpusOfApi):  # or, in most ticks, there is nothing to ask for
+            span_seconds = max(span_seconds, STEP_SECONDS)
+        began = time.monotonic()
+        source.collect(until - timedelta(seconds=span_seconds), until)
+        seconds = time.monotonic() - began
+    elif span is not None:
+        seconds = None  # a file is not asked again and again
+    seen = SourceSeen(
+        source.name,
+        "dcgm" if isinstance(source, GpusOfApi) else "",
+        instances=frozenset(key.instance for key in collected.targets)
+        | frozenset(collected.scrapes["instance"].unique()),
+        settle_seconds=source.settle_seconds,
+        asked_seconds=seconds,
+        problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
+        gpus=collected.gpus.height,
+    )
+    return seen, collected
+
+
+def _in_words(problem: SourceProblem, source: str) -> str:
+    """The reason first: where may be a long query."""
+    if problem.where == source:
+        return problem.reason
+    where = problem.where
+    cut = where if len(where) <= _WHERE_CHARACTERS else f"{where[:_WHERE_CHARACTERS]}…"
+    return f"{problem.reason} ({cut})"
+
+
+def _known(
+    seen: SourceSeen, said: SourceSettings, number: int, settings: Settings, clock: Clock
+) -> SourceSeen:
+    """With its own name, and what can be known of its clock and of how often it is scraped."""
+    name = f"{_KINDS[type(said)]} {number}"
+    if isinstance(said, PrometheusSource):
+        seen = replace(seen, budget_seconds=said.budget)
+        if seen.kind == "dcgm":
+            return replace(seen, name=f"{name} dcgm")
+        seen = replace(seen, name=name, kind="prometheus", step_seconds=said.step)
+        verify: bool | str = True if said.ca_file is None else str(said.ca_file)
+        ahead = clock_offset(said.prometheus, clock, verify=verify)
+        intervals, listed, problem = _intervals(said, clock)
+        problems = seen.problems if problem is None else (*seen.problems, problem)
+        if problems:
+            listed = None  # an answer of which some is missing does not say who left
+        return replace(
+            seen, clock_seconds=ahead, intervals=intervals, problems=problems, listed=listed
+        )
+    if isinstance(said, PagesSource):
+        urls = {}
+        for url in said.pages[:_PAGES]:
+            endpoint = Endpoint(url, Bounds())
+            urls[endpoint.instance] = endpoint.url
+            endpoint.close()
+        every = settings.interval
+        ahead_of = clock_offsets(urls, clock)
+        return replace(seen, name=name, kind="pages", every_seconds=every, clock_seconds=ahead_of)
+    return replace(seen, name=name, kind=_KINDS[type(said)])
+
+
+def _intervals(
+    said: PrometheusSource, clock: Clock
+) -> tuple[dict[str, float], frozenset[str] | None, str | None]:
+    """Instance → true scrape interval, the instances listed now, and why they are not known."""
+    asker = asker_of(said)
+    try:
+        found = scraped(asker, said.match, clock.now())
+    except SourceError as error:
+        return {}, None, f"scrape intervals: {error.message}"
+    finally:
+        asker.close()
+    intervals = {
+        target.labels["instance"]: target.interval_seconds
+        for target in found
+        if target.interval_seconds is not None and target.labels.get("instance")
+    }
+    listed = frozenset(target.labels.get("instance", "") for target in found)
+    return intervals, listed, None

@@ -1,0 +1,272 @@
+"""A server's page as a template: every line's text, and which number stands at its end.
+
+prometheus_client writes the text once per template (order, escaping, HELP and TYPE lines are
+its own); a page is the template with its numbers filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.utils import floatToGoString
+
+from driftwatch.fleet.families import Family
+from driftwatch.fleet.families_process import (
+    HTTP,
+    HTTP_BY_HANDLER,
+    HTTP_HIGHR,
+    HTTP_REQUESTS,
+    PYTHON,
+    PYTHON_INFO,
+)
+from driftwatch.fleet.server import Server
+
+PROCESS = -1  # "engine" of a column that belongs to the whole server
+
+_APART_SECONDS = 1e-5  # between the making of two children of a family
+_HTTP_BEFORE_SECONDS = 0.11  # the middleware's own histogram is made as much later
+
+
+_as_go_writes: Callable[[float], str] = floatToGoString
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the number of a line comes from.
+
+    Attributes:
+        column: name of a column, "" for a constant.
+        engine: its engine, PROCESS for one of the whole server.
+        part: place in a column of several numbers (cumulative buckets, then the sum).
+        constant: the number itself, where it is one.
+    """
+
+    column: str
+    engine: int
+    part: int
+    constant: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageTemplate:
+    """A page without its numbers.
+
+    Attributes:
+        slots: one per sample, in the order of the page.
+        texts: what stands before each number (comments and name with labels), and after the last.
+        series: name and labels of each sample, as on the page.
+    """
+
+    slots: tuple[Slot, ...]
+    texts: tuple[str, ...]
+    series: tuple[str, ...]
+
+    def page(self, numbers: Sequence[float]) -> str:
+        """The page with these numbers, one per slot."""
+        parts = [""] * (2 * len(self.slots) + 1)
+        parts[0::2] = self.texts
+        parts[1::2] = map(_as_go_writes, numbers)
+        return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswers:
+    """When the first answers of each kind were given, unix seconds; None: not yet.
+
+    The middleware makes its series with labels when it has something to count.
+    """
+
+    with_2xx: float | None = None
+    with_5xx: float | None = None
+
+
+def page_template(server: Server, started: float, answers: FirstAnswers) -> PageTemplate:
+    """The page of one server process.
+
+    Args:
+        server: what it runs.
+        started: start of the process, unix seconds.
+        answers: first HTTP answers.
+
+    Raises:
+        ImpossibleConfiguration: the server cannot be.
+    """
+    slots: list[Slot] = []
+    metrics = list(_metrics(server, started, answers, slots))
+    if server.api_servers > 1:
+        # the collector of several processes goes file by file: one per type
+        rank = {"summary": 0, "counter": 1, "histogram": 2, "gauge": 3}
+        metrics = sorted(
+            (metric for metric in metrics if metric.samples), key=lambda m: rank[m.type]
+        )
+    lines = tuple(
+        (m.name, m.documentation, m.type, tuple((s.name, *s.labels.items()) for s in m.samples))
+        for m in metrics
+    )
+    text = _text_of(lines)
+    numbers = [sample.value for metric in metrics for sample in metric.samples]
+    order = tuple(slots[int(numbers[line])] for line in text.order)
+    return PageTemplate(order, text.texts, text.series)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A page's texts and series, and the sample that each of its lines is of."""
+
+    texts: tuple[str, ...]
+    series: tuple[str, ...]
+    order: tuple[int, ...]
+
+
+# name, help, type and the samples' (name, *labels) of a family
+_Lines = tuple[tuple[str, str, str, tuple[tuple[Any, ...], ...]], ...]
+
+
+@lru_cache(maxsize=64)  # servers of a pool differ in their numbers only
+def _text_of(families: _Lines) -> _Text:
+    metrics, count = [], 0
+    for name, documentation, kind, samples in families:
+        metric = Metric(name, documentation, kind)
+        for sample, *labels in samples:
+            metric.add_sample(sample, dict(labels), float(count))
+            count += 1
+        metrics.append(metric)
+    texts, series, order = [""], [], []
+    for line in generate_latest(_Registry(metrics)).decode().splitlines(keepends=True):
+        if line.startswith("#"):
+            texts[-1] += line
+            continue
+        name, _, number = line.rpartition(" ")
+        series.append(name)
+        order.append(int(float(number)))
+        texts[-1] += f"{name} "
+        texts.append("\n")
+    return _Text(tuple(texts), tuple(series), tuple(order))
+
+
+class _Registry:
+    """What ``generate_latest`` asks for families."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        yield from self._metrics
+
+
+def _metrics(
+    server: Server, started: float, answers: FirstAnswers, slots: list[Slot]
+) -> Iterator[Metric]:
+    made = started + server.ready_after_seconds
+    children = _Children(server, slots, made)
+    if server.api_servers == 1:
+        for family in PYTHON:
+            labels = PYTHON_INFO if family.name == "python_info" else {}
+            yield children.metric(family, ({**labels},))
+    if server.log_stats:
+        info = [] if not server.style.info_first else [children.info()]
+        yield from info
+        for family in server.style.families:
+            yield children.metric(family, children.labels(family))
+        if not info:
+            yield children.info()
+    yield from _http(server, answers, children, made)
+
+
+def _http(
+    server: Server, answers: FirstAnswers, children: _Children, made: float
+) -> Iterator[Metric]:
+    by_handler = {"handler": server.handler}
+    with_method = {**by_handler, "method": "POST"}
+    times = {"2xx": answers.with_2xx, "5xx": answers.with_5xx}
+    firsts = [time for time in times.values() if time is not None]
+    for family in HTTP:
+        if family is HTTP_HIGHR:
+            children.made = made + _HTTP_BEFORE_SECONDS
+            yield children.metric(family, ({},))
+            continue
+        labels = with_method if family in (HTTP_REQUESTS, HTTP_BY_HANDLER) else by_handler
+        metric = Metric(family.name, family.help, family.type)
+        if family is HTTP_REQUESTS:
+            seen = [(time, status) for status, time in times.items() if time is not None]
+            for time, status in sorted(seen):
+                children.made = time
+                place = family.label_values.index(status)
+                children.add(metric, family, place, PROCESS, {**labels, "status": status})
+        elif firsts:
+            children.made = min(firsts)
+            children.add(metric, family, 0, PROCESS, labels)
+        yield metric
+
+
+class _Children:
+    """Makes a family's samples; the value of each is the number of its slot."""
+
+    def __init__(self, server: Server, slots: list[Slot], made: float) -> None:
+        self._server = server
+        self._slots = slots
+        self._edges = server.finite_edges()
+        self.made = made
+
+    def labels(self, family: Family) -> list[dict[str, str]]:
+        """Labels of a family's children before its own label: a set for each engine."""
+        model = {"model_name": self._server.model_name}
+        if family.scope == "model" or not self._server.style.engine_label:
+            return [model]
+        return [{"engine": str(engine), **model} for engine in range(self._server.engines)]
+
+    def metric(self, family: Family, of: Sequence[Mapping[str, str]]) -> Metric:
+        metric = Metric(family.name, family.help, family.type)
+        for place, value in enumerate(family.label_values):
+            for labels in of:
+                engine = int(labels.get("engine", 0)) if family.scope == "engine" else PROCESS
+                own = {family.label: value} if family.label else {}
+                self.add(metric, family, place, engine, {**labels, **own})
+        return metric
+
+    def info(self) -> Metric:
+        metric = Metric(
+            "vllm:cache_config_info", "Information of the LLMEngine CacheConfig", "gauge"
+        )
+        engines = self._server.engines if self._server.style.info_engine_label else 1
+        for engine in range(engines):
+            self._sample(metric, "", self._server.info_labels(engine), Slot("", PROCESS, 0, 1.0))
+        return metric
+
+    def add(
+        self, metric: Metric, family: Family, place: int, engine: int, labels: Mapping[str, str]
+    ) -> None:
+        """One child of a family, with all its samples."""
+        column = family.columns[place]
+        if family.type == "histogram":
+            edges = self._edges[family.name if family.scope == "engine" else family.group]
+            les = (*map(_as_go_writes, edges), "+Inf")
+            several = self._server.api_servers > 1
+            total = Slot(column, engine, len(edges) + 1)
+            if several:
+                self._sample(metric, "_sum", labels, total)
+            for part, edge in enumerate(les):
+                self._sample(metric, "_bucket", {**labels, "le": edge}, Slot(column, engine, part))
+            self._sample(metric, "_count", labels, Slot(column, engine, len(edges)))
+            if not several:
+                self._sample(metric, "_sum", labels, total)
+        elif family.type == "summary":
+            self._sample(metric, "_count", labels, Slot(column, engine, 0))
+            self._sample(metric, "_sum", labels, Slot(column, engine, 1))
+        else:
+            constant = {"": 0.0, "1": 1.0}.get(column)
+            slot = Slot(column, engine, 0) if constant is None else Slot("", engine, 0, constant)
+            self._sample(metric, "_total" if family.type == "counter" else "", labels, slot)
+        if family.created and self._server.style.created and self._server.api_servers == 1:
+            self.made += _APART_SECONDS
+            self._sample(metric, "_created", labels, Slot("", PROCESS, 0, self.made))
+
+    def _sample(self, metric: Metric, suffix: str, labels: Mapping[str, str], slot: Slot) -> None:
+        metric.add_sample(metric.name + suffix, dict(labels), float(len(self._slots)))
+        self._slots.append(slot)

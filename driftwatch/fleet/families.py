@@ -1,0 +1,123 @@
+"""What a version of vLLM puts on ``/metrics``, as data: families in the order of the page.
+
+A family names the columns of :mod:`driftwatch.fleet.metric_history` that its children
+show. Bucket edges come in groups, as in vLLM's own ``--custom-histogram-buckets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from driftwatch.simulate.vllm_buckets import (
+    INTER_TOKEN_LATENCY_SECONDS,
+    ITERATION_TOKENS,
+    NUM_PREEMPTIONS,
+    REQUEST_LATENCY_SECONDS,
+    TIME_TO_FIRST_TOKEN_SECONDS,
+    request_tokens,
+)
+
+FamilyType = Literal["counter", "gauge", "histogram", "summary"]
+Scope = Literal["engine", "model", "process"]
+
+ZERO = ""  # column of what stays 0 here (no LoRA, no KV connector, no multi-modal input …)
+ONE = "1"  # column of what is always 1
+
+# prometheus-fastapi-instrumentator's two histograms
+_HTTP_HIGHR = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
+    *(5.0, 7.5, 10.0, 30.0, 60.0),
+)
+
+# finite edges of each group in vLLM 0.32; request_tokens follows max_model_len
+GROUPS: Mapping[str, tuple[float, ...]] = {
+    "iteration_tokens": ITERATION_TOKENS,
+    "request_latency": REQUEST_LATENCY_SECONDS,
+    "time_to_first_token": TIME_TO_FIRST_TOKEN_SECONDS,
+    "inter_token_latency": INTER_TOKEN_LATENCY_SECONDS,
+    "request_params_n": (1.0, 2.0, 5.0, 10.0, 20.0),
+    "request_num_preemptions": NUM_PREEMPTIONS,
+    "http_highr": _HTTP_HIGHR,
+    "http_by_handler": (0.1, 0.5, 1.0),
+}
+REQUEST_TOKENS = "request_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family of a page.
+
+    Attributes:
+        name: without what the client library appends (``_total``, ``_created``).
+        type: Prometheus type.
+        help: HELP text.
+        columns: one column name per child.
+        label: label that tells the children apart, "" where there is one child.
+        label_values: its value for each child.
+        group: group of bucket edges, for a histogram.
+        scope: ``engine`` (one set of children an engine), ``model`` (no engine label) or
+            ``process`` (neither engine nor model_name).
+        created: the client library adds ``_created``.
+    """
+
+    name: str
+    type: FamilyType
+    help: str
+    columns: tuple[str, ...]
+    label: str = ""
+    label_values: tuple[str, ...] = ("",)
+    group: str = ""
+    scope: Scope = "engine"
+    created: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A version of vLLM as its page shows it.
+
+    Attributes:
+        version: release line.
+        families: ``vllm:`` families in the order of the page, without cache_config_info.
+        engine_label: series carry ``engine``.
+        info_engine_label: cache_config_info carries it as well.
+        created: the client library writes ``_created`` series.
+        groups: bucket edges of each group.
+        info_labels: labels of cache_config_info that every server of this version has.
+        cached_in_iteration: prompt tokens from the cache count as tokens of a step (until
+            PR#43346).
+        prefix_in_blocks: prefix cache counters count blocks (0.8) instead of tokens.
+        info_first: cache_config_info comes before the other ``vllm:`` families.
+        custom_buckets: knows ``--custom-histogram-buckets``.
+    """
+
+    version: str
+    families: tuple[Family, ...]
+    groups: Mapping[str, tuple[float, ...]]
+    info_labels: Mapping[str, str]
+    engine_label: bool = True
+    info_engine_label: bool = True
+    created: bool = True
+    cached_in_iteration: bool = False
+    prefix_in_blocks: bool = False
+    info_first: bool = False
+    custom_buckets: bool = True
+
+    def finite_edges(
+        self, max_model_len: int, custom: Mapping[str, tuple[float, ...]]
+    ) -> dict[str, tuple[float, ...]]:
+        """Group → finite bucket edges, ascending.
+
+        Args:
+            max_model_len: caps the 1-2-5 series of request lengths.
+            custom: group, or family with or without ``vllm:``, → its edges.
+        """
+        edges = {REQUEST_TOKENS: request_tokens(max_model_len), **self.groups}
+        for family in self.families:
+            if family.type == "histogram":
+                edges[family.name] = edges[family.group]
+        for key, given in custom.items():
+            names = [key, f"vllm:{key}", *(f.name for f in self.families if f.group == key)]
+            edges |= {name: tuple(map(float, given)) for name in names if name in edges}
+        return edges

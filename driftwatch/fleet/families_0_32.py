@@ -1,0 +1,259 @@
+"""vLLM 0.32's families, as on the pages recorded from a real server (``v1/metrics/loggers.py``)."""
+
+from __future__ import annotations
+
+from driftwatch.fleet.families import GROUPS, ONE, REQUEST_TOKENS, ZERO, Family, Style
+
+_BY_SOURCE = ("local_compute", "local_cache_hit", "external_kv_transfer")
+_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
+_REASONS = ("stop", "length", "abort", "error", "repetition")
+_QUEUED = "in terms of number of queried"
+_CACHED = "in terms of number of cached"
+_PER_GPU = "per GPU (for Model Flops Utilization calculations)."
+_EXTERNAL = "External prefix cache {} from KV connector cross-instance cache sharing, "
+_TIERS_HELP = (
+    "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host "
+    "(offloaded to DRAM), disk, p2p (transferred from another vLLM instance) or "
+    "external_unspecified. Counted at admission; sums to vllm:prefix_cache_hits + "
+    "vllm:external_prefix_cache_hits."
+)
+_WAITING_HELP = (
+    "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling "
+    "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, "
+    "blocked status). Sum of all reasons equals vllm:num_requests_waiting."
+)
+_SLEEP_HELP = (
+    "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; "
+    "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2."
+)
+_REJECTED_HELP = "Number of admission attempts rejected by a queue limit, by reason."
+
+
+def _counter(name: str, told: str, column: str) -> Family:
+    return Family(f"vllm:{name}", "counter", told, (column,))
+
+
+def _gauge(name: str, told: str, column: str) -> Family:
+    return Family(f"vllm:{name}", "gauge", told, (column,), created=False)
+
+
+def _histogram(name: str, told: str, column: str, group: str) -> Family:
+    return Family(f"vllm:{name}", "histogram", told, (column,), group=group)
+
+
+_FLOPS = tuple(
+    _counter(f"estimated_{name}_per_gpu", f"Estimated number of {told} {_PER_GPU}", ZERO)
+    for name, told in (
+        ("flops", "floating point operations"),
+        ("read_bytes", "bytes read from memory"),
+        ("write_bytes", "bytes written to memory"),
+    )
+)
+
+_STATE = (
+    _gauge("num_requests_running", "Number of requests in model execution batches.", "running"),
+    _gauge("num_requests_waiting", "Number of requests waiting to be processed.", "waiting"),
+    Family(
+        "vllm:num_requests_waiting_by_reason",
+        "gauge",
+        _WAITING_HELP,
+        ("waiting_capacity", "waiting_deferred"),
+        "reason",
+        ("capacity", "deferred"),
+        created=False,
+    ),
+    Family(
+        "vllm:engine_sleep_state",
+        "gauge",
+        _SLEEP_HELP,
+        (ONE, ZERO, ZERO),
+        "sleep_state",
+        ("awake", "weights_offloaded", "discard_all"),
+        created=False,
+    ),
+    _gauge(
+        "kv_cache_usage_perc",
+        "KV-cache usage. 1 means 100 percent usage.",
+        "kv_cache_usage_ratio",
+    ),
+)
+
+_COUNTERS = (
+    _counter("prefix_cache_queries", f"Prefix cache queries, {_QUEUED} tokens.", "prefix_queries"),
+    _counter("prefix_cache_hits", f"Prefix cache hits, {_CACHED} tokens.", "prefix_hits"),
+    _counter(
+        "external_prefix_cache_queries", f"{_EXTERNAL.format('queries')}{_QUEUED} tokens.", ZERO
+    ),
+    _counter("external_prefix_cache_hits", f"{_EXTERNAL.format('hits')}{_CACHED} tokens.", ZERO),
+    _counter("mm_cache_queries", f"Multi-modal cache queries, {_QUEUED} items.", ZERO),
+    _counter("mm_cache_hits", f"Multi-modal cache hits, {_CACHED} items.", ZERO),
+    _counter("num_preemptions", "Cumulative number of preemption from the engine.", "preemptions"),
+    _counter("prompt_tokens", "Number of prefill tokens processed.", "prompt_tokens"),
+    Family(
+        "vllm:prompt_tokens_by_source",
+        "counter",
+        "Number of prompt tokens by source.",
+        ("prompt_tokens_computed", "prompt_tokens_cached", ZERO),
+        "source",
+        _BY_SOURCE,
+    ),
+    _counter(
+        "prompt_tokens_cached",
+        "Number of cached prompt tokens (local + external).",
+        "prompt_tokens_cached",
+    ),
+    Family(
+        "vllm:prompt_tokens_cached_by_source",
+        "counter",
+        _TIERS_HELP,
+        ("prefix_hits", ZERO, ZERO, ZERO, ZERO),
+        "source",
+        _TIERS,
+    ),
+    _counter("generation_tokens", "Number of generation tokens processed.", "generation_tokens"),
+    Family(
+        "vllm:request_success",
+        "counter",
+        "Count of successfully processed requests.",
+        ("finished_stop", "finished_length", ZERO, ZERO, ZERO),
+        "finished_reason",
+        _REASONS,
+    ),
+    Family(
+        "vllm:admission_rejections",
+        "counter",
+        _REJECTED_HELP,
+        ("rejected_reqs", "rejected_tokens"),
+        "reason",
+        ("max_num_queued_reqs", "max_num_queued_tokens"),
+        scope="model",
+    ),
+)
+
+_WAITED = "Histogram of time spent in {} phase for request."
+_HISTOGRAMS = (
+    _histogram(
+        "request_prompt_tokens",
+        "Number of prefill tokens processed.",
+        "request_prompt_tokens",
+        REQUEST_TOKENS,
+    ),
+    _histogram(
+        "request_generation_tokens",
+        "Number of generation tokens processed.",
+        "request_generation_tokens",
+        REQUEST_TOKENS,
+    ),
+    _histogram(
+        "iteration_tokens_total",
+        "Histogram of number of tokens per engine_step.",
+        "iteration_tokens",
+        "iteration_tokens",
+    ),
+    _histogram(
+        "request_max_num_generation_tokens",
+        "Histogram of maximum number of requested generation tokens.",
+        "request_max_num_generation_tokens",
+        REQUEST_TOKENS,
+    ),
+    _histogram(
+        "request_params_n",
+        "Histogram of the n request parameter.",
+        "request_params_n",
+        "request_params_n",
+    ),
+    _histogram(
+        "request_params_max_tokens",
+        "Histogram of the max_tokens request parameter.",
+        "request_params_max_tokens",
+        REQUEST_TOKENS,
+    ),
+    _histogram(
+        "time_to_first_token_seconds",
+        "Histogram of time to first token in seconds.",
+        "ttft_seconds",
+        "time_to_first_token",
+    ),
+    _histogram(
+        "inter_token_latency_seconds",
+        "Histogram of inter-token latency in seconds.",
+        "itl_seconds",
+        "inter_token_latency",
+    ),
+    _histogram(
+        "request_time_per_output_token_seconds",
+        "Histogram of time_per_output_token_seconds per request.",
+        "tpot_seconds",
+        "inter_token_latency",
+    ),
+    _histogram(
+        "e2e_request_latency_seconds",
+        "Histogram of e2e request latency in seconds.",
+        "e2e_seconds",
+        "request_latency",
+    ),
+    *(
+        _histogram(
+            f"request_{phase}_time_seconds",
+            _WAITED.format(told),
+            f"{phase}_seconds",
+            "request_latency",
+        )
+        for phase, told in (
+            ("queue", "WAITING"),
+            ("inference", "RUNNING"),
+            ("prefill", "PREFILL"),
+            ("decode", "DECODE"),
+        )
+    ),
+    _histogram(
+        "request_num_preemptions",
+        "Histogram of the number of times a request was preempted.",
+        "request_num_preemptions",
+        "request_num_preemptions",
+    ),
+    _histogram(
+        "request_prefill_kv_computed_tokens",
+        "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+        "request_prefill_kv_computed_tokens",
+        REQUEST_TOKENS,
+    ),
+)
+
+# labels of cache_config_info that do not follow from the scheduler's settings
+_INFO = {
+    "_block_size_resolved": "True",
+    "cache_dtype": "auto",
+    "cache_hit_alignment_tokens": "None",
+    "enable_mamba_shared_prefix_checkpoint": "False",
+    "gpu_memory_utilization": "0.92",
+    "hash_block_size": "None",
+    "is_attention_free": "False",
+    "kv_cache_dtype_skip_layers": "[]",
+    "kv_cache_layout": "None",
+    "kv_cache_memory_bytes": "None",
+    "kv_offloading_backend": "native",
+    "kv_offloading_size": "None",
+    "kv_sharing_fast_prefill": "False",
+    "mamba_block_size": "None",
+    "mamba_cache_dtype": "auto",
+    "mamba_cache_mode": "none",
+    "mamba_page_size_padded": "None",
+    "mamba_ssm_cache_dtype": "float32",
+    "num_cpu_blocks": "None",
+    "num_gpu_blocks_override": "None",
+    "prefix_cache_retention_interval": "0",
+    "prefix_caching_hash_algo": "sha256",
+    "prefix_match_unit": "None",
+    "replayssm_buffer_len": "16",
+    "skip_page_size_padded": "None",
+    "sliding_window": "None",
+    "swa_bounded_replay": "True",
+    "use_kda_recoverssm": "False",
+    "use_replayssm": "False",
+    "user_specified_block_size": "True",
+}
+
+V0_32 = Style(
+    "0.32", (*_FLOPS, *_STATE, *_COUNTERS, *_HISTOGRAMS), groups=GROUPS, info_labels=_INFO
+)

@@ -1,0 +1,283 @@
+"""What dcgm-exporter tells of the GPUs under a simulated server, consistent with its load.
+
+Between two scrapes an engine was busy for a share of the time and did so much work; then
+  GR_ENGINE_ACTIVE = busy share,
+  TENSOR_ACTIVE    = operations / (peak × time), operations = 2 · parameters · tokens + attention
+                     (Kaplan et al., arXiv 2001.08361, §2.1),
+  DRAM_ACTIVE      = (weights · steps + KV bytes read) / (bandwidth × time),
+the latter two at most the busy share. GPU_UTIL is the share of time in which any kernel was
+resident (NVML's definition); kernels of neighbouring steps overlap its sampling, so it saturates
+long before the work does: 0.98 · (1 − (1 − busy)^4), an assumption. Power follows both kinds of
+work (prefill reaches the limit, decode stays near 0.6 of it: Patel et al., "Characterizing Power
+Management Opportunities for LLMs in the Cloud", ASPLOS 2024); the weights below are chosen to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.dcgm.names import READ_NAMES, gpu_of
+from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
+from driftwatch.fleet.gpu_boards import Board
+from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.kv_cache import bytes_per_token
+from driftwatch.simulate.laws import active_parameters, attention_flops_per_pair, read_weights
+from driftwatch.testing.dcgm_pages import FAMILIES, FakeGpu, dcgm_page
+
+Floats = npt.NDArray[np.float64]
+
+_RESIDENT_RATIO = 0.98  # GPU_UTIL of an engine that is always busy
+_RESIDENT_POWER = 4
+_WEDGED_RATIO = 0.96  # a kernel that spins
+_POWER_OF_BUSY, _POWER_OF_TENSOR, _POWER_OF_DRAM = 0.25, 1.1, 0.45
+_COOLED_CELSIUS, _LIMIT_CELSIUS = 28.0, 74.0
+_RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
+_CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
+
+
+# columns of Outcome.scrapes that a GPU's load follows from, beside the time
+WORK_COLUMNS = (
+    "busy_seconds",
+    "kv_tokens_read_total",
+    "prefill_tokens_total",
+    "decode_seqs_total",
+    "steps_all",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one GPU does for each unit of load.
+
+    Attributes:
+        flops_per_second: dense peak.
+        bytes_per_second: memory bandwidth.
+        weight_bytes_per_step: weights that a step reads, of this GPU's share.
+        flops_per_prefill_token: of this GPU's share.
+        flops_per_decode_seq: the same with the output projection.
+        kv_bytes_per_token: read for each context token of a decoding request.
+        flops_per_kv_token: attention for each of them.
+        memory_utilization_ratio: ``--gpu-memory-utilization``.
+    """
+
+    flops_per_second: float
+    bytes_per_second: float
+    weight_bytes_per_step: float
+    flops_per_prefill_token: float
+    flops_per_decode_seq: float
+    kv_bytes_per_token: float
+    flops_per_kv_token: float = 0.0
+    memory_utilization_ratio: float = 0.92
+
+
+def work_of(
+    gpu: Gpu,
+    model: Model,
+    *,
+    tensor_parallel: int = 1,
+    dtype_bytes: float = 2.0,
+    memory_utilization_ratio: float = 0.92,
+) -> Work:
+    """One GPU's share of a model's work, from the simulator's tables.
+
+    Weights of a mixture of experts are those that a step of 32 tokens reaches, as in the roofline.
+
+    Raises:
+        ImpossibleConfiguration: the heads cannot be shared so.
+    """
+    return Work(
+        flops_per_second=gpu.flops_per_second(dtype_bytes),
+        bytes_per_second=gpu.bandwidth_bytes_per_second,
+        weight_bytes_per_step=read_weights(model, 32) * dtype_bytes / tensor_parallel,
+        flops_per_prefill_token=2.0 * active_parameters(model, head=False) / tensor_parallel,
+        flops_per_decode_seq=2.0 * active_parameters(model, head=True) / tensor_parallel,
+        kv_bytes_per_token=bytes_per_token(model, tensor_parallel=tensor_parallel),
+        flops_per_kv_token=attention_flops_per_pair(model) / tensor_parallel,
+        memory_utilization_ratio=memory_utilization_ratio,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuLoad:
+    """One GPU at each scrape.
+
+    Attributes:
+        micros: (scrapes,) unix microseconds.
+        values: DCGM family → (scrapes,) in its own unit, as many digits as the exporter writes.
+    """
+
+    micros: npt.NDArray[np.int64]
+    values: dict[str, Floats]
+
+    @property
+    def energy_joules(self) -> float:
+        """Of the counter at the end: where the next days go on."""
+        return float(self.values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][-1]) / 1e3
+
+    def gpu(self, fake: FakeGpu, row: int) -> FakeGpu:
+        """The GPU as the exporter lists it at one scrape, for :func:`dcgm_page`."""
+        values = {name: float(series[row]) for name, series in self.values.items()}
+        return FakeGpu(
+            fake.index,
+            fake.uuid,
+            fake.model,
+            fake.profile,
+            fake.instance,
+            fake.workload,
+            {**values, "DCGM_FI_DEV_MEMORY_TEMP": None, **fake.values},
+            fake.more,
+        )
+
+
+def gpu_load(
+    board: Board,
+    work: Work,
+    epoch: datetime,
+    scrapes: pl.DataFrame,
+    *,
+    wedged: npt.NDArray[np.bool_] | None = None,
+    clock_ratio: Floats | None = None,
+    before: pl.DataFrame | None = None,
+    energy_joules: float = 0.0,
+    idle: Floats | None = None,
+) -> GpuLoad:
+    """One GPU of an engine, from the engine's own counters.
+
+    Args:
+        board: its kind.
+        work: what the model asks of it.
+        epoch: wall time of second 0 of the simulation.
+        scrapes: rows of ``Outcome.scrapes``, at least one.
+        wedged: (scrapes,) the engine hangs in a kernel that spins.
+        clock_ratio: (scrapes,) SM clock over the usual one (throttling).
+        before: the row before the first of ``scrapes``; without it the engine starts at 0.
+        energy_joules: of the counter at ``before``.
+        idle: (scrapes,) uniform draws in 0–1: where one is above the busy share, the moment of the
+            reading fell between two steps. None = the boost clock stays while a context is open.
+    """
+
+    def since(name: str) -> Floats:
+        return _since(scrapes, before, name)
+
+    times = scrapes["time_seconds"].to_numpy()
+    step = float(times[1] - times[0]) if len(times) > 1 else 1.0
+    start = float(before["time_seconds"][-1]) if before is not None else float(times[0]) - step
+    seconds = np.diff(times, prepend=start)
+    hangs = np.zeros(len(times), dtype=np.bool_) if wedged is None else wedged
+    clock = np.ones(len(times)) if clock_ratio is None else clock_ratio
+    busy = np.where(hangs, 0.0, np.clip(since("busy_seconds") / seconds, 0.0, 1.0))
+    kv = since("kv_tokens_read_total")
+    flops = (
+        work.flops_per_prefill_token * since("prefill_tokens_total")
+        + work.flops_per_decode_seq * since("decode_seqs_total")
+        + work.flops_per_kv_token * kv
+    )
+    moved = work.weight_bytes_per_step * since("steps_all") + work.kv_bytes_per_token * kv
+    tensor = np.minimum(flops / (work.flops_per_second * seconds), busy)
+    dram = np.minimum(moved / (work.bytes_per_second * seconds), busy)
+    effort = _POWER_OF_BUSY * busy + _POWER_OF_TENSOR * tensor + _POWER_OF_DRAM * dram
+    dynamic = board.limit_watts - board.idle_watts
+    power = board.idle_watts + dynamic * np.minimum(effort, 1.0) * clock
+    share = power / board.limit_watts
+    resident = _RESIDENT_RATIO * (1.0 - (1.0 - busy) ** _RESIDENT_POWER)
+    active = np.where(hangs, _WEDGED_RATIO, busy)
+    used = work.memory_utilization_ratio * board.framebuffer_mib + _CONTEXT_MIB
+    free = max(board.framebuffer_mib - board.reserved_mib - used, 0.0)
+    steady = np.ones(len(times))
+    sm_clock = board.sm_clock_mhz * clock
+    if idle is not None:
+        sm_clock, power = _resting(board, (idle > resident) & ~hangs, sm_clock, power)
+    values = {
+        "DCGM_FI_DEV_SM_CLOCK": sm_clock,
+        "DCGM_FI_DEV_MEM_CLOCK": board.memory_clock_mhz * steady,
+        "DCGM_FI_DEV_GPU_TEMP": _COOLED_CELSIUS + (_LIMIT_CELSIUS - _COOLED_CELSIUS) * share,
+        "DCGM_FI_DEV_POWER_USAGE": power,
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e3 * (energy_joules + np.cumsum(power * seconds)),
+        "DCGM_FI_DEV_GPU_UTIL": 100.0 * np.where(hangs, _WEDGED_RATIO, resident),
+        "DCGM_FI_DEV_MEM_COPY_UTIL": 100.0 * dram,
+        "DCGM_FI_DEV_XID_ERRORS": 0.0 * steady,
+        "DCGM_FI_DEV_FB_FREE": free * steady,
+        "DCGM_FI_DEV_FB_USED": used * steady,
+        "DCGM_FI_DEV_FB_RESERVED": board.reserved_mib * steady,
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": active,
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": tensor,
+        "DCGM_FI_PROF_DRAM_ACTIVE": dram,
+    }
+    epoch_micros = round(epoch.astimezone(UTC).timestamp() * 1e6)
+    return GpuLoad(
+        epoch_micros + np.rint(times * 1e6).astype(np.int64),
+        {name: np.round(series, FAMILIES[name][3]) for name, series in values.items()},
+    )
+
+
+def _since(scrapes: pl.DataFrame, before: pl.DataFrame | None, name: str) -> Floats:
+    """By how much a counter grew up to each scrape."""
+    values = scrapes[name].cast(pl.Float64).to_numpy()
+    first = 0.0 if before is None else float(before[name][-1])
+    return np.diff(values, prepend=first)
+
+
+def _resting(
+    board: Board, between: npt.NDArray[np.bool_], sm_clock: Floats, power: Floats
+) -> tuple[Floats, Floats]:
+    """Clock and power where a reading falls between two kernels and the driver rests the board."""
+    low = np.minimum(board.idle_sm_clock_mhz, sm_clock)
+    resting_watts = board.idle_watts * _RESTING_POWER_RATIO
+    return np.where(between, low, sm_clock), np.where(between, resting_watts, power)
+
+
+def dcgm_text(
+    gpus: Sequence[tuple[FakeGpu, GpuLoad]],
+    row: int,
+    hostname: str,
+    hostname_label: str = "Hostname",
+) -> str:
+    """The page of one exporter at one scrape."""
+    return dcgm_page(
+        [load.gpu(fake, row) for fake, load in gpus], hostname, hostname_label=hostname_label
+    )
+
+
+def gpu_rows(
+    gpus: Sequence[tuple[FakeGpu, GpuLoad]],
+    exporter: str,
+    hostname: str,
+    hostname_label: str = "Hostname",
+) -> pl.DataFrame:
+    """The GPU table of one exporter: what its pages at all scrapes are read as.
+
+    Raises:
+        ValueError: a GPU's labels do not tell which one it is, or scrapes differ.
+    """
+    who, micros = [], gpus[0][1].micros
+    columns: list[tuple[int, int, Floats]] = []
+    for number, (fake, load) in enumerate(gpus):
+        found = gpu_of(fake.labels(hostname, hostname_label), exporter)
+        if isinstance(found, str):
+            raise ValueError(found)
+        if not np.array_equal(load.micros, micros):
+            raise ValueError("the GPUs of one exporter are scraped at the same times")
+        who.append(found)
+        columns += [
+            (number, READ_NAMES[name], series)
+            for name, series in load.values.items()
+            if name in READ_NAMES
+        ]
+    count = len(micros)
+    epoch = datetime.fromtimestamp(0, UTC)
+    return gpu_table(
+        who,
+        [epoch + timedelta(microseconds=int(at)) for at in micros],
+        GpuSamples(
+            np.repeat([number for number, _, _ in columns], count),
+            np.tile(np.arange(count), len(columns)),
+            np.repeat([name for _, name, _ in columns], count),
+            np.concatenate([series for _, _, series in columns]),
+        ),
+    )

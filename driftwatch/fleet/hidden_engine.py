@@ -1,0 +1,162 @@
+"""The hidden engine: step times that no model of the detectors describes.
+
+A law with CUDA-graph steps and a quadratic attention term, log-normal jitter of each step, a slow
+first-order autoregressive wander, rare stalls, and the faults of the scenario. Everything comes
+from the seed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.fleet.scenario import Engine, Fault, Pool, Scenario
+from driftwatch.fleet.timeline import concerns
+from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.laws import attention_flops_per_pair, roofline
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+
+# vLLM's default cudagraph_capture_sizes (config/vllm.py): 1, 2, 4, then every 8th up to 256, every
+# 16th up to 512
+CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
+
+_GRID_SECONDS = 30.0  # on which the wander and the ramps step
+_STALL_SECONDS = (0.5, 5.0)
+_DAY_SECONDS = 86_400.0
+# A hang without end: longer than any scenario, finite so that what was under way can be told
+_FOR_GOOD = 1e8
+
+
+def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """A generator of its own for each purpose, server and day; independent of the order of use."""
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *numbers])
+
+
+def law_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
+    """The law that the pool's engines follow, times a factor.
+
+    The roofline of GPU and model (:mod:`driftwatch.simulate.laws`) times ``times_roofline``, or
+    the given coefficients; above them the quadratic term of attention.
+    """
+    known_gpu, known_model = gpu(pool.gpu), model(pool.model)
+    if engine.law is not None:
+        base = StepTime(**engine.law.model_dump())
+        scale = factor
+    else:
+        base = roofline(known_gpu, known_model, tensor_parallel=pool.gpus_per_replica)
+        scale = factor * engine.times_roofline
+    pair = pair_seconds(pool) * engine.quadratic_ratio
+    return StepTime(
+        c0_seconds=base.c0_seconds * scale,
+        c1_seconds_per_prefill_token=base.c1_seconds_per_prefill_token * scale,
+        c2_seconds_per_decode_seq=base.c2_seconds_per_decode_seq * scale,
+        c3_seconds_per_kv_token=base.c3_seconds_per_kv_token * scale,
+        hinge_tokens=base.hinge_tokens,
+        c4_seconds_per_prefill_pair=pair * scale,
+        capture_sizes=CAPTURE_SIZES if engine.cuda_graphs else (),
+    )
+
+
+def pair_seconds(pool: Pool) -> float:
+    """Seconds of prefill attention for one (new token, earlier token) pair, at peak."""
+    flops = attention_flops_per_pair(model(pool.model))
+    return flops / (gpu(pool.gpu).flops_per_second() * pool.gpus_per_replica)
+
+
+def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
+    """Jitter, wander, stalls and faults of one server, over the whole scenario."""
+    engine = scenario.engine
+    times = np.arange(0.0, scenario.duration + _GRID_SECONDS, _GRID_SECONDS)
+    own = [f for f in scenario.faults if concerns(f, number)]
+    edges = [f.at for f in own if f.kind in ("slowdown", "clock_throttle")]
+    edges += [f.until for f in own if f.until is not None and f.kind not in ("wedge", "sleep")]
+    times = np.unique(np.concatenate([times, np.array(edges, dtype=float)]))
+    factors = wander(engine, generator(seed, "wander", number), times)
+    for fault in own:
+        factors *= fault_factor(fault, times)
+    stalls, durations = _stalls(scenario, generator(seed, "stalls", number))
+    wedges = [f for f in own if f.kind in ("wedge", "sleep")]  # neither runs anything
+    at = np.concatenate([stalls, [f.at for f in wedges]])
+    lasting = np.concatenate(
+        [durations, [_FOR_GOOD if f.until is None else f.until - f.at for f in wedges]]
+    )
+    order = np.argsort(at, kind="stable")
+    return Disturbance(
+        jitter_sigma=engine.jitter_sigma,
+        factor_seconds=times,
+        factors=factors,
+        stall_seconds=at[order],
+        stall_durations_seconds=lasting[order],
+    )
+
+
+def wander(engine: Engine, rng: np.random.Generator, times: Floats) -> Floats:
+    """A stationary AR(1) in the log of the step time, mean factor 1.
+
+    ``x[k+1] = rho x[k] + sqrt(1 - rho²) sd e`` with ``rho = exp(-dt / correlation)``: an
+    Ornstein-Uhlenbeck process at the given times.
+    """
+    sd = engine.wander_sd_ratio
+    noise = rng.standard_normal(len(times))
+    rho = np.exp(-np.diff(times) / engine.wander_correlation)
+    logs = np.empty(len(times))
+    logs[0] = now = sd * noise[0]
+    for k, (keep, fresh) in enumerate(zip(rho, noise[1:], strict=True), start=1):
+        now = keep * now + sd * np.sqrt(1.0 - keep * keep) * fresh
+        logs[k] = now
+    return np.exp(logs - sd * sd / 2.0)
+
+
+def fault_factor(fault: Fault, times: Floats) -> Floats:
+    """What a fault does to step times at these times; 1 where it does nothing."""
+    if fault.kind not in ("slowdown", "clock_throttle") or fault.factor is None:
+        return np.ones(len(times))
+    up = np.ones(len(times))
+    if fault.ramp:
+        up = np.clip((times - fault.at) / fault.ramp, 0.0, 1.0)
+    during = (times >= fault.at) & (times < (fault.until or np.inf))
+    return np.where(during, np.exp(np.log(fault.factor) * up), 1.0)
+
+
+def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
+    """The SM clock over its usual one: a throttled GPU is slower by as much."""
+    ratio = np.ones(len(times))
+    for fault in scenario.faults:
+        if fault.kind == "clock_throttle" and concerns(fault, number):
+            ratio /= fault_factor(fault, times)
+    return ratio
+
+
+def since_start(whole: Disturbance, start_seconds: float) -> Disturbance:
+    """What a process that starts then meets: pauses and hangs before it were its predecessor's."""
+    kept = whole.stall_seconds >= start_seconds
+    return replace(
+        whole,
+        stall_seconds=whole.stall_seconds[kept],
+        stall_durations_seconds=whole.stall_durations_seconds[kept],
+    )
+
+
+def is_wedged(
+    scenario: Scenario, number: int, start_seconds: float, times: Floats
+) -> npt.NDArray[np.bool_]:
+    """Whether the engine of a process that started then hangs at these times."""
+    found = np.zeros(len(times), dtype=bool)
+    for fault in scenario.faults:
+        if fault.kind == "wedge" and fault.at >= start_seconds and concerns(fault, number):
+            found |= (times >= fault.at) & (times < (fault.until or np.inf))
+    return found
+
+
+def _stalls(scenario: Scenario, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Poisson in time, log-uniform in length."""
+    count = rng.poisson(scenario.engine.stalls_per_day * scenario.duration / _DAY_SECONDS)
+    shortest, longest = np.log(_STALL_SECONDS)
+    at = np.sort(rng.uniform(0.0, scenario.duration, count))
+    return at, np.exp(rng.uniform(shortest, longest, count))

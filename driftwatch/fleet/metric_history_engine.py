@@ -1,0 +1,221 @@
+"""One engine's metrics as they grow: step counters as the engine tells them, requests booked.
+
+A scrape can be told once every first token before it is known; the engine tells of a request
+when it ends. How many first tokens there were is known at once: each output token is either a
+request's first (time to first token) or follows another (inter-token latency).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.fleet.metric_history_requests import (
+    OBSERVED_AT_FINISH,
+    OBSERVED_AT_FIRST_TOKEN,
+    UNFINISHED,
+    Finished,
+    Floats,
+    Tally,
+    finished_of,
+    no_finished,
+)
+from driftwatch.fleet.server import Server
+from driftwatch.simulate.outcome import Outcome
+
+Bools = npt.NDArray[np.bool_]
+
+_GAUGES = ("running", "waiting_capacity", "waiting_deferred", "kv_cache_usage_ratio")
+_COUNTERS = (
+    "steps_observed",
+    "preemptions",
+    "prompt_tokens",
+    "prompt_tokens_computed",
+    "generation_tokens",
+    "rejected_reqs",
+    "rejected_tokens",
+)
+_SCRAPED = (
+    *_GAUGES,
+    *_COUNTERS,
+    "prefix_queries_tokens",
+    "prefix_hits_tokens",
+    "iteration_tokens_sum",
+    "itl_seconds_sum",
+    "itl_seconds_count",
+)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was told and not yet taken."""
+
+    times: Floats = field(default_factory=lambda: np.zeros(0))
+    scraped: dict[str, Floats] = field(default_factory=dict)
+    finished: Finished = field(default_factory=no_finished)
+    first_tokens: Floats = field(default_factory=lambda: np.zeros(0))
+    first_arrivals: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+class EngineHistory:
+    """One engine of a server process, from the start of the process on.
+
+    Args:
+        server: what it runs.
+        engine: its number.
+    """
+
+    def __init__(self, server: Server, engine: int) -> None:
+        self._server = server
+        self._engine = engine
+        edges = server.finite_edges()
+        self._tallies = {
+            family.columns[0]: Tally(edges[family.name])
+            for family in server.style.families
+            if family.type == "histogram"
+            and family.columns[0] in (*OBSERVED_AT_FINISH, OBSERVED_AT_FIRST_TOKEN)
+        }
+        self._edges = {
+            "iteration_tokens": server.iteration_tokens_edges,
+            "itl_seconds": server.itl_edges,
+        }
+        self._told = _Told()
+        self._first_tokens_taken = 0
+        self._finished_taken = np.zeros(2)  # stop, length
+        self._told_early: set[int] = set()  # first tokens of requests that have not ended
+
+    def add(self, outcome: Outcome, unfinished: pl.DataFrame | None = None) -> None:
+        """What ended, and scrapes, after everything that was added before.
+
+        Args:
+            outcome: of the engine.
+            unfinished: its requests that have not ended yet; their first tokens are known then.
+
+        Raises:
+            ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
+        """
+        told, requests = self._told, outcome.requests
+        asked = self._asked(requests)
+        told.finished = told.finished.followed_by(finished_of(requests, asked))
+        every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
+        first = every["first_token_seconds"].to_numpy()  # null is NaN
+        new = ~np.isnan(first)
+        if self._told_early or unfinished is not None:
+            new &= ~self._had_token(every, new)
+        tokens = np.concatenate([told.first_tokens, first[new]])
+        arrivals = np.concatenate([told.first_arrivals, every["arrival_seconds"].to_numpy()[new]])
+        order = np.argsort(tokens, kind="stable")
+        told.first_tokens, told.first_arrivals = tokens[order], arrivals[order]
+        if outcome.scrapes is not None and len(outcome.scrapes):
+            self._scraped(outcome.scrapes)
+
+    def _had_token(self, requests: pl.DataFrame, token: Bools) -> Bools:
+        """Whose first token was told before its end; who ends or goes on is remembered so."""
+        index = requests["index"].to_numpy()
+        open_still = (requests["status"] == UNFINISHED).to_numpy()
+        known = np.isin(index, sorted(self._told_early))
+        self._told_early -= set(index[known & ~open_still].tolist())
+        self._told_early |= set(index[token & open_still].tolist())
+        return known
+
+    def _asked(self, requests: pl.DataFrame) -> Floats:
+        asked = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
+        if self._server.client_max_tokens is not None:
+            asked = np.full(len(asked), float(self._server.client_max_tokens))
+        length = self._server.configuration.max_model_len
+        room = np.inf if length is None else length - requests["prompt_tokens"].to_numpy()
+        return np.asarray(np.minimum(asked, room), dtype=np.float64)
+
+    def _scraped(self, scrapes: pl.DataFrame) -> None:
+        told = self._told
+        times = scrapes["time_seconds"].to_numpy()
+        last = told.times[-1] if len(told.times) else -np.inf
+        if times[0] <= last or (np.diff(times) <= 0).any():
+            raise ValueError(f"engine {self._engine}: scrapes must come in order, each time once")
+        new = {name: scrapes[name].cast(pl.Float64).to_numpy() for name in _SCRAPED}
+        for name, edges in self._edges.items():
+            buckets = scrapes[f"{name}_buckets"].explode().cast(pl.Float64).to_numpy()
+            if len(buckets) != len(times) * (len(edges) + 1):
+                raise ValueError(
+                    f"engine {self._engine}: {name} was booked with other edges than the "
+                    f"{len(edges)} of vLLM {self._server.style.version}"
+                )
+            new[f"{name}_buckets"] = buckets.reshape(len(times), len(edges) + 1)
+        told.times = np.concatenate([told.times, times])
+        for name, values in new.items():
+            before = told.scraped.get(name)
+            told.scraped[name] = values if before is None else np.concatenate([before, values])
+
+    @property
+    def times(self) -> Floats:
+        """Scrapes that were not taken yet."""
+        return self._told.times
+
+    def lacking(self) -> Floats:
+        """(scrapes,) first tokens before each that no request was told for yet.
+
+        Raises:
+            ValueError: more requests have a first token than the engine counted.
+        """
+        told = self._told
+        if not len(told.times):
+            return np.zeros(0)
+        known = np.searchsorted(told.first_tokens, told.times, side="right")
+        had = told.scraped["generation_tokens"] - told.scraped["itl_seconds_count"]
+        lacking = had - (known + self._first_tokens_taken)
+        if (lacking < 0).any():
+            at = float(told.times[np.flatnonzero(lacking < 0)[0]])
+            raise ValueError(
+                f"engine {self._engine}: by {at:g} s more requests have a first token than "
+                "its counters say (generation_tokens - itl_seconds_count)"
+            )
+        return np.asarray(lacking, dtype=np.float64)
+
+    def ready(self) -> int:
+        """How many scrapes, from the first on, can be taken."""
+        late = np.flatnonzero(self.lacking() > 0)
+        return int(late[0]) if len(late) else len(self._told.times)
+
+    def take(self, how_many: int) -> dict[str, Floats]:
+        """Columns of the first scrapes, which are then forgotten.
+
+        Returns:
+            scalars (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
+        """
+        told, server = self._told, self._server
+        times = told.times[:how_many]
+        found = {name: values[:how_many] for name, values in told.scraped.items()}
+        until = times[-1]
+        ended = int(np.searchsorted(told.finished.end, until, side="right"))
+        done = told.finished.take(slice(0, ended))
+        rows = np.searchsorted(times, done.end, side="left")
+        for column, values in OBSERVED_AT_FINISH.items():
+            if column in self._tallies:
+                found[column] = self._tallies[column].book(rows, values(done), how_many)
+        first = int(np.searchsorted(told.first_tokens, until, side="right"))
+        tokens = told.first_tokens[:first]
+        found[OBSERVED_AT_FIRST_TOKEN] = self._tallies[OBSERVED_AT_FIRST_TOKEN].book(
+            np.searchsorted(times, tokens, side="left"),
+            tokens - told.first_arrivals[:first],
+            how_many,
+        )
+        by_length = done.generated >= done.asked
+        length = server.configuration.max_model_len
+        if length is not None:
+            by_length |= done.prompt + done.generated >= length
+        for place, (name, which) in enumerate(
+            (("finished_stop", ~by_length), ("finished_length", by_length))
+        ):
+            counts = np.bincount(rows[which], minlength=how_many).cumsum()
+            found[name] = counts + self._finished_taken[place]
+            self._finished_taken[place] = found[name][-1]
+        self._first_tokens_taken += first
+        told.finished = told.finished.take(slice(ended, None))
+        told.first_tokens = told.first_tokens[first:]
+        told.first_arrivals = told.first_arrivals[first:]
+        told.times = told.times[how_many:]
+        told.scraped = {name: values[how_many:] for name, values in told.scraped.items()}
+        return found

@@ -1,0 +1,343 @@
+"""A scenario as data: a pool, its traffic, the hidden engine, what goes wrong, and the truth.
+
+Every duration and time in a file is text such as ``90m``; times count from the scenario's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.fleet.dropped import METRIC_NAMES
+from driftwatch.fleet.scenario_faults import FAULT_KINDS, FaultKind
+from driftwatch.fleet.scenario_fit import misfits
+from driftwatch.fleet.scenario_traffic import (
+    Bursts,
+    Change,
+    Hours,
+    NewClient,
+    Offset,
+    Ratio,
+    Season,
+    Traffic,
+)
+from driftwatch.settings_values import Count, Name, Number, Part, Seconds
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Style = Literal["0.32", "0.8"]
+
+
+class Scrape(Part):
+    """How the pages are taken.
+
+    Scrapes of a server come every ``interval``, each at its own phase, as Prometheus spreads them.
+    """
+
+    interval: Seconds = Field(15.0, description="between two scrapes of a server")
+    jitter_seconds: float = Field(0.05, ge=0, description="sd of a scrape's lateness")
+    missed_ratio: Ratio = Field(0.002, description="share of scrapes that time out")
+    lost_ratio: Ratio = Field(0.0, description="share of scrapes of which nothing is kept at all")
+    late_ratio: Ratio = Field(0.0, description="share of scrapes late by up to an interval")
+    gaps_per_day: float = Field(
+        0.0, ge=0, description="stretches of 1 to 15 minutes without any scrape of the pool"
+    )
+    gpu_offset: Offset = Field(
+        0.0, description="the exporters are scraped so long after their servers"
+    )
+    without_buckets: tuple[str, ...] = Field(
+        (), description="histograms (vllm:...) of which only the +Inf bucket is kept"
+    )
+    without_metrics: tuple[str, ...] = Field(
+        (), description="metrics (vllm:...) that are dropped at the scrape"
+    )
+
+    @field_validator("without_buckets", "without_metrics")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(value) - METRIC_NAMES):
+            raise ValueError(f"no metric that is read is called {', '.join(unknown)}")
+        return value
+
+
+class Serving(Part):
+    """The scheduler's settings, under vLLM's names. A fault's `serving` has the same keys."""
+
+    max_num_seqs: Count = Field(256, description="sequence cap")
+    max_num_batched_tokens: Count = Field(2048, description="token budget of a step")
+    max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
+    num_gpu_blocks: Count | None = Field(
+        None, description="KV blocks; without it what the model leaves free on the GPU"
+    )
+    block_size: Count = Field(16, description="tokens of a KV block")
+    max_model_len: Count = Field(8192, description="longest context in tokens")
+    long_prefill_token_threshold: int = Field(0, ge=0, description="0 is off")
+    watermark: Ratio = Field(0.0, description="share of KV blocks kept free at admission")
+    async_scheduling: bool = Field(True, description="schedule the next step during this one")
+    scheduling_policy: Literal["fcfs", "priority"] = Field("fcfs", description="who is next")
+    max_num_queued_reqs: Count | None = Field(None, description="503 while as many wait")
+    max_loras: Count | None = Field(None, description="adapters that run at a time")
+
+    def configuration(self, num_gpu_blocks: int | None) -> SchedulerConfiguration:
+        """As the simulator takes it."""
+        said = self.model_dump(exclude={"num_gpu_blocks"})
+        return SchedulerConfiguration(num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **said)
+
+    def changed(self, change: ServingChange) -> Serving:
+        """These settings with those that a change names.
+
+        Raises:
+            ValidationError: they do not go together.
+        """
+        said = {name: getattr(change, name) for name in change.model_fields_set}
+        return Serving.model_validate({**self.model_dump(), **said})
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.configuration(None).check()
+        except ImpossibleConfiguration as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+class ServingChange(Serving):
+    """Settings after a restart: what is not named stays as it was."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        return self  # with the settings before it
+
+
+class Slo(Part):
+    """Latency targets, as in driftwatch.yaml."""
+
+    ttft_seconds: Number | None = Field(None, description="target of time to first token")
+    tpot_seconds: Number | None = Field(None, description="target of time per output token")
+    share: Ratio = Field(0.95, description="share of requests that must meet each")
+
+
+class Pool(Part):
+    """Servers that serve the same thing in the same way."""
+
+    name: Name = Field("chat-8b", description="name of the pool")
+    replicas: Count = Field(2, description="servers at the start")
+    model: str = Field("llama-3.1-8b", description="of the simulator's table of models")
+    gpu: str = Field("H100-80GB", description="of the simulator's table of GPUs")
+    gpus_per_replica: Count = Field(1, description="tensor parallelism")
+    release: Style = Field("0.32", description="vLLM whose pages it shows: 0.32, or 0.8")
+    vllm_version: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        description="label that discovery puts on the servers (compact recordings); none: no label",
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="of the containers, only in kube-state-metrics; none: nowhere",
+    )
+    kind: Literal["generate", "pooling", "prefill_only", "decode_only", "speculative"] = Field(
+        "generate", description="what its engines do with a request"
+    )
+    draft_tokens: Count = Field(3, description="speculative: tokens drafted in a step")
+    acceptance_ratio: Ratio = Field(0.7, description="speculative: of them accepted")
+    dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
+    idle_clocks: bool = Field(
+        False, description="SM clocks and power of the GPUs fall while no kernel runs"
+    )
+    declared: bool = Field(
+        True, description="driftwatch.yaml says the scheduler's settings; false: nothing does"
+    )
+    serving: Serving = Field(
+        default_factory=lambda: Serving.model_validate({}), description="the scheduler's settings"
+    )
+    slo: Slo | None = Field(None, description="latency targets")
+
+
+class Coefficients(Part):
+    """A step-time law in place of the roofline; graphs and quadratic term stay."""
+
+    c0_seconds: float = Field(gt=0, description="every step")
+    c1_seconds_per_prefill_token: float = Field(ge=0, description="each prompt token computed")
+    c2_seconds_per_decode_seq: float = Field(ge=0, description="each request that decodes")
+    c3_seconds_per_kv_token: float = Field(ge=0, description="each context token read")
+    hinge_tokens: int = Field(0, ge=0, description="prompt tokens that cost nothing")
+
+
+class Engine(Part):
+    """The hidden engine: what no page says and no detector's model has.
+
+    The defaults are those of evaluation.md: harder than any model in the detectors.
+    """
+
+    law: Coefficients | None = Field(None, description="without it the roofline of GPU and model")
+    times_roofline: float = Field(1.1, ge=1, description="how much slower than the roofline")
+    quadratic_ratio: float = Field(1.0, ge=0, description="on the quadratic term of attention")
+    cuda_graphs: bool = Field(True, description="decode batches are padded to captured sizes")
+    jitter_sigma: float = Field(0.06, ge=0, description="sd of the log of each step's factor")
+    wander_sd_ratio: float = Field(0.035, ge=0, description="sd of the slow wander of speed")
+    wander_correlation: Seconds = Field(5400.0, description="time in which it forgets")
+    stalls_per_day: float = Field(4.0, ge=0, description="pauses of 0.5 to 5 s")
+
+
+class Fault(Part):
+    """Something goes wrong, or only changes, with some of the servers."""
+
+    kind: FaultKind = Field(description="what")
+    at: Offset = Field(description="when")
+    until: Offset | None = Field(None, description="when it is over; without it never")
+    replicas: tuple[int, ...] = Field((), description="numbers from 0; without it all")
+    factor: float | None = Field(None, gt=0, description="on step times: 1.2 is 20 % slower")
+    ramp: Offset | None = Field(None, description="how long a slowdown takes to come up")
+    down: Seconds | None = Field(None, description="how long nobody answers (40s)")
+    every: Seconds | None = Field(None, description="rollout: from one replica to the next (3m)")
+    serving: ServingChange | None = Field(
+        None, description="settings after it; what is not named stays"
+    )
+    release: Style | None = Field(None, description="rollout: pages after it")
+    vllm_version: str | None = Field(
+        None, min_length=1, max_length=40, description="rollout: its label after it"
+    )
+    image: str | None = Field(
+        None, min_length=1, max_length=200, description="rollout: image of the containers after it"
+    )
+    to: Count | None = Field(None, description="scale: how many replicas then")
+    ratio: Ratio | None = Field(None, description="share of scrapes that are missed, or accepted")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _, must, may = FAULT_KINDS[self.kind]
+        said = self.model_fields_set - {"kind", "at", "replicas"}
+        wrong = []
+        if missing := [name for name in must if name not in said]:
+            wrong.append(f"needs {', '.join(missing)}")
+        if more := sorted(said - {*must, *may}):
+            wrong.append(f"takes no {', '.join(more)}")
+        if wrong:
+            raise ValueError(f"{self.kind} {' and '.join(wrong)}")
+        return self
+
+
+class Baseline(Part):
+    """The stretch that is healthy and tuned for."""
+
+    at: Offset = Field(0.0, description="from")
+    until: Offset = Field(description="to")
+
+
+class Effect(Part):
+    """One thing that was injected, and what a perfect driftwatch would say of it.
+
+    Rules are named by alert name; what is not in a list should not be said, and of those in one
+    list one is enough: it may hold the others back. A finding counts as expected from ``at`` to
+    ``until`` and ``grace`` after it.
+    """
+
+    what: str = Field(min_length=1, max_length=120, description="in words")
+    kind: Name = Field(description="short stable name, e.g. prompt_length")
+    size: float | None = Field(None, description="how large, as a factor or a share")
+    at: Offset = Field(description="from")
+    until: Offset | None = Field(None, description="to; without it the end of the scenario")
+    grace: Offset = Field(900.0, description="how long after it a finding still counts")
+    replicas: tuple[int, ...] = Field((), description="of which servers; without it all")
+    leaf: str | None = Field(None, description="leaf of the tree; null where no verdict is due")
+    knob: str | None = Field(None, description="setting that would help; null: change none")
+    pages: tuple[str, ...] = Field((), description="rules that should page")
+    tickets: tuple[str, ...] = Field((), description="rules that should open a ticket")
+    notices: tuple[str, ...] = Field((), description="rules that should inform")
+
+
+class Truth(Part):
+    """What was injected, and the stretch before it."""
+
+    baseline: Baseline | None = Field(None, description="reference window for driftwatch")
+    effects: tuple[Effect, ...] = Field((), description="what was injected")
+
+
+class Scenario(Part):
+    """A whole scenario file."""
+
+    name: Name = Field(description="as the file, without .yaml")
+    title: str = Field(min_length=1, max_length=76, description="one line")
+    duration: Seconds = Field(description="how long it is")
+    long: bool = Field(False, description="takes minutes to replay: left out of quick sets")
+    seed: int = Field(1, ge=0, description="where none is given")
+    start: Annotated[datetime, AfterValidator(_utc)] = Field(
+        datetime(2026, 11, 16, 8, tzinfo=UTC), description="a Monday morning"
+    )
+    scrape: Scrape = Field(
+        default_factory=lambda: Scrape.model_validate({}), description="how pages are taken"
+    )
+    pool: Pool = Field(default_factory=lambda: Pool.model_validate({}), description="the servers")
+    traffic: Traffic = Field(description="what is sent")
+    engine: Engine = Field(
+        default_factory=lambda: Engine.model_validate({}), description="the hidden engine"
+    )
+    faults: tuple[Fault, ...] = Field((), description="what goes wrong")
+    truth: Truth = Field(description="what a perfect driftwatch would say")
+
+    @property
+    def servers(self) -> int:
+        """How many servers there ever are."""
+        return max([self.pool.replicas, *(f.to for f in self.faults if f.to is not None)])
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _time(cls, value: object) -> object:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if found := list(misfits(self.model_dump())):
+            errors = [
+                InitErrorDetails(
+                    type=PydanticCustomError("misfit", "{what}", {"what": what}),
+                    loc=loc,
+                    input=None,
+                )
+                for loc, what in found
+            ]
+            raise ValidationError.from_exception_data("Scenario", errors)
+        serving = self.pool.serving
+        for fault in sorted(self.faults, key=lambda one: one.at):
+            serving = serving if fault.serving is None else serving.changed(fault.serving)
+        return self
+
+
+# where a part stands in a file, in the order of the reference; "" is the file itself
+SCENARIO_PARTS: Mapping[str, type[Part]] = {
+    "": Scenario,
+    "scrape": Scrape,
+    "pool": Pool,
+    "pool.serving": Serving,
+    "pool.slo": Slo,
+    "traffic": Traffic,
+    "traffic.season": Season,
+    "traffic.bursts": Bursts,
+    "traffic.hours": Hours,
+    "traffic.changes": Change,
+    "traffic.changes.new_client": NewClient,
+    "engine": Engine,
+    "engine.law": Coefficients,
+    "faults": Fault,
+    "truth": Truth,
+    "truth.baseline": Baseline,
+    "truth.effects": Effect,
+}

@@ -1,0 +1,346 @@
+"""One server of a scenario, from its first scrape to its last, a stretch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.schema import empty_scrapes
+from driftwatch.fleet.capacity import configuration_of
+from driftwatch.fleet.dropped import page_without, without
+from driftwatch.fleet.engine_kinds import kind_of
+from driftwatch.fleet.families_0_32 import V0_32
+from driftwatch.fleet.families_old import V0_8
+from driftwatch.fleet.gpu_boards import board
+from driftwatch.fleet.gpu_load import (
+    WORK_COLUMNS,
+    dcgm_text,
+    gpu_load,
+    gpu_rows,
+    work_of,
+)
+from driftwatch.fleet.hidden_engine import (
+    clock_ratio,
+    disturbance_of,
+    generator,
+    is_wedged,
+    law_of,
+    since_start,
+)
+from driftwatch.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
+from driftwatch.fleet.metric_history import Answer, MetricHistory
+from driftwatch.fleet.naming import (
+    exporter_of,
+    host_of,
+    instance_of,
+    model_name,
+    uuids_of,
+)
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scraping import gpu_times, scrape_times
+from driftwatch.fleet.server import Server
+from driftwatch.fleet.timeline import Life
+from driftwatch.fleet.traffic import PoolTraffic
+from driftwatch.simulate.compiled import compiling_allowed
+from driftwatch.simulate.engine import Edges, Engine
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.requests import Requests
+from driftwatch.testing.dcgm_pages import FakeGpu
+
+Floats = npt.NDArray[np.float64]
+
+# so much of a server is in memory at a time: some 100,000 requests
+CHUNK_SECONDS = 21_600.0
+
+_BOOT_SECONDS = 25.0  # from the start of a process until it answers
+# A second of a busy server is some 100 steps, of 8 µs each as plain Python; compiling takes 10 s.
+_WORTH_COMPILING_SECONDS = 15_000.0
+_TIMED_OUT = "timed out after 10 s"
+# --custom-histogram-buckets after a change of layout: every second of the usual edges
+_OTHER_EDGES = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """What was scraped of one server in a stretch.
+
+    Attributes:
+        number: of the server.
+        scrapes: rows in SCRAPE_SCHEMA.
+        gpus: rows in GPU_SCHEMA.
+        answers: the same scrapes as text, where pages were asked for.
+        gpu_answers: pages of the exporter, where pages were asked for.
+        requests: what ended, as the simulator tells it; truth only.
+        load: rows in LOAD_SCHEMA; truth only.
+    """
+
+    number: int
+    scrapes: pl.DataFrame
+    gpus: pl.DataFrame
+    answers: Sequence[Answer] = ()
+    gpu_answers: Sequence[Answer] = ()
+    requests: pl.DataFrame | None = None
+    load: pl.DataFrame | None = None
+
+
+def server_of(scenario: Scenario, number: int, life: Life) -> Server:
+    """The server process of one life."""
+    style = V0_8 if life.release == "0.8" else V0_32
+    custom = {}
+    if life.other_buckets:
+        plain = Server("", "", configuration_of(scenario, life.serving), style)
+        custom = {
+            name: edges[1::_OTHER_EDGES]
+            for name, edges in plain.finite_edges().items()
+            if len(edges) > 2 * _OTHER_EDGES and not name.startswith("http_")
+        }
+    kind = kind_of(scenario, number)
+    return Server(
+        instance=instance_of(scenario, number),
+        model_name=model_name(scenario),
+        configuration=configuration_of(scenario, life.serving),
+        style=kind.style(style),
+        kind=kind,
+        log_stats=life.stats,
+        custom_histogram_buckets=custom,
+        ready_after_seconds=_BOOT_SECONDS,
+    )
+
+
+def _compiled(scenario: Scenario) -> bool | None:
+    """True where the whole scenario is worth a compilation, else as the engine thinks fit."""
+    worth_it = scenario.servers * scenario.duration >= _WORTH_COMPILING_SECONDS
+    return True if worth_it and compiling_allowed() else None
+
+
+class ServerRun:
+    """One server of a scenario from its first scrape to its last.
+
+    Args:
+        scenario: what it is of.
+        seed: all randomness comes from it.
+        number: of the server.
+        traffic: of the pool.
+        pages: whether texts are kept as well.
+    """
+
+    def __init__(
+        self, scenario: Scenario, seed: int, number: int, traffic: PoolTraffic, *, pages: bool
+    ) -> None:
+        self._scenario, self._seed, self._number = scenario, seed, number
+        self._traffic, self._pages = traffic, pages
+        self._server = traffic.servers[number]
+        self._disturbance = disturbance_of(scenario, seed, number)
+        times, missed = scrape_times(scenario, seed, number)
+        listed = self._server.is_listed(times)
+        self._times, self._missed = times[listed], missed[listed]
+        self._up = self._server.is_up(self._times)
+        self._gpu_times = gpu_times(scenario, seed, number)
+        self._load: list[pl.DataFrame] = []
+        self._history: MetricHistory | None = None
+        self._engine: Engine | None = None
+        self._life = -1
+        self._before: pl.DataFrame | None = None
+        self._last: tuple[pl.DataFrame, Floats, pl.DataFrame] | None = None
+        self._energy = 0.0
+        self._gpus: list[pl.DataFrame] = []
+        self._gpu_pages: list[Answer] = []
+
+    def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
+        """The whole run; each chunk may lack its last scrapes, which the next one has."""
+        start = 0.0
+        while start < self._scenario.duration:
+            end = min(start + length, self._scenario.duration)
+            requests = self._traffic.requests(self._number, start, end)
+            ended, told = [], start
+            for number, life in enumerate(self._server.lives):
+                first, last = max(start, life.start_seconds), min(end, life.end_seconds)
+                if first >= last:
+                    continue
+                self._read_idle_gpus(told, first)
+                told = last
+                if number != self._life:
+                    self._begin(number, life)
+                ended += self._run(life, first, last, requests)
+            self._read_idle_gpus(told, end)
+            if end >= self._scenario.duration:
+                ended += self._end()
+            self._fail(start, end)
+            yield self._chunk(ended)
+            start = end
+
+    def _begin(self, number: int, life: Life) -> None:
+        """A process starts, after the one before it has ended."""
+        self._end()
+        server = server_of(self._scenario, self._number, life)
+        started = life.start_seconds - _BOOT_SECONDS
+        if self._history is None:
+            self._history = MetricHistory(server, self._scenario.start, started)
+        else:
+            self._history.restart(server, started)
+        self._life = number
+        timeout = self._scenario.traffic.timeout
+        self._engine = Engine(
+            server.configuration,
+            law_of(self._scenario.engine, self._scenario.pool, life.factor),
+            disturbance=since_start(self._disturbance, life.start_seconds),
+            seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
+            timeout_seconds=timeout,
+            observe_edges=Edges(server.itl_edges, server.iteration_tokens_edges),
+            compiled=_compiled(self._scenario),
+            identify_blocks=False,  # each request brings its cached tokens
+        )
+        self._before = self._last = None
+        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, as they were offered
+
+    def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
+        """A life, or the part of it that is in a chunk."""
+        assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
+        at = requests.arrival_seconds
+        mine = requests.take((at >= first) & (at < last))
+        kind = self._history.server.kind
+        self._engine.offer(kind.sent(mine, self._history.server.configuration.block_size))
+        self._lengths.append(mine.generation_tokens)
+        self._history.offered(mine.arrival_seconds)
+        inside = self._times[(self._times >= first) & (self._times < last)]
+        beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
+        sampled = load_times(first, last)
+        every_time = np.union1d(np.union1d(inside, beside), sampled)
+        outcome = kind.booked(self._engine.advance(last, every_time), self._lengths)
+        if outcome.scrapes is not None and len(outcome.scrapes):
+            every = outcome.scrapes
+            at = every["time_seconds"].to_numpy()
+            # the exporter is another process: it answers where the server's answer timed out
+            self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
+            loads = every.filter(pl.Series(np.isin(at, sampled)))
+            self._note_load(loads, mine.arrival_seconds, outcome.requests)
+            answered = self._times[~self._missed]
+            outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answered))))
+        self._history.add(outcome)
+        found = [outcome.requests]
+        if last == life.end_seconds:
+            found += self._end()
+        return found
+
+    def _end(self) -> list[pl.DataFrame]:
+        """The process ends. What its engine would still do tells the first tokens it had."""
+        if self._engine is None or self._history is None:
+            return []
+        kind = self._history.server.kind
+        outcome = kind.booked(self._engine.advance(), self._lengths)
+        self._history.add(outcome)
+        self._history.finish()
+        self._engine = None
+        return [outcome.requests]
+
+    def _note_load(self, samples: pl.DataFrame, arrivals: Floats, ended: pl.DataFrame) -> None:
+        """What the scheduler had to do, whether or not anybody scraped it."""
+        assert self._engine is not None  # noqa: S101 - just advanced
+        if self._last is not None:  # the minute that the last part began
+            before, came, over = self._last
+            samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
+            arrivals = np.concatenate([came, arrivals])
+        if samples.is_empty():  # a life of under five seconds so far
+            return
+        scenario, configuration = self._scenario, self._engine.configuration
+        self._load.append(
+            load_rows(samples, arrivals, ended, scenario, self._number, configuration)
+        )
+        at = samples["time_seconds"].to_numpy()
+        begun = at[-1] // LOAD_SECONDS * LOAD_SECONDS
+        self._last = (
+            samples.filter(pl.col("time_seconds") >= begun),
+            arrivals[arrivals >= begun],
+            ended.filter(pl.col("end_seconds") >= begun),
+        )
+
+    def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
+        """The exporter beside the server."""
+        if scrapes.is_empty():
+            return
+        times = scrapes["time_seconds"].to_numpy()
+        hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
+        self._tell_gpus(scrapes, hangs, loaded=True)
+        self._before = scrapes.tail(1)
+
+    def _read_idle_gpus(self, first: float, last: float) -> None:
+        """While no server runs its GPUs are idle, and their exporter answers."""
+        times = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
+        if len(times):
+            nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
+            idle = nothing.with_columns(time_seconds=times)
+            self._tell_gpus(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
+
+    def _tell_gpus(
+        self, scrapes: pl.DataFrame, hangs: npt.NDArray[np.bool_], *, loaded: bool
+    ) -> None:
+        scenario, number = self._scenario, self._number
+        pool = scenario.pool
+        if not pool.dcgm:
+            return
+        times = scrapes["time_seconds"].to_numpy()
+        idle = None
+        if pool.idle_clocks:
+            whole = int(times[0] * 1000) if len(times) else 0
+            idle = generator(self._seed, "clocks", number, whole).random(len(times))
+        work = work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica)
+        load = gpu_load(
+            board(pool.gpu),
+            work if loaded else replace(work, memory_utilization_ratio=0.0),
+            scenario.start,
+            scrapes,
+            wedged=hangs,
+            clock_ratio=clock_ratio(scenario, number, times),
+            before=self._before if loaded else None,
+            energy_joules=self._energy,
+            idle=idle,
+        )
+        self._energy = load.energy_joules
+        fakes = [
+            FakeGpu(index, name, board(pool.gpu).model_name)
+            for index, name in enumerate(uuids_of(scenario, number))
+        ]
+        gpus = [(fake, load) for fake in fakes]
+        host = host_of(scenario, number)
+        self._gpus.append(gpu_rows(gpus, exporter_of(scenario, number), host))
+        if self._pages:
+            epoch = datetime.fromtimestamp(0, UTC)
+            self._gpu_pages += [
+                Answer(epoch + timedelta(microseconds=int(at)), 200, dcgm_text(gpus, row, host))
+                for row, at in enumerate(load.micros)
+            ]
+
+    def _fail(self, start: float, end: float) -> None:
+        """Scrapes of the stretch that brought no page."""
+        inside = (self._times >= start) & (self._times < end)
+        timed_out = self._times[inside & self._up & self._missed]
+        down = self._times[inside & ~self._up]
+        if self._history is None:  # a server that is not there yet has nobody to tell of it
+            return
+        if len(timed_out):
+            self._history.fail(timed_out, body=_TIMED_OUT)
+        if len(down):
+            self._history.fail(down)
+
+    def _chunk(self, ended: list[pl.DataFrame]) -> Chunk:
+        history = self._history
+        if history is None:
+            return Chunk(self._number, empty_scrapes(), empty_gpus())
+        dropped = self._scenario.scrape.without_buckets, self._scenario.scrape.without_metrics
+        scrapes = without(history.scrape_frame(), *dropped)
+        answers = [
+            replace(answer, body=page_without(answer.body, *dropped))
+            for answer in (history.answers() if self._pages else [])
+        ]
+        history.drop()
+        gpus, gpu_pages = pl.concat([empty_gpus(), *self._gpus]), self._gpu_pages
+        self._gpus, self._gpu_pages = [], []
+        requests = pl.concat(ended) if ended else None
+        load, self._load = pl.concat([LOAD_SCHEMA.to_frame(), *self._load]), []
+        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests, load)

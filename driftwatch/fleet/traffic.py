@@ -1,0 +1,308 @@
+"""What each server of a scenario is sent: season, drift, prefix hits, cancellations, adapters.
+
+A pool's requests are split at random over the servers that are up: each server draws its own
+share, with demand that is common to all of them. The same seed gives the same requests, whichever
+server is made first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.fleet.capacity import capacity
+from driftwatch.fleet.hidden_engine import generator
+from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario_traffic import Change, Season
+from driftwatch.fleet.timeline import Server, servers_of, servers_up
+from driftwatch.fleet.traffic_source import Drawn, source_of
+from driftwatch.simulate.requests import Requests, make_requests
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_GRID_SECONDS = 10.0  # on which the rate steps
+_WANDER_CORRELATION_SECONDS = 1800.0
+_WEEK_HOURS = 168
+_HIT_SHARE = 0.8  # of a prompt that is found in the cache at all; the rest of it is new text
+_NEW_CLIENT_SIGMA = 0.25  # of the log of its lengths
+_PATIENCE_SECONDS = 8.0  # median time after which a client that gives up does so
+_PATIENCE_SIGMA = 1.0
+_BURST_SIGMA = 0.5  # of the logs of a burst's length and of its size
+_DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Stretches in order of their starts, each with a size.
+
+    Attributes:
+        start_seconds: when each begins.
+        end_seconds: when it ends; it may reach into the next.
+        size: how large; above 0.
+    """
+
+    start_seconds: Floats
+    end_seconds: Floats
+    size: Floats
+
+    @classmethod
+    def none(cls) -> Windows:
+        """No stretch at all."""
+        return cls(np.zeros(0), np.zeros(0), np.zeros(0))
+
+    def sizes(self, times: Floats) -> Floats:
+        """The size of the last stretch that began before each time and lasts still, else 0."""
+        if not len(self.start_seconds):
+            return np.zeros(len(times))
+        last = np.searchsorted(self.start_seconds, times, side="right") - 1
+        on = (last >= 0) & (times < self.end_seconds[np.maximum(last, 0)])
+        return np.where(on, self.size[np.maximum(last, 0)], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PoolTraffic:
+    """The traffic of a scenario's pool.
+
+    Attributes:
+        scenario: what it is of.
+        seed: all randomness comes from it.
+        servers: the pool's servers.
+    """
+
+    scenario: Scenario
+    seed: int
+    servers: tuple[Server, ...]
+
+    @classmethod
+    def of(cls, scenario: Scenario, seed: int) -> PoolTraffic:
+        """The traffic of a scenario under a seed."""
+        return cls(scenario, seed, servers_of(scenario))
+
+    def rates(self, times: Floats) -> Floats:
+        """Requests per second of the whole pool at these times (a grid).
+
+        Changes of the whole pool are in it, those of single replicas are not.
+        """
+        said = self.scenario.traffic
+        rate = self.mean_rate * season_factor(self.scenario, times)
+        rate *= self._wander(times)
+        rate *= self._beside("rate_factor", times)
+        for change in said.changes:
+            if not change.replicas:
+                rate *= _factor(change, change.rate_factor, times)
+        return rate
+
+    @cached_property
+    def mean_rate(self) -> float:
+        """Requests per second of the whole pool over a week, without changes and bursts."""
+        said = self.scenario.traffic
+        if said.requests_per_second is not None:
+            return said.requests_per_second
+        assert said.utilisation_ratio is not None  # noqa: S101 - the file has one of the two
+        return said.utilisation_ratio * self.scenario.pool.replicas * capacity(self.scenario)
+
+    @cached_property
+    def bursts(self) -> Windows:
+        """Clumps of the whole pool, and by how much each raises the rate."""
+        said = self.scenario.traffic.bursts
+        if said is None:
+            return Windows.none()
+        rng = generator(self.seed, "bursts")
+        count = rng.poisson(said.per_day * self.scenario.duration / _DAY_SECONDS)
+        start = np.sort(rng.uniform(0.0, self.scenario.duration, count))
+        lasting, size = np.exp(_BURST_SIGMA * rng.standard_normal((2, count)))
+        return Windows(start, start + said.lasting * lasting, 1.0 + (said.rate_factor - 1.0) * size)
+
+    def _beside(self, name: str, times: Floats) -> Floats:
+        """The factor of that name that bursts and hours of the day have at these times."""
+        said, found = self.scenario.traffic, np.ones(len(times))
+        clock = hour_of_day(self.scenario, times)
+        for hours in said.hours:
+            since, until = hours.since_hour, hours.until_hour
+            lasts = (clock - since) % 24.0 < (until - since) % 24.0
+            found[lasts] *= getattr(hours, name)
+        if said.bursts is not None:
+            size = self.bursts.sizes(times)
+            factor = size if name == "rate_factor" else float(getattr(said.bursts, name))
+            found = np.where(size > 0.0, found * factor, found)
+        return found
+
+    def changes_of(self, number: int) -> tuple[Change, ...]:
+        """What changes for one server, in the file's order."""
+        changes = self.scenario.traffic.changes
+        return tuple(c for c in changes if not c.replicas or number in c.replicas)
+
+    def requests(self, number: int, since: float, until: float) -> Requests:
+        """What one server is sent in since <= time < until, in order.
+
+        Args:
+            number: of the server.
+            since: seconds from the scenario's start.
+            until: at most a day later, so that memory stays bounded.
+        """
+        edges = np.append(np.arange(since, until, _GRID_SECONDS), until)
+        middles = (edges[1:] + edges[:-1]) / 2.0
+        up = servers_up(self.servers, middles)
+        per_server = np.where(up > 0, self.rates(middles) / np.maximum(up, 1), 0.0)
+        per_server *= self.servers[number].is_up(middles)
+        changes = self.changes_of(number)
+        for change in changes:
+            if change.replicas:
+                per_server *= _factor(change, change.rate_factor, middles)
+        day = int(since * 1000)
+        rng = generator(self.seed, "traffic", number, day)
+        # the source's clock: one request of the pool a second, for as many servers as there were
+        share = max(1, round(float(np.mean(up[up > 0])) if (up > 0).any() else 1))
+        clock = np.concatenate([[0.0], np.cumsum(per_server * share * np.diff(edges))])
+        if clock[-1] <= 0:
+            return make_requests([], [], [])
+        drawn = source_of(self.scenario.traffic).draw(float(clock[-1]), share, (since, until), rng)
+        # rounding must not put a request before the one that ends a block
+        arrival = np.interp(np.maximum.accumulate(drawn.at), clock, edges)
+        arrival = np.minimum(arrival, np.nextafter(until, since))
+        sent = Drawn(arrival, drawn.prompt_tokens, drawn.generation_tokens)
+        return self._finished(sent, changes, rng)
+
+    def _finished(
+        self, drawn: Drawn, changes: Sequence[Change], rng: np.random.Generator
+    ) -> Requests:
+        """Lengths as the changes have them, and what else a request brings."""
+        said, at = self.scenario.traffic, drawn.at
+        prompt = drawn.prompt_tokens.astype(float)
+        generation = drawn.generation_tokens.astype(float)
+        prompt *= self._beside("prompt_factor", at)
+        generation *= self._beside("generation_factor", at)
+        for change in changes:
+            prompt *= _factor(change, change.prompt_factor, at)
+            generation *= _factor(change, change.generation_factor, at)
+        at, prompt, generation = _with_new_clients(changes, at, prompt, generation, rng)
+        most = self.scenario.pool.serving.max_model_len
+        prompts = np.clip(np.rint(prompt), 1, most - 1).astype(np.int64)
+        generations = np.clip(np.rint(generation), 1, most - prompts).astype(np.int64)
+        hit = _in_force(at, said.prefix_hit_ratio, [(c, c.prefix_hit_ratio) for c in changes])
+        gone = _in_force(at, said.cancelled_ratio, [(c, c.cancelled_ratio) for c in changes])
+        adapters = _in_force(at, said.adapters or 0, [(c, c.adapters) for c in changes])
+        block = self.scenario.pool.serving.block_size
+        found = rng.random(len(at)) < hit / _HIT_SHARE
+        cached = np.where(found, prompts * np.maximum(hit, _HIT_SHARE), 0.0)
+        cached = np.minimum(cached, prompts - 1) // block * block
+        patience = _PATIENCE_SECONDS * np.exp(_PATIENCE_SIGMA * rng.standard_normal(len(at)))
+        cancel = np.where(rng.random(len(at)) < gone, at + patience, np.inf)
+        adapter = np.floor(rng.random(len(at)) * np.maximum(adapters, 1)).astype(np.int64)
+        return make_requests(
+            at,
+            prompts,
+            generations,
+            cached_tokens=cached.astype(np.int64),
+            cancel_seconds=cancel,
+            adapter=np.where(adapters > 0, adapter, -1),
+        )
+
+    def _wander(self, times: Floats) -> Floats:
+        """Slow wander of demand, common to all servers: an AR(1), straight lines in between."""
+        sd = self.scenario.traffic.wander_ratio
+        step = _WANDER_CORRELATION_SECONDS
+        knots = np.arange(0.0, self.scenario.duration + 2 * step, step)
+        rng = generator(self.seed, "demand")
+        keep = np.exp(-1.0)
+        logs = np.empty(len(knots))
+        now = 0.0
+        for k, fresh in enumerate(rng.standard_normal(len(knots))):
+            now = sd * fresh if k == 0 else keep * now + sd * np.sqrt(1 - keep**2) * fresh
+            logs[k] = now
+        return np.exp(np.interp(times, knots, logs) - sd * sd / 2.0)
+
+
+def _with_new_clients(
+    changes: Sequence[Change],
+    at: Floats,
+    prompt: Floats,
+    generation: Floats,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, Floats]:
+    """The requests of the others, and those of new clients between them.
+
+    A client that sends the share x of all sends x/(1-x) times what the others send, when
+    they do.
+    """
+    for change in changes:
+        client = change.new_client
+        if client is None or not len(at):
+            continue
+        during = np.flatnonzero(_is_on(change, at))
+        count = rng.poisson(len(during) * client.share_ratio / (1.0 - client.share_ratio))
+        beside = np.sort(rng.choice(during, count)) if len(during) else during
+        spread = np.exp(
+            _NEW_CLIENT_SIGMA * rng.standard_normal((2, len(beside))) - _NEW_CLIENT_SIGMA**2 / 2
+        )
+        own = (
+            generation[rng.choice(during, len(beside))]
+            if client.generation_tokens is None and len(during)
+            else np.full(len(beside), float(client.generation_tokens or 1)) * spread[1]
+        )
+        times = np.concatenate([at, at[beside]])
+        order = np.argsort(times, kind="stable")
+        at = times[order]
+        prompt = np.concatenate([prompt, client.prompt_tokens * spread[0]])[order]
+        generation = np.concatenate([generation, own])[order]
+    return at, prompt, generation
+
+
+def hour_of_day(scenario: Scenario, times: Floats) -> Floats:
+    """Hours since midnight UTC at these times, 0 up to 24."""
+    midnight = scenario.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    return ((scenario.start - midnight).total_seconds() + times) / 3600.0 % 24.0
+
+
+def season_factor(scenario: Scenario, times: Floats) -> Floats:
+    """Rate over its mean at these times: a cosine over the day, less at the weekend.
+
+    The mean over a whole week is 1, whenever the scenario begins.
+    """
+    season = scenario.traffic.season
+    monday = scenario.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    monday -= timedelta(days=scenario.start.weekday())
+    hours = (scenario.start - monday).total_seconds() / 3600.0 + times / 3600.0
+    week = np.arange(_WEEK_HOURS, dtype=float)
+    mean = float(np.mean(_season(season, week)))
+    return _season(season, hours % _WEEK_HOURS) / mean
+
+
+def _season(season: Season, hours: Floats) -> Floats:
+    """Hours since Monday 00:00 → demand, 1 at the mean of a working day."""
+    swing = (season.peak_to_trough - 1.0) / (season.peak_to_trough + 1.0)
+    day = 1.0 + swing * np.cos((hours - season.peak_hour) / 24.0 * 2.0 * np.pi)
+    return np.where(hours >= 120.0, season.weekend_ratio, 1.0) * day
+
+
+def _is_on(change: Change, times: Floats) -> npt.NDArray[np.bool_]:
+    return (times >= change.at) & (times < (np.inf if change.until is None else change.until))
+
+
+def _factor(change: Change, factor: float, times: Floats) -> Floats:
+    """A factor at these times, with its ramp; 1 where the change is not on."""
+    if factor == 1.0:
+        return np.ones(len(times))
+    up = np.ones(len(times))
+    if change.ramp:
+        up = np.clip((times - change.at) / change.ramp, 0.0, 1.0)
+    # 0 has no logarithm: a rate of nothing comes at once
+    grown = np.full(len(times), 0.0) if factor == 0.0 else np.exp(np.log(factor) * up)
+    return np.where(_is_on(change, times), grown, 1.0)
+
+
+def _in_force(
+    times: Floats, usual: float, changes: Sequence[tuple[Change, float | None]]
+) -> Floats:
+    """A value at these times: the usual one, or that of the last change that is on."""
+    found = np.full(len(times), float(usual))
+    for change, value in changes:
+        if value is not None:
+            found[_is_on(change, times)] = value
+    return found

@@ -1,0 +1,217 @@
+"""Where a scenario's requests come from: real traces, thinned to one server's share.
+
+A source gives requests on a clock of its own, on which the whole pool gets one request a second
+in the mean; :mod:`driftwatch.fleet.traffic` maps that clock to the scenario's rates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.errors import WorkloadError
+from driftwatch.fleet.scenario_traffic import Traffic
+from driftwatch.simulate.workload import read_requests
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+# Requests that stay together when a trace is drawn from: longer than its bursts, short against it
+_BLOCK = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """Requests in order.
+
+    Attributes:
+        at: on the pool's clock of one request a second.
+        prompt_tokens: their prompts.
+        generation_tokens: what they will generate.
+    """
+
+    at: Floats
+    prompt_tokens: Integers
+    generation_tokens: Integers
+
+
+class TrafficSource(Protocol):
+    """Draws one server's requests."""
+
+    def draw(
+        self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
+    ) -> Drawn:
+        """Requests of one server out of ``share``.
+
+        Args:
+            total: length of the pool's clock, which is how many requests the pool gets.
+            share: how many servers share them.
+            window: the scenario's time that this is, in seconds.
+            rng: the randomness.
+        """
+
+
+class TraceSource:
+    """A trace in blocks, each from a random place: gaps and lengths stay together in a block.
+
+    Args:
+        arrival_seconds: of the trace, sorted.
+        prompt_tokens: of the trace.
+        generation_tokens: of the trace.
+    """
+
+    def __init__(
+        self, arrival_seconds: Floats, prompt_tokens: Integers, generation_tokens: Integers
+    ) -> None:
+        gaps = np.diff(arrival_seconds)
+        if len(gaps) < 2 or gaps.sum() <= 0:
+            raise WorkloadError(("a trace needs at least three requests at different times",))
+        # the gap before the first is unknown: it gets the mean; mean 1 is the pool's clock
+        gaps = np.concatenate([[gaps.mean()], gaps]) / gaps.mean()
+        self._count = len(gaps)
+        self._block = min(_BLOCK, self._count)
+        self._prompt, self._generation = prompt_tokens, generation_tokens
+        # clock after each request, over two rounds: a block may run over the end
+        self._clock = np.concatenate([[0.0], np.cumsum(np.concatenate([gaps, gaps]))])
+
+    def draw(
+        self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
+    ) -> Drawn:
+        """Each request of the pool is this server's with probability 1/share."""
+        del window  # a trace of an hour knows no day
+        starts, begins, filled = [], [], 0.0
+        while filled < total:
+            some = max(16, int((total - filled) / self._block * 1.1))
+            first = rng.integers(0, self._count, some)
+            lasts = self._clock[first + self._block] - self._clock[first]
+            ends = filled + np.cumsum(lasts)
+            starts.append(first)
+            begins.append(ends - lasts)
+            filled = float(ends[-1])
+        start, begin = np.concatenate(starts), np.concatenate(begins)
+        index = _thinned(len(start) * self._block, share, rng)
+        block, inside = np.divmod(index, self._block)
+        position = start[block] + inside
+        at = begin[block] + self._clock[position + 1] - self._clock[start[block]]
+        kept = at < total
+        which = position[kept] % self._count
+        return Drawn(at[kept], self._prompt[which], self._generation[which])
+
+
+class ServeGenSource:
+    """ServeGen's clients, superposed; their mix drifts over hours and days as production did.
+
+    Args:
+        folder: holds ``servegen_rates.parquet`` and ``servegen_lengths.parquet``, or the names of
+            the dataset (``m-small_…``).
+        offset_seconds: where in its two weeks the scenario begins.
+        model_class: which of several pairs of files; None = the folder has one pair.
+        clients: ``all`` that have lengths, or those of ``even`` or ``odd`` number.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        offset_seconds: float = 0.0,
+        model_class: str | None = None,
+        clients: str = "all",
+    ) -> None:
+        from driftwatch.simulate.workload.servegen import ServeGen
+
+        of = "*" if model_class is None else model_class
+        rates, lengths = (_one_of(folder, f"{of}_{kind}.parquet") for kind in ("rates", "lengths"))
+        self._servegen = ServeGen(rates, lengths)
+        self._offset = offset_seconds
+        parity = {"all": (0, 1), "even": (0,), "odd": (1,)}[clients]
+        self._clients = tuple(c for c in self._servegen.clients if c % 2 in parity)
+        if not self._clients:
+            raise WorkloadError((f"{rates}: no {clients} client has lengths",))
+        whole = pl.read_parquet(rates).filter(pl.col("client").is_in(list(self._clients)))
+        sent = float(whole["requests_per_second"].cast(pl.Float64).sum())
+        self._mean_rate = sent / whole["start_seconds"].n_unique()
+        self._first, self._end = self._servegen.start_seconds, self._servegen.end_seconds
+
+    def draw(
+        self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
+    ) -> Drawn:
+        """The clients' own hour and day: the pool's clock is stretched over the window.
+
+        What they send in these hours decides how many requests that are: more than ``total`` in
+        their busy hours, fewer in others.
+        """
+        length = window[1] - window[0]
+        start = self._first + (self._offset + window[0]) % (self._end - self._first)
+        scale = total / length / self._mean_rate / share
+        pieces, filled = [], 0.0
+        while filled < length:
+            some = min(length - filled, self._end - start)
+            drawn = self._servegen.requests(
+                start, start + some, rng, scale=scale, clients=self._clients, fill_missing=True
+            )
+            pieces.append((drawn, filled))
+            start, filled = self._first, filled + some
+        arrival = np.concatenate([d.arrival_seconds + shift for d, shift in pieces])
+        return Drawn(
+            arrival * (total / length),
+            np.concatenate([d.prompt_tokens for d, _ in pieces]),
+            np.concatenate([d.generation_tokens for d, _ in pieces]),
+        )
+
+
+def source_of(traffic: Traffic) -> TrafficSource:
+    """The source that a scenario names.
+
+    Raises:
+        WorkloadError: its file is none that is read.
+    """
+    return _source(
+        traffic.source, traffic.path, traffic.offset, traffic.model_class, traffic.clients
+    )
+
+
+@lru_cache(maxsize=4)
+def _source(
+    name: str, path: Path | None, offset: float, model_class: str | None, clients: str
+) -> TrafficSource:
+    if path is not None:
+        if path.is_dir():
+            return ServeGenSource(path, offset, model_class, clients)
+        found = read_requests(path)
+        return TraceSource(found.arrival_seconds, found.prompt_tokens, found.generation_tokens)
+    with as_file(files("driftwatch.fleet") / "traffic_data") as folder:
+        if name == "servegen":
+            return ServeGenSource(folder, offset, clients=clients)
+        table = pl.read_parquet(folder / f"azure_2023_{name.removeprefix('azure_')}.parquet")
+    return TraceSource(
+        table["arrival_seconds"].cast(pl.Float64).to_numpy(),
+        table["prompt_tokens"].cast(pl.Int64).to_numpy(),
+        table["generation_tokens"].cast(pl.Int64).to_numpy(),
+    )
+
+
+def _one_of(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise WorkloadError((f"{folder}: holds {len(found)} files {pattern}, not one",))
+    return found[0]
+
+
+def _thinned(count: int, share: int, rng: np.random.Generator) -> Integers:
+    """Sorted numbers below ``count``, each there with probability 1/share."""
+    if share <= 1:
+        return np.arange(count, dtype=np.int64)
+    parts, last = [], -1
+    while last < count:
+        expected = int((count - last) / share * 1.05) + 64
+        steps = last + np.cumsum(rng.geometric(1.0 / share, expected))
+        parts.append(steps)
+        last = int(steps[-1])
+    found = np.concatenate(parts)
+    return found[found < count]

@@ -1,0 +1,124 @@
+"""What was injected, as JSON beside a recording, and the configuration of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from driftwatch.fleet.naming import JOB, host_of, instance_of, seconds_of, uuids_of
+from driftwatch.fleet.scenario import Effect, Scenario
+from driftwatch.fleet.timeline import servers_of
+
+TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
+PROMETHEUS = "http://127.0.0.1:9090"  # where a Prometheus listens that is told nothing else
+
+
+def truth_of(scenario: Scenario, seed: int) -> dict[str, Any]:
+    """The truth file; times in unix seconds, ``schema_version`` 1."""
+    start, end = seconds_of(scenario)
+    baseline = scenario.truth.baseline
+    return {
+        "schema_version": 1,
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "seed": seed,
+        "start_seconds": start,
+        "end_seconds": end,
+        "baseline": None
+        if baseline is None
+        else {"start_seconds": start + baseline.at, "end_seconds": start + baseline.until},
+        "servers": [
+            {
+                "instance": instance_of(scenario, server.number),
+                "host": host_of(scenario, server.number),
+                "gpu_uuids": uuids_of(scenario, server.number),
+                "listed": [[start + a, min(start + b, end)] for a, b in server.listed],
+                "lives": [
+                    [start + life.start_seconds, min(start + life.end_seconds, end)]
+                    for life in server.lives
+                ],
+            }
+            for server in servers_of(scenario)
+        ],
+        "effects": [_effect(scenario, effect) for effect in scenario.truth.effects],
+    }
+
+
+def instances_of(scenario: Scenario, effect: Effect) -> list[str]:
+    """The servers that it is about."""
+    numbers = effect.replicas or range(scenario.servers)
+    return [instance_of(scenario, number) for number in numbers]
+
+
+def window_of(scenario: Scenario, effect: Effect) -> tuple[datetime, datetime]:
+    """From when to when it lasts, without its grace."""
+    until = scenario.duration if effect.until is None else effect.until
+    start = scenario.start.astimezone(UTC)
+    return start + timedelta(seconds=effect.at), start + timedelta(seconds=until)
+
+
+def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str, Any]:
+    """What ``driftwatch.yaml`` says of the pool: what an operator would have written."""
+    pool = scenario.pool
+    said = pool.serving
+    found: dict[str, Any] = {
+        "name": pool.name,
+        "gpus_per_replica": float(pool.gpus_per_replica),
+    }
+    if pool.declared:
+        found["serving"] = {
+            "max_num_seqs": said.max_num_seqs,
+            "max_num_batched_tokens": said.max_num_batched_tokens,
+            "max_model_len": said.max_model_len,
+        }
+    if pool.dcgm:
+        found["gpu_uuids"] = [
+            uuid for n in range(scenario.servers) for uuid in uuids_of(scenario, n)
+        ]
+    if pool.slo is not None:
+        found["slo"] = pool.slo.model_dump(exclude_none=True)
+    source: dict[str, Any] = {"recording": recording}
+    if recording is None:
+        interval = f"{round(scenario.scrape.interval * 1000)}ms"
+        source = {"prometheus": PROMETHEUS, "match": {"job": JOB}, "step": interval}
+    return {"sources": [source], "pools": [found]}
+
+
+def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | None) -> None:
+    """``truth.json`` and ``driftwatch.yaml`` into the folder.
+
+    Args:
+        scenario: what was made.
+        seed: with which seed.
+        folder: it must exist.
+        recording: path of the recording as the configuration names it, from the folder; None
+            where a Prometheus will have it.
+    """
+    (folder / TRUTH).write_bytes(
+        orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"
+    )
+    # JSON is YAML, and orjson writes the same bytes everywhere
+    settings = orjson.dumps(configuration_of_pool(scenario, recording), option=orjson.OPT_INDENT_2)
+    (folder / CONFIGURATION).write_bytes(settings + b"\n")
+
+
+def _effect(scenario: Scenario, effect: Effect) -> Mapping[str, Any]:
+    first, last = window_of(scenario, effect)
+    return {
+        "what": effect.what,
+        "kind": effect.kind,
+        "size": effect.size,
+        "start_seconds": first.timestamp(),
+        "end_seconds": last.timestamp(),
+        "grace_seconds": effect.grace,
+        "instances": instances_of(scenario, effect),
+        "leaf": effect.leaf,
+        "knob": effect.knob,
+        "pages": list(effect.pages),
+        "tickets": list(effect.tickets),
+        "notices": list(effect.notices),
+    }

@@ -1,0 +1,257 @@
+"""Static and dynamic batching: a batch starts together and runs to its longest member.
+
+What makes them slow can be switched off one at a time: waiting to fill (``max_wait_seconds``),
+padding (``pad``), replies held until the batch ends (``hold``). What is left then is that nobody
+joins a running batch.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.lab.batchers.clock import Batched, Fates, step_seconds
+from driftwatch.lab.padding import check_buckets, padded_lengths
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class CohortPolicy:
+    """How batches form and what they cost.
+
+    Attributes:
+        size: most requests of a batch.
+        max_wait_seconds: a batch that is not full starts once its oldest member waited so long;
+            inf = static: it waits until it is full (or nobody more can come).
+        pad: prompts are computed at their padded length, and a finished member's slot is computed
+            until the batch ends; False: only what members need is computed.
+        hold: replies leave together when the batch ends; False: each member's tokens leave as
+            they are made.
+        bucket_tokens: prompts queue by padded length, a batch takes one bucket; empty = one queue,
+            padded to the longest member.
+    """
+
+    size: int
+    max_wait_seconds: float = FOREVER
+    pad: bool = True
+    hold: bool = True
+    bucket_tokens: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: size below 1, negative wait, buckets that do not rise.
+        """
+        if self.size < 1:
+            raise ValueError(f"batch size must be at least 1, not {self.size}")
+        if not self.max_wait_seconds >= 0:
+            raise ValueError(f"max_wait_seconds must not be negative, not {self.max_wait_seconds}")
+        check_buckets(self.bucket_tokens)
+
+
+def run_cohorts(
+    requests: Requests,
+    step_time: StepTime,
+    policy: CohortPolicy,
+    *,
+    concurrency: int | None = None,
+    timeout_seconds: float | None = None,
+    free_given_up: bool = True,
+) -> Batched:
+    """Serve the requests in batches, one batch after the other.
+
+    Args:
+        requests: what arrives; priorities, prefixes and adapters mean nothing here.
+        step_time: a batch is one step over all its prompts, then a step a token.
+        policy: how batches form.
+        concurrency: closed loop: only so many in the system; the next one arrives when one ends.
+        timeout_seconds: a client gives up so long after its arrival.
+        free_given_up: who gave up is taken out at once (from the queue, or after the step that
+            runs); False: the server does not notice and carries on for nobody.
+
+    Returns:
+        Each request's fate and a row a batch.
+
+    Raises:
+        ValueError: the policy cannot be, or concurrency below 1.
+    """
+    policy.check()
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+    return _Server(requests, step_time, policy, concurrency, timeout_seconds, free_given_up).run()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Members that start together."""
+
+    start: float
+    members: Integers
+    prompts: Integers
+    padded_tokens: int
+
+
+class _Server:
+    """One server and its queues; everything known to arrive is queued, the future included."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        law: StepTime,
+        policy: CohortPolicy,
+        concurrency: int | None,
+        timeout_seconds: float | None,
+        free: bool,
+    ) -> None:
+        self.fates = Fates(requests, timeout_seconds)
+        self.law, self.policy, self.free = law, policy, free
+        self.closed = concurrency is not None
+        count = len(requests)
+        edges = padded_lengths(requests.prompt_tokens, policy.bucket_tokens) if count else ()
+        names = np.unique(edges) if policy.bucket_tokens else np.zeros(1, dtype=np.int64)
+        found = np.searchsorted(names, edges) if policy.bucket_tokens else np.zeros(count, np.int64)
+        self.bucket: list[int] = found.tolist()
+        self.queues: list[list[tuple[float, int]]] = [[] for _ in names]
+        self.next = count if concurrency is None else min(count, concurrency)
+        for index in range(self.next):
+            self.queues[self.bucket[index]].append((float(self.fates.arrival[index]), index))
+        self.rows: list[tuple[float, float, int, int, int, int, int]] = []
+        self.steps, self.busy, self.prefill = 0, 0.0, 0.0
+
+    def run(self) -> Batched:
+        """Batch after batch until nobody waits."""
+        free_at = 0.0
+        while (batch := self.form(free_at)) is not None:
+            free_at = self.serve(batch)
+        columns = (
+            *("start_seconds", "end_seconds", "size", "longest_generation_tokens"),
+            *("generated_tokens", "prompt_tokens", "padded_prompt_tokens"),
+        )
+        table = pl.DataFrame(self.rows, schema=list(columns), orient="row")
+        return Batched(self.fates.table(), table, self.steps, self.busy, self.prefill)
+
+    def form(self, free_at: float) -> _Batch | None:
+        """The next batch; None when nobody waits."""
+        size = self.policy.size
+        while True:
+            waiting = [queue for queue in self.queues if queue]
+            if not waiting:
+                return None
+            start, queue = min(
+                ((self.ready(queue, free_at), queue) for queue in waiting),
+                key=lambda pair: (pair[0], pair[1][0]),
+            )
+            if start == FOREVER:  # nobody more can come: the rest is taken as it is
+                last = max(queue[-1][0] for queue in waiting)
+                start, queue = max(free_at, last), min(waiting, key=lambda queue: queue[0])
+            if not self.drop_who_left(start, queue):
+                break
+        members = [index for arrival, index in queue[:size] if arrival <= start]
+        del queue[: len(members)]
+        chosen = np.asarray(members, dtype=np.int64)
+        prompts = self.fates.requests.prompt_tokens[chosen]
+        if self.policy.bucket_tokens:
+            longest = int(padded_lengths(prompts, self.policy.bucket_tokens).max())
+        else:
+            longest = int(prompts.max())
+        padded = longest * len(members) if self.policy.pad else int(prompts.sum())
+        return _Batch(start, chosen, prompts, padded)
+
+    def ready(self, queue: list[tuple[float, int]], free_at: float) -> float:
+        """When this queue's next batch could start."""
+        full = queue[self.policy.size - 1][0] if len(queue) >= self.policy.size else FOREVER
+        return max(free_at, min(full, queue[0][0] + self.policy.max_wait_seconds))
+
+    def drop_who_left(self, start: float, queue: list[tuple[float, int]]) -> bool:
+        """Take out who gave up before ``start``; whether there was anyone."""
+        if not (self.free and self.fates.leavers):
+            return False
+        looked_at = self.queues if self.closed else [queue]
+        found = False
+        for one in looked_at:
+            head = one if self.closed else one[: self.policy.size]
+            gone = [i for arrival, i in head if self.fates.gives_up(i) <= start]
+            for index in gone:
+                left = max(self.fates.gives_up(index), float(self.fates.arrival[index]))
+                one.remove((float(self.fates.arrival[index]), index))
+                self.fates.leave(index, left)
+                self.send_next(left)
+                found = True
+        return found
+
+    def send_next(self, seconds: float) -> None:
+        """Closed loop: a client that has its end sends the next request."""
+        if self.closed and self.next < len(self.fates.arrival):
+            self.fates.arrival[self.next] = seconds
+            insort(self.queues[self.bucket[self.next]], (seconds, self.next))
+            self.next += 1
+
+    def serve(self, batch: _Batch) -> float:
+        """Run one batch to its end; when that is."""
+        fates, members, policy = self.fates, batch.members, self.policy
+        asked = fates.requests.generation_tokens[members]
+        computed = asked.copy()
+        patience = np.array([fates.gives_up(int(i)) for i in members])
+        times = self.times(batch, computed)
+        if self.free and self.fates.leavers:
+            for place in np.argsort(patience, kind="stable"):
+                if patience[place] >= times[computed[place] - 1]:
+                    continue  # it was complete before
+                made = int(np.searchsorted(times, patience[place], side="right"))
+                computed[place] = made + 1  # the step that runs is not broken off
+                times = self.times(batch, computed)
+        end = float(times[computed.max() - 1])
+        leaves = np.full(len(members), end) if policy.hold else times[asked.clip(max=computed) - 1]
+        fates.first_scheduled[members] = batch.start
+        for place, index in enumerate(members.tolist()):
+            first = end if policy.hold else float(times[0])
+            gave_up = float(patience[place])
+            if gave_up < leaves[place]:
+                made = int(np.searchsorted(times, gave_up, side="right"))
+                fates.generated[index] = 0 if policy.hold else min(made, int(asked[place]))
+                fates.first_token[index] = first if first <= gave_up else np.nan
+                fates.leave(index, gave_up)
+            else:
+                fates.generated[index] = asked[place]
+                fates.first_token[index] = first
+                fates.end[index] = leaves[place]
+        if self.closed:
+            for left in sorted(fates.end[members].tolist()):
+                self.send_next(left)
+        longest, useful = int(computed.max()), int(computed.sum())
+        row = (batch.start, end, len(members), longest, useful, int(batch.prompts.sum()))
+        self.rows.append((*row, batch.padded_tokens))
+        self.steps += longest
+        self.busy += end - batch.start
+        self.prefill += float(times[0]) - batch.start
+        return end
+
+    def times(self, batch: _Batch, generations: Integers) -> Floats:
+        """When each token of the batch is out, seconds; the first comes from the prompts' step."""
+        prompts, count = batch.prompts, len(batch.members)
+        k = np.arange(1, int(generations.max()))
+        if self.policy.pad:
+            longest = batch.padded_tokens // count
+            pairs = count * longest * (longest + 1) / 2
+            decoding, context = np.full(len(k), count), count * (longest + k)
+        else:
+            pairs = float((prompts * (prompts + 1) / 2).sum())
+            order = np.argsort(generations, kind="stable")
+            ended = np.searchsorted(generations[order], k, side="right")
+            left = np.append(np.cumsum(prompts[order][::-1])[::-1], 0)
+            decoding = count - ended
+            context = left[ended] + decoding * k
+        first = step_seconds(self.law, [batch.padded_tokens], [0], [0], [pairs])
+        rest = step_seconds(self.law, 0, decoding, context)
+        return np.cumsum(np.concatenate(([batch.start], first, rest)))[1:]

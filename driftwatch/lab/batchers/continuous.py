@@ -1,0 +1,195 @@
+"""Continuous batching, and continuous batching with back-pressure: vLLM's scheduler on this clock.
+
+Back-pressure as the field describes it: a share of the queue's limit is the threshold over which a
+request is turned away (vLLM's own flag: ``--max-num-queued-reqs``, HTTP 503); its client waits and
+tries again until its patience ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from driftwatch.lab.batchers.clock import (
+    CANCELLED,
+    FINISHED,
+    REJECTED,
+    TIMED_OUT,
+    Batched,
+    Fates,
+)
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.engine import Engine, simulate
+from driftwatch.simulate.requests import NEVER, Requests
+from driftwatch.simulate.step_time import StepTime
+
+
+def run_continuous(
+    requests: Requests,
+    step_time: StepTime,
+    configuration: SchedulerConfiguration,
+    *,
+    concurrency: int | None = None,
+    timeout_seconds: float | None = None,
+    free_given_up: bool = True,
+) -> Batched:
+    """Serve the requests as vLLM does; arguments as `run_cohorts`.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings.
+        ValueError: clients that give up unnoticed in a closed loop, which is not modelled.
+    """
+    fates = Fates(requests, timeout_seconds)
+    if free_given_up or not fates.leavers:
+        outcome = simulate(
+            requests,
+            configuration,
+            step_time,
+            concurrency=concurrency,
+            timeout_seconds=timeout_seconds,
+        )
+        return _batched(outcome.requests, outcome.summary)
+    if concurrency is not None:
+        raise ValueError("clients that give up unnoticed are modelled with arrivals only")
+    never = np.full(len(requests), NEVER)
+    outcome = simulate(replace(requests, cancel_seconds=never), configuration, step_time)
+    left = np.array([fates.gives_up(i) for i in range(len(requests))])
+    late, kind = pl.Series(left), outcome.requests.schema["status"]
+    status = [
+        TIMED_OUT if seconds < cancel else CANCELLED
+        for seconds, cancel in zip(left, requests.cancel_seconds, strict=True)
+    ]
+    gone = (pl.col("status") == FINISHED) & (pl.col("end_seconds") > late)
+    table = outcome.requests.with_columns(
+        status=pl.when(gone).then(pl.Series(status, dtype=kind)).otherwise(pl.col("status")),
+        end_seconds=pl.when(gone).then(late).otherwise(pl.col("end_seconds")),
+        first_token_seconds=pl.when(pl.col("first_token_seconds") <= late).then(
+            pl.col("first_token_seconds")
+        ),
+    ).with_columns(
+        e2e_seconds=pl.col("end_seconds") - pl.col("arrival_seconds"),
+        ttft_seconds=pl.col("first_token_seconds") - pl.col("arrival_seconds"),
+    )
+    return _batched(table, outcome.summary)
+
+
+@dataclass(frozen=True, slots=True)
+class BackPressure:
+    """When requests are turned away, and what their clients do then.
+
+    Attributes:
+        queue_limit: most requests inside, waiting or running, as vLLM's flag counts them.
+        reject_share_ratio: turned away while at least this share of the limit is inside.
+        retry_seconds: how long a client waits before it tries again.
+    """
+
+    queue_limit: int
+    reject_share_ratio: float = 0.8
+    retry_seconds: float = 0.5
+
+    @property
+    def threshold(self) -> int:
+        """Turned away while as many are inside: vLLM's max_num_queued_reqs."""
+        return max(1, int(self.queue_limit * self.reject_share_ratio))
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ValueError: a limit below 1, a share outside 0 … 1, a wait that is not positive.
+        """
+        if self.queue_limit < 1:
+            raise ValueError(f"the queue's limit must be at least 1, not {self.queue_limit}")
+        if not 0 < self.reject_share_ratio <= 1:
+            raise ValueError(f"the share must be above 0, at most 1, not {self.reject_share_ratio}")
+        if not 0 < self.retry_seconds < np.inf:
+            raise ValueError(f"retry_seconds must be positive, not {self.retry_seconds}")
+
+
+def run_back_pressure(
+    requests: Requests,
+    step_time: StepTime,
+    configuration: SchedulerConfiguration,
+    pressure: BackPressure,
+    *,
+    timeout_seconds: float | None = None,
+    free_given_up: bool = True,
+) -> Batched:
+    """Continuous batching that turns requests away while the queue is long.
+
+    A client that is turned away comes back every ``retry_seconds`` until it is admitted or has
+    given up (cancellation or time-out, counted from its first try, as is its latency). One whose
+    patience ends before its next try would come ends as rejected. Without ``free_given_up`` who was
+    admitted and gave up is served to the end, for nobody, and counts as inside until then.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings.
+        ValueError: the back-pressure cannot be.
+    """
+    pressure.check()
+    fates = Fates(requests, timeout_seconds)
+    limited = replace(configuration, max_num_queued_reqs=pressure.threshold)
+    engine = Engine(limited, step_time)
+    patience = np.array([fates.gives_up(i) for i in range(len(requests))])
+    tries = [(float(t), i) for i, t in enumerate(requests.arrival_seconds)]
+    offered: list[int] = []
+    summary: dict[str, float | int] = {}
+    now = 0.0
+    while True:
+        # a refusal within this slice brings its next try after the slice, never into it
+        now = max(now, tries[0][0]) + pressure.retry_seconds if tries else np.inf
+        coming = []
+        while tries and tries[0][0] < now:
+            coming.append(heapq.heappop(tries))
+        if coming:
+            which = np.array([index for _, index in coming], dtype=np.int64)
+            times = np.array([seconds for seconds, _ in coming])
+            chosen = requests.take(which)
+            noticed = patience[which] if free_given_up else np.full(len(which), NEVER)
+            engine.offer(replace(chosen, arrival_seconds=times, cancel_seconds=noticed))
+            offered.extend(which.tolist())
+        outcome = engine.advance(now)
+        summary = outcome.summary
+        for row in outcome.requests.iter_rows(named=True):
+            index = offered[row["index"]]
+            if row["status"] == REJECTED:
+                again = float(row["end_seconds"]) + pressure.retry_seconds
+                again = max(again, now) if now < np.inf else again
+                if again < patience[index]:
+                    heapq.heappush(tries, (again, index))
+                else:
+                    fates.status[index], fates.end[index] = REJECTED, row["end_seconds"]
+                continue
+            _book(fates, index, row, float(patience[index]))
+        if now == np.inf and not tries:
+            break
+    return _batched(fates.table(), summary)
+
+
+def _book(
+    fates: Fates, index: int, row: dict[str, float | int | str | None], patience: float
+) -> None:
+    """What the engine says of a request that it admitted; the client may have gone before."""
+    for name, column in (
+        ("first_scheduled_seconds", fates.first_scheduled),
+        ("first_token_seconds", fates.first_token),
+        ("end_seconds", fates.end),
+    ):
+        value = row[name]
+        column[index] = np.nan if value is None else float(value)
+    fates.generated[index] = int(row["generated_tokens"] or 0)
+    if row["status"] == FINISHED and fates.end[index] > patience:  # unnoticed by the server
+        if fates.first_token[index] > patience:
+            fates.first_token[index] = np.nan
+        fates.leave(index, patience)
+    elif row["status"] == FINISHED:
+        fates.status[index] = FINISHED
+    else:
+        fates.leave(index, float(fates.end[index]))
+
+
+def _batched(table: pl.DataFrame, summary: dict[str, float | int]) -> Batched:
+    return Batched(table, None, int(summary["steps"]), float(summary["busy_seconds"]))

@@ -1,0 +1,182 @@
+"""The policies that are compared, each with its settings, behind one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from driftwatch.lab.batchers.clock import Batched
+from driftwatch.lab.batchers.cohort import FOREVER, CohortPolicy, run_cohorts
+from driftwatch.lab.batchers.split import SplitPolicy, run_split
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+STATIC, DYNAMIC, CONTINUOUS = "static", "dynamic", "continuous"
+HYBRID, BACK_PRESSURE = "hybrid", "back-pressure"
+NAMES = (STATIC, DYNAMIC, CONTINUOUS, HYBRID, BACK_PRESSURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of all policies.
+
+    Attributes:
+        configuration: of continuous batching; the hybrid takes its caps from it.
+        batch_size: of static and dynamic batching.
+        max_wait_seconds: of dynamic batching.
+        bucket_tokens: prompt buckets of static and dynamic batching; empty = none.
+        prefill_share_ratio: of the hybrid.
+        queue_limit: of back-pressure, requests.
+        reject_share_ratio: of back-pressure.
+        retry_seconds: of a client that was turned away.
+        timeout_seconds: after which every client gives up; None = never.
+        free_given_up: whether the server notices.
+    """
+
+    configuration: SchedulerConfiguration
+    batch_size: int = 32
+    max_wait_seconds: float = 0.05
+    bucket_tokens: tuple[int, ...] = ()
+    prefill_share_ratio: float = 0.8
+    queue_limit: int = 256
+    reject_share_ratio: float = 0.8
+    retry_seconds: float = 0.5
+    timeout_seconds: float | None = None
+    free_given_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy.
+
+    Attributes:
+        name: one of `NAMES`.
+        settings: of all policies.
+        cohort: how batches form, where they run to the longest member.
+        label: what a variant is called.
+    """
+
+    name: str
+    settings: Settings
+    cohort: CohortPolicy | None = None
+    label: str = ""
+
+    @property
+    def leaves_together(self) -> int:
+        """Requests that may leave at one time."""
+        return self.cohort.size if self.cohort and self.cohort.hold else 1
+
+    def serve(
+        self, requests: Requests, law: StepTime, *, concurrency: int | None = None
+    ) -> Batched:
+        """Run it.
+
+        Raises:
+            ValueError: settings that cannot be, or a load that the policy is not defined for.
+            ImpossibleConfiguration: vLLM would refuse the settings.
+        """
+        asked = self.settings
+        if self.cohort is not None:
+            return run_cohorts(
+                requests,
+                law,
+                self.cohort,
+                concurrency=concurrency,
+                timeout_seconds=asked.timeout_seconds,
+                free_given_up=asked.free_given_up,
+            )
+        if self.name == HYBRID:
+            return run_split(
+                requests,
+                law,
+                SplitPolicy(
+                    asked.prefill_share_ratio,
+                    asked.configuration.max_num_active_seqs or asked.configuration.max_num_seqs,
+                    asked.configuration.max_num_batched_tokens,
+                ),
+                concurrency=concurrency,
+                timeout_seconds=asked.timeout_seconds,
+                free_given_up=asked.free_given_up,
+            )
+        # the engine compiles on import: the classic batchers do without it
+        from driftwatch.lab.batchers.continuous import (
+            BackPressure,
+            run_back_pressure,
+            run_continuous,
+        )
+
+        if self.name == BACK_PRESSURE:
+            if concurrency is not None:
+                raise ValueError(NO_CLOSED_LOOP)
+            pressure = BackPressure(
+                asked.queue_limit, asked.reject_share_ratio, asked.retry_seconds
+            )
+            return run_back_pressure(
+                requests,
+                law,
+                asked.configuration,
+                pressure,
+                timeout_seconds=asked.timeout_seconds,
+                free_given_up=asked.free_given_up,
+            )
+        return run_continuous(
+            requests,
+            law,
+            asked.configuration,
+            concurrency=concurrency,
+            timeout_seconds=asked.timeout_seconds,
+            free_given_up=asked.free_given_up,
+        )
+
+
+NO_CLOSED_LOOP = "back-pressure is for arrivals that do not wait: a closed loop limits itself"
+
+
+def policy_named(name: str, settings: Settings) -> Policy:
+    """A policy by its name.
+
+    Raises:
+        ValueError: no such policy.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no policy {name!r}: one of {', '.join(NAMES)}")
+    wait = {STATIC: FOREVER, DYNAMIC: settings.max_wait_seconds}.get(name)
+    if wait is None:
+        return Policy(name, settings)
+    cohort = CohortPolicy(settings.batch_size, wait, bucket_tokens=settings.bucket_tokens)
+    return Policy(name, settings, cohort)
+
+
+def without_causes(settings: Settings) -> tuple[Policy, ...]:
+    """From static to continuous batching, one cause of loss after the other switched off.
+
+    First cumulative (the ladder), then each of the static batch's own causes alone.
+    """
+    size, buckets = settings.batch_size, settings.bucket_tokens
+    seats = settings.configuration.max_num_seqs
+
+    def batch(label: str, cohort: CohortPolicy) -> Policy:
+        return Policy(STATIC, settings, cohort, label)
+
+    return (
+        batch("static", CohortPolicy(size, bucket_tokens=buckets)),
+        batch("+ no wait to fill", CohortPolicy(size, 0.0, bucket_tokens=buckets)),
+        batch("+ no padding", CohortPolicy(size, 0.0, pad=False)),
+        batch("+ replies not held", CohortPolicy(size, 0.0, pad=False, hold=False)),
+        Policy(CONTINUOUS, _with_seats(settings, size), label=f"+ join any step, {size} seats"),
+        Policy(CONTINUOUS, settings, label=f"+ {seats} seats"),
+        batch("only: no wait to fill", CohortPolicy(size, 0.0, bucket_tokens=buckets)),
+        batch("only: no padding", CohortPolicy(size, pad=False)),
+        batch("only: replies not held", CohortPolicy(size, hold=False, bucket_tokens=buckets)),
+    )
+
+
+def _with_seats(settings: Settings, seats: int) -> Settings:
+    budget = max(settings.configuration.max_num_batched_tokens, seats)
+    configuration = replace(
+        settings.configuration,
+        max_num_seqs=seats,
+        max_num_batched_tokens=budget,
+        max_num_active_seqs=None,
+    )
+    return replace(settings, configuration=configuration)

@@ -1,0 +1,1 @@
+"""From a Prometheus to a configuration: what `driftwatch init` writes."""

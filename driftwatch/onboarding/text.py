@@ -1,0 +1,383 @@
+"""What was found, as a commented configuration file. Pure; every label value is escaped."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from driftwatch.collect.discover import Found, Server
+from driftwatch.collect.registry import wire_names
+from driftwatch.collect.serving import from_cache_config
+from driftwatch.onboarding.discovery import Discovery, FoundPool
+
+_WIDTH = 80
+_SHOWN = 60  # characters of a label value in a comment
+_MANY_JOBS = 5  # more are not written down one by one
+_PLAIN = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """How the API was asked, to be written down.
+
+    Attributes:
+        url: its address, without credentials.
+        match: labels given on the command line.
+        keys: other settings of the source, as YAML scalars: ``tenant``, ``ca_file`` …
+        basic_auth: user name and password file.
+    """
+
+    url: str
+    match: Mapping[str, str]
+    keys: Mapping[str, str]
+    basic_auth: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A configuration, and what it could not say.
+
+    Attributes:
+        text: the file.
+        missing: what is missing and how to give it, one sentence each; also at its end.
+    """
+
+    text: str
+    missing: tuple[str, ...]
+
+
+def quoted(text: str) -> str:
+    r"""A double-quoted YAML scalar on one line, whatever the text holds.
+
+    >>> print(quoted('a "b"\n\x85é'))
+    "a \"b\"\n\x85é"
+    """
+    return '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    known = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
+    if known is not None:
+        return known
+    # unprintable ones, and those that end a line or turn its direction; a byte order mark too
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else (f"\\U{code:08x}")
+    )
+
+
+def written(found: Found, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
+    """The file for what was found.
+
+    Args:
+        found: what was seen.
+        discovery: its pools.
+        origin: the API that was asked, or instance → address of the pages.
+    """
+    missing: list[str] = []
+    pages = not isinstance(origin, Api)
+    where = f"at {len(origin)} metrics pages" if not isinstance(origin, Api) else f"at {origin.url}"
+    engines = sum(pool.engines for pool in discovery.pools)
+    lines = _comment(
+        f"What driftwatch init found {where}: {_count(len(found.servers), 'vLLM server')}, "
+        f"{_count(engines, 'engine')}, {_count(len(discovery.pools), 'pool')}. Lines without a "
+        "number sign were found; what is commented out is for you to say."
+    )
+    lines += ["", "sources:"]
+    if isinstance(origin, Api):
+        lines += _prometheus(found, origin, missing)
+    else:
+        lines += _pages(found, discovery, origin)
+    lines += [*_generation(found), "", "pools:"]
+    of_pools: dict[str, list[str]] = {}
+    for pool in discovery.pools:
+        own: list[str] = []
+        lines += _pool(pool, own, labelled=pages)
+        for sentence in own:
+            of_pools.setdefault(sentence, []).append(pool.name)
+    missing += [f"{_first(names)}: {sentence}" for sentence, names in of_pools.items()]
+    lines += ["", *_comment("Who is told. Without a receiver nobody is.")]
+    lines += ["# receivers:", "#   - name: oncall", "#     slack: {webhook_url_file: slack.url}"]
+    missing += _seen(found, discovery)
+    missing.append("receivers: nobody is told until one is configured")
+    lines += ["", *_comment("What is missing, and how to give it:")]
+    for sentence in missing:
+        lines += _comment(sentence, first="- ", rest="  ")
+    return Written("\n".join(lines) + "\n", tuple(missing))
+
+
+def _prometheus(found: Found, api: Api, missing: list[str]) -> list[str]:
+    lines: list[str] = []
+    for match, note, servers in _selections(found, api.match):
+        lines += [f"  - prometheus: {quoted(api.url)}"]
+        lines += _comment(note, indent=4)
+        lines += [*_labels(match, 4, "match")] if match else []
+        intervals = sorted({s.interval_seconds for s in servers if s.interval_seconds is not None})
+        if intervals:
+            seen = sum(s.interval_seconds is not None for s in servers)
+            lines.append(
+                f"    step: {_duration(intervals[0])}  # the scrape interval, measured on {seen} "
+                f"of {len(servers)} servers"
+            )
+        else:
+            lines += ["    # step: 15s  # the scrape interval could not be measured"]
+            missing.append(
+                f"sources[].step of {_words_of(match)}: the scrape interval could not be "
+                "measured, 15 s is assumed: give the one of your scrape configuration"
+            )
+        if len(intervals) > 1:
+            shown = ", ".join(_duration(seconds) for seconds in intervals)
+            missing.append(
+                f"servers are scraped at different intervals ({shown}): step is the shortest; "
+                "scrape all of a pool alike"
+            )
+        lines += [f"    {name}: {value}" for name, value in api.keys.items()]
+        if api.basic_auth is not None:
+            user, file = map(quoted, api.basic_auth)
+            lines += ["    basic_auth:", f"      username: {user}", f"      password_file: {file}"]
+    return lines
+
+
+def _words_of(match: Mapping[str, str]) -> str:
+    return ", ".join(f"{k}={_shown(v)}" for k, v in sorted(match.items())) or "everything"
+
+
+def _selections(
+    found: Found, match: Mapping[str, str]
+) -> list[tuple[Mapping[str, str], str, Sequence[Server]]]:
+    """What selects the servers: their jobs, where those hold little else."""
+    by_job: dict[str | None, list[Server]] = {}
+    for server in found.servers:
+        by_job.setdefault(server.labels.get("job"), []).append(server)
+    others: dict[str | None, int] = {}
+    for silent in found.silent:
+        if silent.reason != "up == 0":
+            job = silent.labels.get("job")
+            others[job] = others.get(job, 0) + 1
+    mixed = [job for job in by_job if job is None or others.get(job, 0) > len(by_job[job])]
+    if "job" in match:
+        return [(match, "The labels that were asked for.", found.servers)]
+    if mixed or len(by_job) > _MANY_JOBS:
+        if len(by_job) > _MANY_JOBS:
+            why = f"{len(by_job)} jobs have vLLM servers"
+        elif None in by_job:
+            why = "some are scraped by no job, or by several"
+        else:
+            why = "they are no job of their own: it has more targets that are not vLLM"
+        note = f"Every instance with a vllm: series is watched ({why}). With match a server "
+        note += "without any series would be seen as well."
+        return [(match, note, found.servers)]
+    return [
+        ({**match, "job": job or ""}, f"{_count(len(servers), 'server')} of this job.", servers)
+        for job, servers in sorted(by_job.items(), key=lambda item: item[0] or "")
+    ]
+
+
+def _pages(found: Found, discovery: Discovery, urls: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    for pool in discovery.pools:
+        lines.append("  - pages:")
+        lines += [f"      - {quoted(urls[server.instance])}" for server in pool.servers]
+        lines += _labels({"pool": pool.name}, 4, "labels")
+    for silent in found.silent:
+        lines += _comment(f"{silent.instance} is left out: {silent.reason}", indent=2)
+    return lines
+
+
+def _generation(found: Found) -> list[str]:
+    """Which names the servers use for what has been renamed."""
+    old = {
+        old.wire_name: (metric.wire_name, old.until)
+        for metrics in wire_names().values()
+        for metric in metrics
+        for old in metric.old_names
+    }
+    seen = sorted(name for name in found.names if name in old)
+    lines: list[str] = []
+    for name in seen:
+        now, until = old[name]
+        mixed = ", beside the name of today on others" if now in found.names else ""
+        lines += _comment(
+            f"{name} is served{mixed}: vLLM {until} or older (today {now}); both are read.",
+            indent=2,
+        )
+    return lines
+
+
+def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
+    first = pool.servers[0]
+    about = f"{_count(len(pool.servers), 'server')}, {_count(pool.engines, 'engine')}"
+    about += f", e.g. {_shown(first.instance)}"
+    if pool.kv_cache_tokens is not None:
+        low, high = pool.kv_cache_tokens
+        size = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+        about += f"; KV cache of an engine {size} tokens (read from the metrics)"
+    models = sorted({server.labels.get("model_name", "") for server in pool.servers} - {""})
+    if labelled and models:
+        about += f"; serves {', '.join(map(_shown, models))}"
+    lines = _comment(about + _cache_words(first), indent=2)
+    lines += [f"  - name: {quoted(pool.name)}"]
+    match = {"pool": pool.name} if labelled else pool.match
+    lines += _labels(match, 4, "match") if match else _comment("every target", indent=4)
+    if pool.gpus_per_replica is not None:
+        lines += _comment(pool.gpus_source, indent=4)
+        lines.append(f"    gpus_per_replica: {pool.gpus_per_replica:g}")
+    else:
+        lines.append("    # gpus_per_replica: N")
+        why = pool.gpus_source or "no GPU readings join its servers"
+        missing.append(
+            f"gpus_per_replica ({why}): tokens per second and GPU are unknown without it"
+        )
+    lines += _serving(pool, missing)
+    lines += [
+        "    # slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
+        "    # tuned_for: {prompt_tokens: N, generation_tokens: N}",
+    ]
+    missing += pool.doubts
+    missing += [
+        "slo: no metric says which latency is wanted",
+        "tuned_for: the mean lengths its settings were chosen for; without them (or a "
+        "pin: driftwatch baseline pin) no length drift is seen",
+    ]
+    return lines
+
+
+def _serving(pool: FoundPool, missing: list[str]) -> list[str]:
+    unknown = []
+    known = []
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        setting = getattr(pool.serving, name)
+        if setting is None:
+            unknown.append(name)
+        else:
+            known += _comment(f"{setting.provenance}: {_shown(setting.detail, 200)}", indent=6)
+            known.append(f"      {name}: {setting.value:.0f}")
+    for name in ("max_num_active_seqs", "max_model_len", "api_server_count"):
+        setting = getattr(pool.serving, name)
+        if setting is not None:
+            known.append(f"      {name}: {setting.value:.0f}")
+    if unknown:
+        missing.append(
+            f"{' and '.join(unknown)}: no metric shows them; give serving."
+            f"{unknown[0]}, serving.startup_log, or serving.arguments (vLLM's command line)"
+        )
+    head = "    serving:" if known else "    # serving:"
+    inner = [f"{'      # ' if known else '    #   '}{name}: N" for name in unknown]
+    return [head, *known, *inner]
+
+
+def _cache_words(server: Server) -> str:
+    """What cache_config_info says besides the size."""
+    if not server.caches:
+        return ""
+    import json
+
+    labels = server.caches[0]
+    words = []
+    block = from_cache_config(json.dumps(dict(labels))).kv_block_tokens
+    if block is not None:
+        words.append(f"blocks of {block.value:g} tokens")
+    for name in ("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"):
+        if labels.get(name, "None") != "None":
+            words.append(f"{name} {_shown(labels[name])}")
+    return f"; {', '.join(words)}" if words else ""
+
+
+def _seen(found: Found, discovery: Discovery) -> list[str]:
+    """What stands beside the pools."""
+    said = _merged(found)
+    by_reason: dict[str, list[str]] = {}
+    for silent in found.silent:
+        by_reason.setdefault(silent.reason, []).append(silent.instance)
+    for reason, instances in sorted(by_reason.items()):
+        said.append(f"not in any pool: {_first(instances)}: {reason}")
+    if discovery.unjoined:
+        one = discovery.unjoined[0]
+        said.append(
+            f"{_count(len(discovery.unjoined), 'command line')} of vLLM fit no server (first: "
+            f"{_shown(one.series)} {_shown(one.label)} of {_shown(one.labels.get('instance', ''))})"
+        )
+    said += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
+    return said
+
+
+def _merged(found: Found) -> list[str]:
+    """Instances that are more than one server, by what their series differ in."""
+    differing: dict[tuple[str, tuple[str, str]], list[str]] = {}
+    for server in found.servers:
+        if server.several:
+            words = [f"{k} {_first(values)}" for k, values in server.several.items()]
+            name, values = next(iter(server.several.items()))
+            value = next(value for value in values if value)
+            told = ("; ".join(words), (name, value))
+            differing.setdefault(told, []).append(server.instance)
+    return [
+        f"{_first(instances)}: series of one instance differ ({words}), and would be taken for one "
+        f"server: select one by match ({_key(name)}: {quoted(_shown(value))}), and watch the "
+        "others with a configuration of their own"
+        for (words, (name, value)), instances in differing.items()
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first three, the rest counted."""
+    shown = ", ".join(_shown(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _labels(labels: Mapping[str, str], indent: int, key: str) -> list[str]:
+    pad = " " * indent
+    return [
+        f"{pad}{key}:",
+        *(f"{pad}  {_key(name)}: {quoted(value)}" for name, value in sorted(labels.items())),
+    ]
+
+
+def _key(name: str) -> str:
+    return quoted(name) if name.lower() in _PLAIN else name
+
+
+def _comment(text: str, *, indent: int = 0, first: str = "", rest: str = "") -> list[str]:
+    """Comment lines; a line break in the text can end none of them."""
+    flat = " ".join("".join(c if c.isprintable() else _escaped(c) for c in text).split())
+    pad = " " * indent + "# "
+    return textwrap.wrap(
+        flat,
+        _WIDTH,
+        initial_indent=pad + first,
+        subsequent_indent=pad + rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _shown(text: str, characters: int = _SHOWN) -> str:
+    """A label value as a comment shows it: escaped, and cut where it is long."""
+    flat = "".join(_escaped(c) if not c.isprintable() else c for c in text)
+    return flat if len(flat) <= characters else flat[: characters - 1] + "…"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds * 1000)
+    return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def told(missing: Iterable[str]) -> list[str]:
+    """The sentences as a terminal shows them, 80 columns."""
+    lines: list[str] = []
+    for sentence in missing:
+        lines += textwrap.wrap(
+            sentence, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+        )
+    return lines

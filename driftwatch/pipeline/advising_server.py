@@ -1,0 +1,261 @@
+"""What is known of a target's engine, put together from everything that told something of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from driftwatch.baselines.pinned import fingerprint, gpu_models
+from driftwatch.collect.serving import from_cache_config, merge
+from driftwatch.collect.what_runs import NOT_QUANTIZED
+from driftwatch.errors import UsageError
+from driftwatch.model import Fingerprint, Serving, Setting, Target
+from driftwatch.pipeline.plan import Plan
+from driftwatch.recommend.calibration.prior import find_model
+from driftwatch.recommend.observed.clean import clean
+from driftwatch.recommend.server import Server
+from driftwatch.simulate.hardware import shipped_hardware
+
+# Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.
+_QUANTIZED_BYTES: Mapping[str, float] = {
+    "fp8": 1.0,
+    "modelopt": 1.0,
+    "fbgemm_fp8": 1.0,
+    "experts_int8": 1.0,
+    "awq": 0.5,
+    "awq_marlin": 0.5,
+    "gptq": 0.5,
+    "gptq_marlin": 0.5,
+    "mxfp4": 0.5,
+    "modelopt_fp4": 0.5,
+    "bitsandbytes": 0.5,
+}
+_DTYPE_BYTES: Mapping[str, float] = {
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "half": 2.0,
+    "float": 4.0,
+    "float32": 4.0,
+}
+_FLAGS = (
+    "async_scheduling",
+    "scheduling_policy",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "enforce_eager",
+    "cudagraph_mode",
+)
+# Without speculative decoding a request gets one token a step: each but the first has its own
+# inter-token time. More tokens than times by a tenth are no rounding.
+_TOKENS_A_STEP = 1.1
+_ENOUGH_TOKENS = 1_000
+_BLOCK_TOKENS = 16
+
+
+def server_of(
+    target: Target,
+    plan: Plan,
+    minutes: pl.DataFrame,
+    *,
+    row: Mapping[str, Any] | None = None,
+    gpus: pl.DataFrame | None = None,
+    model: str | None = None,
+    gpu: str | None = None,
+) -> Server:
+    """One engine as it runs, or ran then.
+
+    A person's word goes first (arguments, then the pool's settings), then what the server or its
+    log told, then its metrics. Settings are those of the minutes where they know others than the
+    plan does now.
+
+    Args:
+        target: with its labels.
+        plan: pools, and what the servers told.
+        minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
+            ``cache_config`` and ``model_name`` where the store kept them.
+        row: the evidence row of the window; None = from the minutes alone.
+        gpus: GPU readings, for the names of their models.
+        model: name of the model, as a person gave it.
+        gpu: name of the GPU, as a person gave it.
+    """
+    row = row or {}
+    pool = plan.pool_of(target)
+    labels_json = row.get("cache_config") or _last(minutes, "cache_config")
+    cache = _labels(labels_json)
+    named = gpu_models({target.key: target}, plan, gpus).get(target.key.instance, ())
+    ran = fingerprint(target, plan, named, labels_json)
+    count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
+    serving = _as_then(merge(plan.serving_of(target), _of_page(labels_json)), minutes, row)
+    blocks, block = _blocks(serving, cache)
+    names = (
+        ran.identity.get("model"),
+        row.get("model_name"),
+        ran.identity.get("model_name"),
+        _last(minutes, "model_name"),
+    )
+    switch = cache.get("enable_prefix_caching") or ran.knobs.get("enable_prefix_caching")
+    memory = cache.get("gpu_memory_utilization") or ran.knobs.get("gpu_memory_utilization")
+    return Server(
+        serving=serving,
+        model=model or pool.model or _known_model(*names),
+        gpu=gpu or pool.gpu or ran.identity.get("gpu"),
+        gpus=count or pool.gpus_per_replica,
+        tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
+        weight_bytes=_weight_bytes(ran),
+        kv_cache_dtype=cache.get("cache_dtype") or ran.knobs.get("kv_cache_dtype"),
+        num_gpu_blocks=blocks,
+        block_size=block,
+        gpu_memory_utilization=_number(memory),
+        prefix_caching=_switch(switch),
+        release=ran.release.get("vllm"),
+        unsupported=tuple(_unsupported(ran, minutes)),
+        flags={name: ran.knobs[name] for name in _FLAGS if name in ran.knobs},
+    )
+
+
+def _known_model(*names: str | None) -> str | None:
+    """Of what was told the first name that the shipped tables know, else the first one."""
+    told = list(dict.fromkeys(name for name in names if name))
+    if len(told) < 2:
+        return told[0] if told else None
+    tables = shipped_hardware()
+    return next((name for name in told if find_model(tables, name)[0] is not None), told[0])
+
+
+def _last(minutes: pl.DataFrame, name: str) -> Any:
+    """The last value that is known of a column; None without one."""
+    if name not in minutes.columns:
+        return None
+    known = minutes[name].drop_nulls()
+    return known[-1] if len(known) else None
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    """The labels of ``vllm:cache_config_info`` that say something."""
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, str) and v not in ("", "None")}
+
+
+def _of_page(labels_json: str | None) -> Serving:
+    try:
+        return Serving() if not labels_json else from_cache_config(labels_json)
+    except UsageError:  # no labels: then the page tells nothing
+        return Serving()
+
+
+def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
+    """Settings of the plan, less those of which the minutes knew another value then.
+
+    A cap that was inferred before a restart says nothing of the server after it.
+    """
+    cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
+    budget = _number(row.get("max_num_batched_tokens"))
+    told = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
+    if cap is None:
+        of_cap = told.filter(pl.col("max_num_seqs").is_not_null())
+        cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")
+    if budget is None:
+        budget = _last(told, "max_num_batched_tokens")
+    found = now
+    if cap is not None and inferred:
+        plateau = Setting(cap, "inferred", "plateau of running requests")
+        found = replace(found, max_num_seqs=found.max_num_seqs or plateau)
+    elif cap is not None and cap != _running_cap(now):
+        then = Setting(cap, "config", "as it was then")
+        found = replace(found, max_num_seqs=then, max_num_active_seqs=None)
+    held = _number(_last(told, "kv_cache_tokens"))
+    if held is not None and found.kv_cache_tokens is None:
+        found = replace(found, kv_cache_tokens=Setting(held, "metrics", "kv_cache_size_tokens"))
+    before = found.max_num_batched_tokens
+    if budget is not None and (before is None or before.value != budget):
+        then = Setting(budget, "config", "as it was then")
+        found = replace(found, max_num_batched_tokens=then)
+    return found
+
+
+def _running_cap(serving: Serving) -> float | None:
+    caps = [s.value for s in (serving.max_num_active_seqs, serving.max_num_seqs) if s is not None]
+    return min(caps) if caps else None
+
+
+def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """KV blocks and what one holds, by tokens where they are told: groups share blocks then."""
+    block = None if serving.kv_block_tokens is None else int(serving.kv_block_tokens.value)
+    count = _number(cache.get("num_gpu_blocks"))
+    tokens = serving.kv_cache_tokens
+    if tokens is not None and block is not None:
+        return int(tokens.value // block), block
+    if tokens is not None:  # of vLLM's own blocks, as whoever replays takes them too
+        return int(tokens.value // _BLOCK_TOKENS), None
+    return None if count is None else int(count), block
+
+
+def _tensor_parallel(said: int | None, ran: Fingerprint, gpus: float | None) -> int | None:
+    """As configured or told; else all GPUs of the engine, where those are known."""
+    told = _number(ran.identity.get("tensor_parallel_size"))
+    if said is not None or told is not None:
+        return said if said is not None else int(told or 1)
+    stages = _number(ran.identity.get("pipeline_parallel_size")) or 1.0
+    whole = None if gpus is None else gpus / stages
+    return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None
+
+
+def _weight_bytes(ran: Fingerprint) -> float | None:
+    quantization = ran.identity.get("quantization")
+    if quantization is not None and quantization != NOT_QUANTIZED:
+        return _QUANTIZED_BYTES.get(quantization)
+    return _DTYPE_BYTES.get(ran.identity.get("dtype", ""))
+
+
+def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
+    """What no replay here knows, by what was told and by what the counters show."""
+    found = []
+    if ran.knobs.get("speculative_config"):
+        found.append("speculative decoding")
+    elif (several := tokens_a_step(minutes)) is not None and several > _TOKENS_A_STEP:
+        found.append(f"speculative decoding ({several:.3g} tokens a step and request)")
+    if _switch(ran.knobs.get("enable_lora")):
+        found.append("LoRA")
+    stages = _number(ran.identity.get("pipeline_parallel_size"))
+    if stages is not None and stages > 1:
+        found.append(f"pipeline parallelism ({stages:.0f} stages)")
+    return found
+
+
+def tokens_a_step(minutes: pl.DataFrame) -> float | None:
+    """Generated tokens a decoding request got in a step; None = too few to tell.
+
+    vLLM (v1/metrics/stats.py) observes one inter-token time per request and step, however many
+    tokens the step brought; the first token has none.
+    """
+    known = minutes.select(
+        "generation_tokens_total", "ttft_seconds_count", "itl_seconds_count"
+    ).drop_nulls()
+    tokens, first, times = known.sum().row(0) if len(known) else (0.0, 0.0, 0.0)
+    if times < _ENOUGH_TOKENS:
+        return None
+    return float((tokens - first) / times)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) and found > 0 else None
+
+
+def _switch(text: str | None) -> bool | None:
+    return None if text is None else text.strip().lower() in ("true", "1", "yes")

@@ -1,0 +1,363 @@
+"""From "this rule fires here" to a finding: evidence of the last ten minutes, diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.baselines.pinned import with_releases
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
+from driftwatch.detect.distributions.compared import STATISTICS
+from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.diagnose.walk import walk
+from driftwatch.evidence import BY_NAME, DETECTED
+from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
+from driftwatch.pipeline.page_advice import explained
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replaying import CAPACITY
+from driftwatch.pipeline.state import State
+from driftwatch.signals.gpu_words import reasons_of
+
+_KEY = list(KEY_COLUMNS)
+_HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
+
+
+def findings_at(
+    firing: Sequence[Transition],
+    state: State,
+    scrapes: pl.DataFrame,
+    serving: pl.DataFrame,
+    reference: pl.DataFrame,
+    plan: Plan,
+    minute_rows: pl.DataFrame,
+) -> dict[str, tuple[Finding, Mapping[str, Any]]]:
+    """Incident id → finding and its evidence row, for every incident that fires; no advice yet.
+
+    A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
+    minute that tipped the rule. What detectors with a past say is that minute's
+    (``minute_rows``).
+    """
+    if not firing:
+        return {}
+    rules = {rule.id: rule for rule in plan.rules}
+    ordered = sorted(
+        firing, key=lambda t: (t.incident.target["instance"], t.incident.target["engine"], t.at)
+    )
+    windows = pl.DataFrame(
+        [
+            (
+                t.incident.target["instance"],
+                t.incident.target["engine"],
+                t.at - timedelta(seconds=BINDING_WINDOW_SECONDS),
+                t.at,
+            )
+            for t in ordered
+        ],
+        schema=WINDOW_SCHEMA,
+        orient="row",
+    )
+    rows = evidence_table(
+        scrapes,
+        windows,
+        kind="chained",
+        cut=True,
+        serving=serving,
+        reference=reference,
+        inputs=plan.inputs,
+        carried=state.carried,
+        gpus=state.gpus,
+        gpu_targets=plan.gpu_targets(state.targets.values()),
+    ).rows
+    rows = with_releases(rows, state.pinned.frame, state.releases)
+    rows = _with_idle_twins(as_detected(rows, minute_rows), minute_rows)
+    diagnosed = {
+        name: walk(plan.trees[name], rows)
+        for name in {rules[t.incident.rule].tree for t in ordered} - {None}
+        if name is not None
+    }
+    found: dict[str, tuple[Finding, Mapping[str, Any]]] = {}
+    for i, (transition, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
+        rule = rules[transition.incident.rule]
+        key = TargetKey(row["instance"], row["engine"])
+        diagnosis = diagnosed[rule.tree][i] if rule.tree else None
+        told = unadvised(transition.incident.rule, state.targets[key], row, diagnosis)
+        twins = twins_of(key, transition.at, minute_rows)
+        found[transition.incident.id] = replace(told, twins=twins), row
+    return found
+
+
+def twins_of(key: TargetKey, end: datetime, minute_rows: pl.DataFrame) -> dict[str, float] | None:
+    """A target's pool in one minute: how many there are, how many are slower, the others' speed.
+
+    Args:
+        key: whose pool.
+        end: of the minute.
+        minute_rows: evidence rows of the minute grid.
+
+    Returns:
+        None where the speed of no other target is known, or the minute is not among the rows.
+    """
+    of_minute = minute_rows.filter(pl.col("end") == end)
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    pool = of_minute.filter(own)["pool"].to_list()
+    of_pool = of_minute.filter(pl.col("pool").is_in(pool))
+    speed = of_pool.filter(~own, ~pl.col("slower_at_equal_load").fill_null(False))
+    known = speed["speed_at_equal_load_ratio"].drop_nulls()
+    if known.is_empty():
+        return None
+    return {
+        "of_targets": of_pool.height,
+        "slower": int(of_pool.filter(own | pl.col("slower_at_equal_load")).height),
+        "speed_low_ratio": float(known.min()),  # type: ignore[arg-type]
+        "speed_high_ratio": float(known.max()),  # type: ignore[arg-type]
+    }
+
+
+def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
+    """Windows with what the detectors with a past said of their last minute.
+
+    Args:
+        rows: evidence rows of any windows.
+        minute_rows: evidence rows of the minute grid; a window whose end is none of theirs keeps
+            those columns unknown.
+    """
+    told = minute_rows.select(*_KEY, "end", *DETECTED)
+    names = rows.columns
+    return (
+        rows.drop(DETECTED)
+        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
+        .select(names)
+    )
+
+
+def _with_idle_twins(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
+    """Idle peers as the last minute's grid has them: only there is the whole pool."""
+    told = minute_rows.select(*_KEY, "end", "pool_idle_ratio")
+    names = rows.columns
+    return (
+        rows.drop("pool_idle_ratio")
+        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
+        .select(names)
+    )
+
+
+def finding(
+    rule: str,
+    target: Target,
+    row: Mapping[str, Any],
+    diagnosis: Diagnosis | None,
+    plan: Plan,
+    *,
+    minutes: pl.DataFrame | None = None,
+    replicas: int | None = None,
+) -> Finding:
+    """One evidence row with its diagnosis → a finding with a recommendation.
+
+    Args:
+        rule: rule id, or who asks.
+        target: which one.
+        row: evidence row.
+        diagnosis: None = nobody asked.
+        plan: trees, pools.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` up to the window's end, to be
+            replayed where the leaf asks for it; None = it is not.
+        replicas: of the pool; None = unknown.
+    """
+    found = unadvised(rule, target, row, diagnosis)
+    return explained(found, row, minutes, plan, row["end"], replicas)
+
+
+def unadvised(
+    rule: str, target: Target, row: Mapping[str, Any], diagnosis: Diagnosis | None
+) -> Finding:
+    """One evidence row with its diagnosis → a finding without a recommendation."""
+    evidence = {name: value for name, value in row.items() if not isinstance(value, list)}
+    return Finding(
+        rule=rule,
+        target=target,
+        minute=row["end"] - timedelta(minutes=1),
+        evidence=evidence,
+        reasons=reasons(row),
+        diagnosis=diagnosis,
+        reference=reference_of(row),
+        since=row["binding_since"],
+        histograms={
+            name: found
+            for name in _HISTOGRAMS
+            if (found := row.get(name)) is not None and len(found)
+        },
+    )
+
+
+def reasons(row: Mapping[str, Any]) -> dict[str, str]:
+    """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
+    found = {
+        name: column.disabled_by or "not on the page"
+        for name, column in BY_NAME.items()
+        if row.get(name) is None
+    }
+    found |= reasons_of(row.get("gpu_reasons"))
+    found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if speed := row.get("speed_unknown_reason"):
+        told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
+        found |= dict.fromkeys((name for name in told if name in found), speed)
+    if unknown := row.get("capacity_unknown_reason"):
+        found |= {name: unknown for name in CAPACITY if name in found}
+    if trend := row.get("trend_unknown_reason"):
+        slow = ("latency_creeps", "speed_slope_14d_ratio")
+        found |= dict.fromkeys((name for name in slow if name in found), trend)
+    if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
+        found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
+    if "slo_missed" in found:
+        found["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
+    for name in ("ttft", "tpot"):
+        if f"{name}_missed" in found:
+            found[f"{name}_missed"] = _slo_unknown(row, name)
+    if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
+        found["binding_limit"] = _which_limit(row)
+    if row.get("forward_passes_overcounted"):
+        for name in (
+            "requests_per_forward_pass",
+            "decode_requests_per_forward_pass",
+            "tokens_per_forward_pass",
+        ):
+            found[name] = "a lower bound: several API servers count each step once each"
+        found["forward_passes_per_second"] = (
+            "an upper bound: several API servers count each step once each"
+        )
+    if row.get("max_num_seqs_inferred"):
+        found["max_num_seqs"] = "inferred from the plateau of running requests"
+    if on_own_proposal(row):
+        found = {n: OWN_PROPOSAL if why.startswith("no pin") else why for n, why in found.items()}
+    return found
+
+
+_PROVISIONAL = "provisional"
+# where nobody is there to accept a pin: a replay, explain and recommend on a recording
+OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
+
+
+def on_own_proposal(row: Mapping[str, Any]) -> bool:
+    """Whether the speed is judged by a law that nobody accepted."""
+    return _PROVISIONAL in (row.get("speed_reference") or "")
+
+
+def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
+    """Ratio column → why there is none: no reference, none for this signal, or too few requests."""
+    kind = row.get("reference_kind")
+    ratios = {
+        "requests_per_second_ratio": "requests_per_second",
+        "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
+        "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
+        "prompt_tokens_mean_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_10m_ratio": "prompt_tokens_mean",
+        "generation_tokens_mean_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
+    }
+    found = {}
+    for ratio, column in ratios.items():
+        if kind is None:
+            found[ratio] = (
+                "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
+            )
+        elif row.get(f"reference_{column}") is None:
+            found[ratio] = (
+                f"tuned_for does not say {column}"
+                if kind == "tuned_for"
+                else f"the baseline has no {column}"
+            )
+        elif row.get(column) is None:
+            found[ratio] = f"{column} unknown"
+        else:
+            spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
+            span = next((text for part, text in spans.items() if part in ratio), "the window")
+            found[ratio] = f"fewer than 100 finished requests in {span}"
+    for name in ("prompt_tokens", "generation_tokens"):
+        found[f"{name}_usual_ratio"] = _no_swings(row, name)
+        found |= dict.fromkeys(
+            (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
+        )
+    return found
+
+
+def _no_swings(row: Mapping[str, Any], name: str) -> str:
+    """Why nobody knows how far the mean length goes by itself."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no baseline (a pin or --baseline)"
+    if kind == "tuned_for":
+        return "tuned_for declares a mean; how far it swings takes a baseline"
+    if row.get(f"reference_{name}_usual_ratio") is None:
+        return "the baseline has less than an hour of ten-minute means of 100 requests and more"
+    return "the baseline is shorter than a day, and answers for no longer than it lasted"
+
+
+def _no_distance(row: Mapping[str, Any], name: str) -> str:
+    """Why lengths are not compared with the reference's distribution."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no reference with a distribution (a pin or --baseline)"
+    if row.get(f"reference_{name}_buckets") is None:
+        return (
+            "tuned_for declares a mean, no distribution"
+            if kind == "tuned_for"
+            else f"the baseline has no distribution of {name}"
+        )
+    if row.get(f"{name}_buckets") is None:
+        return f"{name} unknown"
+    if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
+        return f"fewer than {MIN_REQUESTS} finished requests in the window"
+    return TOO_FEW_IN_COMMON
+
+
+def _which_limit(row: Mapping[str, Any]) -> str:
+    """Why it cannot be told which limit makes requests wait."""
+    names = ("max_num_seqs", "max_num_batched_tokens")
+    if row.get("kv_cache_usage_ratio") is None:
+        return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
+    unknown = [name for name in names if row.get(name) is None]
+    if unknown:
+        return f"requests wait, but {' and '.join(unknown)} unknown"
+    running = row.get("binding_running_requests")
+    level = "" if running is None else f" while {running:.3g} run"
+    said = " and ".join(f"{name} {row[name]:.0f}" for name in names)
+    return f"requests wait{level}, yet {said} are not full: does the server run with these?"
+
+
+def _slo_unknown(row: Mapping[str, Any], *names: str) -> str:
+    """Why it is not known whether any of these targets was missed."""
+    targets = [name for name in names if row.get(f"slo_{name}_seconds") is not None]
+    if not targets:
+        return "no slo in the configuration"
+    if all(row.get(f"{name}_in_target_10m_ratio") is None for name in targets):
+        return "fewer than 20 requests to judge by, or a histogram without buckets"
+    return "the target lies inside a histogram bucket, and that bucket decides"
+
+
+def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What "before" means in this row; None without a reference."""
+    if row.get("reference_kind") is None:
+        return None
+    values = {
+        name.removeprefix("reference_"): value
+        for name, value in row.items()
+        if name.startswith("reference_")
+        and name not in ("reference_kind", "reference_since", "reference_until")
+        and value is not None
+        and not isinstance(value, list)
+    }
+    return {
+        "kind": row["reference_kind"],
+        "from": row["reference_since"],
+        "to": row["reference_until"],
+        "values": values,
+    }

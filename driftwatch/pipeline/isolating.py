@@ -1,0 +1,116 @@
+"""A tick that no server's numbers end: what a server served may cost its own minutes alone.
+
+The sources refuse numbers that none of their metrics can have. This is for what nobody thought of:
+where minutes cannot be evaluated, the servers whose scrapes make it so are found by halving, their
+scrapes of this tick become failed ones with the reason, and everybody else is judged as ever.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from driftwatch.collect.schema import Collected, SourceProblem, scrape_frame
+from driftwatch.pipeline.state import Outcome, State, without
+
+Judge = Callable[[State, Sequence[Collected]], tuple[State, Outcome]]
+
+
+def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
+    """What ``judge`` finds, without the scrapes of servers that it cannot judge.
+
+    Args:
+        judge: a pure function of state and scrapes.
+        state: from the tick before.
+        collected: what the sources brought.
+
+    Raises:
+        Exception: of ``judge``, where it fails without any server's scrapes too, or with those
+            of every one of several servers: then it is not a page that is at fault.
+    """
+    try:
+        return judge(state, collected)
+    except Exception as error:
+        brought = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
+        culprits, forget = _culprits(judge, state, collected, brought), False
+        if not culprits:  # what was learnt of one may hold the number that does it
+            culprits, forget = _culprits(judge, state, collected, brought, forget=True), True
+        if not culprits or (len(culprits) == len(brought) > 1):
+            raise
+        reason = f"the scrape cannot be evaluated ({_in_words(error)})"
+        after, outcome = judge(*_refused(state, collected, culprits, reason, forget=forget))
+        problems = tuple(SourceProblem(instance, reason) for instance in culprits)
+        return after, replace(
+            outcome,
+            problems=(*outcome.problems, *problems),
+            not_evaluated={instance: traceback.format_exc() for instance in culprits},
+        )
+
+
+def _culprits(
+    judge: Judge,
+    state: State,
+    collected: Sequence[Collected],
+    brought: Sequence[str],
+    *,
+    forget: bool = False,
+) -> list[str]:
+    """The servers with whose scrapes alone ``judge`` fails; none where it fails without any.
+
+    One of n costs about log2(n) evaluations, each of half as many servers.
+    """
+
+    def fails(among: Collection[str]) -> bool:
+        others = [instance for instance in brought if instance not in among]
+        try:
+            judge(*_refused(state, collected, others, "not evaluated", forget=forget))
+        except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
+            return True
+        return False
+
+    found: list[str] = []
+    if fails(()):
+        return found
+    halves = [list(brought)]
+    while halves:
+        among = halves.pop()
+        if not among or not fails(among):
+            continue
+        if len(among) == 1:
+            found += among
+        else:
+            halves += [among[len(among) // 2 :], among[: len(among) // 2]]
+    return sorted(found)
+
+
+def _refused(
+    state: State,
+    collected: Sequence[Collected],
+    instances: Sequence[str],
+    reason: str,
+    *,
+    forget: bool,
+) -> tuple[State, list[Collected]]:
+    """Both with nothing but the fact that there was a scrape, where it is one of these servers'.
+
+    With ``forget`` the state loses what was learnt of them as well as their scrapes.
+    """
+    theirs = pl.col("instance").is_in(list(instances))
+    refused = []
+    for one in collected:
+        failed = one.scrapes.filter(theirs).select(
+            "instance", "engine", "time", ok=False, reason=pl.lit(reason)
+        )
+        scrapes = pl.concat([scrape_frame([]), one.scrapes.filter(~theirs), failed], how="diagonal")
+        refused.append(replace(one, scrapes=scrapes))
+    state = replace(state, scrapes=state.scrapes.filter(~theirs))
+    gone = [key for key in state.targets if forget and key.instance in instances]
+    return without(state, gone), refused
+
+
+def _in_words(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said[:160]}"

@@ -1,0 +1,264 @@
+"""What a tick is told besides data and time: rules, trees, pools. Fixed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.dcgm.names import pod_of
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.collect.serving import merge
+from driftwatch.detect.reference import declared, no_reference
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.diagnose.tree import Tree
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
+from driftwatch.rulebook.rules import Rule
+from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
+from driftwatch.signals.rows import SERVING_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class TunedFor:
+    """The lengths a pool was tuned for, as declared.
+
+    Attributes:
+        prompt_tokens: mean prompt length, None = not declared.
+        generation_tokens: mean generation length, None = not declared.
+    """
+
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Targets that are configured alike.
+
+    Attributes:
+        name: printed name.
+        match: label values a target must have; empty matches every target.
+        serving: settings with provenance.
+        slo: latency targets.
+        tuned_for: declared lengths.
+        gpus_per_replica: GPUs per instance (a replica: all its engines), None = not declared.
+        gpu_uuids: the GPUs of the pool's servers on bare metal, as declared.
+        told: what runs, as the arguments and the start-up log say that the configuration names.
+        model: model, where its served name says nothing; None = as told.
+        gpu: GPU, where nothing reads it; None = as read.
+        tensor_parallel: GPUs that share each layer; None = as told.
+    """
+
+    name: str
+    match: Mapping[str, str] = field(default_factory=dict)
+    serving: Serving = field(default_factory=Serving)
+    slo: Slo = field(default_factory=Slo)
+    tuned_for: TunedFor = field(default_factory=TunedFor)
+    gpus_per_replica: float | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    told: Fingerprint = field(default_factory=Fingerprint)
+    model: str | None = None
+    gpu: str | None = None
+    tensor_parallel: int | None = None
+
+    def holds(self, target: Target) -> bool:
+        """The target carries every label that the pool asks for."""
+        return all(target.labels.get(name) == value for name, value in self.match.items())
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFrames:
+    """What a tick joins to its targets, one row per target.
+
+    Attributes:
+        serving: :data:`SERVING_SCHEMA`, as configured.
+        gpu_targets: :data:`GPU_TARGET_SCHEMA`.
+        declared: reference rows of ``tuned_for``.
+    """
+
+    serving: pl.DataFrame
+    gpu_targets: pl.DataFrame
+    declared: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a tick decides with.
+
+    Attributes:
+        rules: every rule, disabled ones included.
+        trees: by name.
+        pools: configured pools; the first that matches wins.
+        pool_by: labels that name the pool of a target which no configured pool matches.
+        default_serving: settings of targets that no configured pool matches.
+        default_told: what runs there, as the arguments and the log on the command line say.
+        served: instance → settings that the server itself answered (``/server_info``); what a
+            person configured wins over them.
+        own_hosts: names and addresses of the machine that driftwatch runs on, where it reads
+            NVML; empty elsewhere.
+        external_url: where links of pages point to, None = command lines only.
+        detection: what a person set about detection.
+        told: instance → what runs there, as the server or its start-up log says.
+        replays: pages of one minute whose advice is replayed; 0 = nothing is.
+    """
+
+    rules: tuple[Rule, ...]
+    trees: Mapping[str, Tree]
+    pools: tuple[Pool, ...] = ()
+    pool_by: tuple[str, ...] = ("namespace", "model_name")
+    default_serving: Serving = field(default_factory=Serving)
+    default_told: Fingerprint = field(default_factory=Fingerprint)
+    served: Mapping[str, Serving] = field(default_factory=dict)
+    own_hosts: frozenset[str] = frozenset()
+    external_url: str | None = None
+    detection: DetectSettings = field(default_factory=DetectSettings)
+    told: Mapping[str, Fingerprint] = field(default_factory=dict)
+    replays: int = 3
+    _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @property
+    def enabled(self) -> tuple[Rule, ...]:
+        """Rules that are evaluated."""
+        return tuple(rule for rule in self.rules if rule.enabled)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Registry columns that the enabled rules need, directly or through evidence columns."""
+        needed = {
+            source
+            for rule in self.enabled
+            for column in rule.columns
+            for source in BY_NAME[column].sources
+        }
+        return tuple(column for column in BY_COLUMN if column in needed)
+
+    def pool_of(self, target: Target) -> Pool:
+        """The configured pool, or one named by the ``pool_by`` labels."""
+        for pool in self.pools:
+            if pool.holds(target):
+                return pool
+        named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
+        return Pool(
+            "/".join(named) or "default", serving=self.default_serving, told=self.default_told
+        )
+
+    def serving_of(self, target: Target) -> Serving:
+        """Settings of one target: configured, else as the server itself answered."""
+        served = self.served.get(target.key.instance, Serving())
+        return merge(self.pool_of(target).serving, served)
+
+    def assign(
+        self, targets: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target] | None = None
+    ) -> Mapping[TargetKey, Target]:
+        """Targets with their pools, in key order.
+
+        Args:
+            targets: with their labels.
+            before: what this plan assigned before; one whose labels are the same keeps its pool,
+                and where nothing changed at all this very mapping is returned.
+        """
+        known = before or {}
+        same = len(known) == len(targets)
+        found: dict[TargetKey, Target] = {}
+        for key, target in targets.items():
+            old = known.get(key)
+            if old is not None and old.pool is not None and old.labels == target.labels:
+                found[key] = old
+            else:
+                found[key] = replace(target, pool=self.pool_of(target).name)
+                same = False
+        return known if same else {key: found[key] for key in sorted(found)}
+
+    def frames(self, targets: Mapping[TargetKey, Target]) -> TargetFrames:
+        """The frames of these targets; made once while the same mapping is asked for."""
+        for asked, made in self._framed:
+            if asked is targets:
+                return made
+        made = TargetFrames(
+            self.serving_frame(targets.values()),
+            self.gpu_targets(targets.values()),
+            self.declared_reference(targets.values()),
+        )
+        self._framed[:] = [(targets, made)]
+        return made
+
+    def serving_frame(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""
+        rows: list[dict[str, Any]] = []
+        for target in targets:
+            pool, serving = self.pool_of(target), self.serving_of(target)
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "pool": pool.name,
+                    "max_num_seqs": _value(_running_cap(serving)),
+                    "max_num_seqs_inferred": False,
+                    "max_num_batched_tokens": _value(serving.max_num_batched_tokens),
+                    "kv_cache_tokens": _value(serving.kv_cache_tokens),
+                    "kv_block_tokens": _value(serving.kv_block_tokens),
+                    "api_server_count": _value(serving.api_server_count),
+                    "gpus_per_replica": pool.gpus_per_replica,
+                    "slo_ttft_seconds": pool.slo.ttft_seconds,
+                    "slo_tpot_seconds": pool.slo.tpot_seconds,
+                    "slo_share": pool.slo.share,
+                }
+            )
+        return pl.DataFrame(rows, schema=SERVING_SCHEMA, orient="row")
+
+    def gpu_targets(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """What joins targets to GPUs, one row per target (:data:`GPU_TARGET_SCHEMA`)."""
+        rows: list[dict[str, Any]] = []
+        for target in targets:
+            pool, labels = self.pool_of(target), target.labels
+            host, _, port = target.key.instance.rpartition(":")
+            namespace, pod_name = pod_of(labels)
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "cluster": labels.get("cluster") or None,
+                    "namespace": namespace,
+                    "pod": pod_name,
+                    "host": labels.get("hostname") or labels.get("node") or host or None,
+                    "port": int(port) if port.isdecimal() else None,
+                    "own_host": host.strip("[]") in self.own_hosts,
+                    "gpu_uuids": list(pool.gpu_uuids),
+                    "gpus_declared": pool.gpus_per_replica,
+                }
+            )
+        return pl.DataFrame(rows, schema=dict(GPU_TARGET_SCHEMA), orient="row")
+
+    def declared_reference(self, targets: Iterable[Target]) -> pl.DataFrame:
+        """``tuned_for`` of every target whose pool declares it."""
+        rows = []
+        for target in targets:
+            tuned = self.pool_of(target).tuned_for
+            if tuned.prompt_tokens is None and tuned.generation_tokens is None:
+                continue
+            rows.append(
+                {
+                    "instance": target.key.instance,
+                    "engine": target.key.engine,
+                    "reference_prompt_tokens_mean": tuned.prompt_tokens,
+                    "reference_generation_tokens_mean": tuned.generation_tokens,
+                }
+            )
+        return declared(rows) if rows else no_reference()
+
+
+def _value(setting: Setting | None) -> float | None:
+    return None if setting is None else setting.value
+
+
+def _running_cap(serving: Serving) -> Setting | None:
+    """What caps the running set: max_num_active_seqs where it is set lower."""
+    active, seqs = serving.max_num_active_seqs, serving.max_num_seqs
+    if active is not None and (seqs is None or active.value < seqs.value):
+        return active
+    return seqs
