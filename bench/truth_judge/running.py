@@ -186,7 +186,7 @@ def _moments_of(case: Case, scrapes: pl.DataFrame | None, episode: Episode) -> l
     if episode.waited:
         instance, minutes = next(iter(episode.waited.items()))
         at = fullest(minutes, episode.visible_seconds or 0.0, episode.end_seconds)
-        also |= leaves_then(minutes, at)
+        leaf, also = _then(leaf, also, leaves_then(minutes, at))
     else:
         instance, at = sorted(episode.instances or case.instances)[0], episode.end_seconds
         if episode.kind in TRAFFIC and scrapes is not None:
@@ -198,6 +198,19 @@ def _moments_of(case: Case, scrapes: pl.DataFrame | None, episode: Episode) -> l
             leaf = sent_leaf
     window = min(WINDOW_SECONDS, episode.end_seconds - episode.start_seconds)
     return [Moment(instance, at, leaf, window, also)]
+
+
+def _then(leaf: str, also: frozenset[str], full: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """The right leaf and others that are right, of ten minutes in which limits were full.
+
+    What was full at other times of the episode is wrong then; what filled them (prefix hits that
+    were lost) stays right.
+    """
+    if not full:
+        return leaf, also
+    right = full | ({leaf, *also} & {"prefix_cache_collapse"})
+    leaf = leaf if leaf in right else min(right)
+    return leaf, right - {leaf}
 
 
 def _quiet_leaf(case: Case, scrapes: pl.DataFrame, instance: str, at: float) -> str | None:
@@ -262,11 +275,15 @@ def paged(stretch: Stretch) -> list[Verdict]:
         if episode.leaf is not None and told:
             block = _block(stretch.draw, episode.start_seconds)
             leaf = told[0].leaf or NO_VERDICT
-            also = episode.also
-            for name, minutes in episode.waited.items():
-                if told[0].instance in (None, name):
-                    also |= leaves_then(minutes, told[0].at_seconds)
-            true = leaf if leaf in also else episode.leaf
+            full = frozenset[str]().union(
+                *(
+                    leaves_then(minutes, told[0].at_seconds)
+                    for name, minutes in episode.waited.items()
+                    if told[0].instance in (None, name)
+                )
+            )
+            true, also = _then(episode.leaf, episode.also, full)
+            true = leaf if leaf in also else true
             pairs.append(Verdict(true, leaf, block))
     return pairs
 

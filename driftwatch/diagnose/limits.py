@@ -205,7 +205,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         "capacity_mean",
         scrapes_10m=pl.col("n").cast(pl.Float64),
         limit_binding_share_10m_ratio=share,
-        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("own")),
+        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("n")),
         waiting_deferred_share_10m_ratio=deferred_share,
         binding_limit=pl.when(pl.col("n") == 0)
         .then(None)
@@ -238,7 +238,6 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
     deferred = pl.col("deferred") > 0
     counts = judged.group_by("window", maintain_order=True).agg(
         n=pl.col("limit").count(),
-        own=(pl.col("limit").is_not_null() & ~pl.col("repeats")).sum(),
         bound=batch.sum(),
         seqs=(pl.col("limit") == SEQS).sum(),
         budget=(pl.col("limit") == BUDGET).sum(),
