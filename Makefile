@@ -9,13 +9,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check docs claims lock clean
+.PHONY: demo test golden check docs claims lock clean
 
 demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+
+# the pages and screens of tests/golden as they are printed now; read the diff before a commit
+golden: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --maxprocesses 4 --dist loadfile \
+	    --update-golden $$(grep -rl --include='test_*.py' 'golden(' tests)
 
 check: $(VENV)/.dev
 	scripts/check

@@ -57,7 +57,7 @@ LIMITS: tuple[Column, ...] = (
         "waiting_capacity_requests",
         "kv_cache_usage_ratio",
         "preemptions_total",
-        off="queued scrapes with no limit known",
+        off="fewer than three scrapes in 10 min",
         optional=("running_requests", "kv_cache_usage_ratio", "preemptions_total"),
     ),
     column(

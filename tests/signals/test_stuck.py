@@ -106,6 +106,15 @@ def test_a_queue_that_moves_beside_nobody_admitted_is_stuck() -> None:
     assert seconds(rows, (240, 300)) == [290.0]
 
 
+def test_a_cache_that_is_asked_for_the_head_of_the_queue_alone_is_no_work() -> None:
+    """Older vLLM asks in every step, and nobody is admitted: nothing runs, and nothing moves."""
+    rows = [
+        page(t, 100.0, 0.0, 6.0) | {"prefix_cache_queries_total": 7000.0 + t}
+        for t in range(0, 300, 10)
+    ]
+    assert seconds(rows, (240, 300)) == [290.0]
+
+
 @pytest.mark.parametrize("queries", [None, 0.0])
 def test_a_queue_that_moves_where_admissions_are_not_seen_is_unknown(queries: float | None) -> None:
     asked = {"prefix_cache_queries_total": queries}

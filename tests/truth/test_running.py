@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import truth
 from truth_judge.commands import Case
-from truth_judge.facts import Episode, Finding
+from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.figures import Verdict
 from truth_judge.running import SETTLED_SECONDS, Ran, advice, moments_of, paged
 from truth_judge.sets import Draw, detection_draws
@@ -61,6 +61,29 @@ def test_the_leaf_that_was_sent_is_of_the_first_page_or_ticket(
 ) -> None:
     expected = [] if leaf is None else [Verdict("cap_binding", leaf, (CASE.draw, 0))]
     assert paged(CASE.stretch(said)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "full", "leaf", "right"),
+    [
+        ("kv_pressure", "sequences", "kv_pressure", False),  # full before, and not then
+        ("kv_pressure", "sequences", "concurrency_cap_binding", True),
+        ("kv_pressure", None, "kv_pressure", True),  # nothing is known of those minutes
+        ("prefix_cache_collapse", "kv", "prefix_cache_collapse", True),  # what filled it
+        ("prefix_cache_collapse", "kv", "token_budget_binding", False),
+    ],
+)
+def test_a_page_is_held_against_what_was_full_in_its_own_minutes(
+    kind: str, full: str | None, leaf: str, right: bool
+) -> None:
+    minutes = [(3600.0 + 60 * m, frozenset({full} if full else ())) for m in range(10)]
+    episode = Episode(
+        "limit", 3600.0, 7200.0, pages=frozenset({"Limit"}), leaf=kind, waited={A: minutes}
+    )
+    page = Finding("firing", "Limit", "page", 4200.0, 4000.0, A, leaf=leaf)
+    stretch = Stretch("x", "seed 1", 0.0, 86_400.0, (A,), (episode,), (page,))
+    (verdict,) = paged(stretch)
+    assert (verdict.true == verdict.said) is right
 
 
 def test_the_advice_that_is_carried_out_is_of_a_page_or_ticket() -> None:
