@@ -31,6 +31,21 @@ class TargetKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is unknown, refused, or not advised.
+
+    Attributes:
+        code: what decisions compare, in snake case (``no_pin``, ``gate_forecast``).
+        text: what a person reads; nothing parses it.
+        fix: what to do about it; None = nothing, or the text says it.
+    """
+
+    code: str
+    text: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A target with what its source says of it.
 
