@@ -45,52 +45,33 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Parquet file of a compact recording.
+    """One Parquet file of a compact recording."""
 
-    Attributes:
-        file: its name, in the folder of the manifest.
-        kind: ``scrapes`` or ``gpus``.
-        first: unix seconds of its first row.
-        last: unix seconds of its last row.
-        rows: how many it has.
-    """
-
-    file: str
-    kind: str
-    first: float
-    last: float
-    rows: int
+    file: str  # its name, in the folder of the manifest
+    kind: str  # ``scrapes`` or ``gpus``
+    first: float  # unix seconds of its first row
+    last: float  # unix seconds of its last row
+    rows: int  # how many it has
 
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """Labels of one target from a moment on, as after a rollout of another image.
+    """Labels of one target from a moment on, as after a rollout of another image."""
 
-    Attributes:
-        key: the target.
-        since: unix seconds.
-        labels: those that are new or have another value; the others stay.
-    """
-
-    key: TargetKey
-    since: float
-    labels: Mapping[str, str]
+    key: TargetKey  # the target
+    since: float  # unix seconds
+    labels: Mapping[str, str]  # those that are new or have another value; the others stay
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``recording.json`` says.
+    """What ``recording.json`` says."""
 
-    Attributes:
-        parts: the Parquet files.
-        targets: the servers' engines with their labels.
-        problems: what could not be read when it was made.
-        relabelled: whose labels changed later, in order of time.
-    """
-
-    parts: tuple[Part, ...]
-    targets: Mapping[TargetKey, Target]
+    parts: tuple[Part, ...]  # the Parquet files
+    targets: Mapping[TargetKey, Target]  # the servers' engines with their labels
+    # what could not be read when it was made
     problems: tuple[SourceProblem, ...] = field(default=())
+    # whose labels changed later, in order of time
     relabelled: tuple[Relabelled, ...] = field(default=())
 
     def targets_until(self, until: datetime) -> Mapping[TargetKey, Target]:

@@ -25,8 +25,6 @@ def write_part(
     Args:
         folder: of the recording; it must exist.
         stem: unique in it; the files are ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.
-        scrapes: rows in SCRAPE_SCHEMA.
-        gpus: rows in GPU_SCHEMA.
 
     Returns:
         what the manifest says of them.

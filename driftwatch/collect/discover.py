@@ -40,88 +40,57 @@ _SAYS_VLLM = re.compile(_OF_VLLM)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One vLLM server.
+    """One vLLM server."""
 
-    Attributes:
-        instance: host:port as scraped.
-        labels: those that all its series share, instance among them.
-        engines: its engine labels, sorted.
-        caches: labels of ``vllm:cache_config_info``, one set for each engine that has one.
-        interval_seconds: true time between two of its scrapes; None = not known.
-        serving: settings that the server itself answered.
-        several: labels in which its series differ, and their values: more than one server, or one
-            that is scraped twice.
-    """
-
-    instance: str
-    labels: Mapping[str, str]
-    engines: tuple[str, ...]
+    instance: str  # host:port as scraped
+    labels: Mapping[str, str]  # those that all its series share, instance among them
+    engines: tuple[str, ...]  # its engine labels, sorted
+    # labels of ``vllm:cache_config_info``, one set for each engine that has one
     caches: tuple[Mapping[str, str], ...] = ()
-    interval_seconds: float | None = None
-    serving: Serving = field(default_factory=Serving)
+    interval_seconds: float | None = None  # true time between two of its scrapes; None = not known
+    serving: Serving = field(default_factory=Serving)  # settings that the server itself answered
+    # labels in which its series differ, and their values: more than one server, or one that is
+    # scraped twice
     several: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A server, or what looks like one, that shows no ``vllm:`` series now.
+    """A server, or what looks like one, that shows no ``vllm:`` series now."""
 
-    Attributes:
-        instance: host:port, or the address where it was not reached.
-        labels: of its ``up`` series.
-        reason: why nothing was read.
-    """
-
-    instance: str
-    labels: Mapping[str, str]
-    reason: str
+    instance: str  # host:port, or the address where it was not reached
+    labels: Mapping[str, str]  # of its ``up`` series
+    reason: str  # why nothing was read
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A label that seems to hold arguments of vLLM.
+    """A label that seems to hold arguments of vLLM."""
 
-    Attributes:
-        series: name of the metric that carries it.
-        label: its name.
-        text: its value.
-        labels: all labels of the series.
-    """
-
-    series: str
-    label: str
-    text: str
-    labels: Mapping[str, str]
+    series: str  # name of the metric that carries it
+    label: str  # its name
+    text: str  # its value
+    labels: Mapping[str, str]  # all labels of the series
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything that was seen.
+    """Everything that was seen."""
 
-    Attributes:
-        servers: by instance.
-        silent: by instance.
-        names: metric names of the registry that are served, old ones among them.
-        said: command lines, annotations.
-        gpus: GPU table of the last minutes.
-        problems: what could not be asked.
-    """
-
-    servers: tuple[Server, ...]
-    silent: tuple[Silent, ...] = ()
+    servers: tuple[Server, ...]  # by instance
+    silent: tuple[Silent, ...] = ()  # by instance
+    # metric names of the registry that are served, old ones among them
     names: frozenset[str] = frozenset()
-    said: tuple[Said, ...] = ()
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)
-    problems: tuple[SourceProblem, ...] = ()
+    said: tuple[Said, ...] = ()  # command lines, annotations
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU table of the last minutes
+    problems: tuple[SourceProblem, ...] = ()  # what could not be asked
 
 
 def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Found:
     """Servers, their scrape intervals, and what says how they were started.
 
     Args:
-        asker: the API.
         match: labels that a vLLM series must carry; empty: any.
-        at: now.
 
     Raises:
         SourceError: the API does not say which servers there are; what else it does not answer is
@@ -187,19 +156,13 @@ def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """One target of the API, as its ``up`` series tells.
+    """One target of the API, as its ``up`` series tells."""
 
-    Attributes:
-        labels: of the series, without its name.
-        up: the newest scrape succeeded.
-        time: of the newest scrape, unix seconds; None where the API has no ``timestamp()``.
-        interval_seconds: true time between two scrapes, None = too few of them.
-    """
-
-    labels: Mapping[str, str]
-    up: bool
+    labels: Mapping[str, str]  # of the series, without its name
+    up: bool  # the newest scrape succeeded
+    # of the newest scrape, unix seconds; None where the API has no ``timestamp()``
     time: float | None
-    interval_seconds: float | None
+    interval_seconds: float | None  # true time between two scrapes, None = too few of them
 
 
 def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> list[Scraped]:

@@ -30,15 +30,10 @@ _LAYOUTS = 256  # layouts shared by instances with the same series
 
 @dataclass(frozen=True, slots=True)
 class ParsedPage:
-    """What a page brought.
+    """What a page brought."""
 
-    Attributes:
-        frame: scrape table, a row per engine.
-        problems: what could not be read of it.
-    """
-
-    frame: pl.DataFrame
-    problems: tuple[SourceProblem, ...]
+    frame: pl.DataFrame  # scrape table, a row per engine
+    problems: tuple[SourceProblem, ...]  # what could not be read of it
 
     @property
     def rows(self) -> list[dict[str, Any]]:

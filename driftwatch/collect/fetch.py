@@ -31,36 +31,23 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one GET may take.
+    """What one GET may take."""
 
-    Attributes:
-        connect_seconds: until the connection stands (per address of the host).
-        read_seconds: between two pieces of the answer.
-        total_seconds: for all of it; the waiter enforces it with :meth:`Endpoint.abort`.
-        body_bytes: largest answer that is read.
-    """
-
-    connect_seconds: float = 2.0
-    read_seconds: float = 5.0
+    connect_seconds: float = 2.0  # until the connection stands (per address of the host)
+    read_seconds: float = 5.0  # between two pieces of the answer
+    # for all of it; the waiter enforces it with :meth:`Endpoint.abort`.
     total_seconds: float = 10.0
-    body_bytes: int = MAX_PAGE_BYTES
+    body_bytes: int = MAX_PAGE_BYTES  # largest answer that is read
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """What came back."""
 
-    Attributes:
-        time: when it was asked.
-        status: HTTP status, None where there was none.
-        body: the whole body of a 200, else None.
-        reason: why there is no body, else None.
-    """
-
-    time: datetime
-    status: int | None
-    body: bytes | None
-    reason: str | None
+    time: datetime  # when it was asked
+    status: int | None  # HTTP status, None where there was none
+    body: bytes | None  # the whole body of a 200, else None
+    reason: str | None  # why there is no body, else None
 
 
 def without_secrets(url: str) -> str:
@@ -73,7 +60,6 @@ class Endpoint:
 
     Args:
         url: address of its metrics page; ``host:port`` means ``http://host:port/metrics``.
-        bounds: of each GET.
 
     Raises:
         UsageError: not an http or https address.

@@ -33,17 +33,11 @@ _SHOWN_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Exporter:
-    """Who writes such names.
+    """Who writes such names."""
 
-    Attributes:
-        prefixes: that its names begin with.
-        what: whose page it is.
-        fix: what to do.
-    """
-
-    prefixes: tuple[str, ...]
-    what: str
-    fix: str
+    prefixes: tuple[str, ...]  # that its names begin with
+    what: str  # whose page it is
+    fix: str  # what to do
 
     @property
     def reason(self) -> str:

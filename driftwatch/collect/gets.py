@@ -19,14 +19,7 @@ _GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be 
 
 
 class Gets:
-    """GETs under way, at most one per server.
-
-    Args:
-        endpoints: by instance name.
-        clock: gives each answer its time.
-        bounds: of each GET.
-        workers: GETs under way at once.
-    """
+    """GETs under way, at most one per server."""
 
     def __init__(
         self, endpoints: Mapping[str, Endpoint], clock: Clock, bounds: Bounds, workers: int

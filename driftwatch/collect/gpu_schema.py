@@ -17,27 +17,17 @@ TIME = pl.Datetime("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class GpuField:
-    """One quantity of a GPU.
+    """One quantity of a GPU."""
 
-    Attributes:
-        column: its column in the GPU table, in its base unit.
-        dcgm_names: dcgm-exporter's names for it, the preferred one first.
-        factor: base units per unit of dcgm-exporter (MHz → 1e6 hertz).
-        nvml_call: the NVML call that gives it, "" where NVML has none.
-        meaning: one line.
-        on_by_default: dcgm-exporter's shipped list of counters has it.
-        most: more than this cannot be, in the base unit; a share may be over it by SHARE_OVER.
-        why_most: what is wrong with more, as a reason says it.
-    """
-
-    column: str
-    dcgm_names: tuple[str, ...]
-    factor: float
-    nvml_call: str
-    meaning: str
-    on_by_default: bool = True
+    column: str  # its column in the GPU table, in its base unit
+    dcgm_names: tuple[str, ...]  # dcgm-exporter's names for it, the preferred one first
+    factor: float  # base units per unit of dcgm-exporter (MHz → 1e6 hertz)
+    nvml_call: str  # the NVML call that gives it, "" where NVML has none
+    meaning: str  # one line
+    on_by_default: bool = True  # dcgm-exporter's shipped list of counters has it
+    # more than this cannot be, in the base unit; a share may be over it by SHARE_OVER
     most: float = 1.0
-    why_most: str = "above 100 %"
+    why_most: str = "above 100 %"  # what is wrong with more, as a reason says it
 
 
 _MIB = 2.0**20

@@ -35,8 +35,6 @@ class Insistent:
     past must not take a database's absence for that of the servers.
 
     Args:
-        source: of a past.
-        pause: sleeps between two questions.
         help_text: what to check where it never answered; None = nothing is known to.
     """
 
@@ -112,8 +110,6 @@ def record_history(
     """Write what the sources hold of the span as a compact recording.
 
     Args:
-        sources: that hold a past.
-        span: from, to.
         folder: to write into; it must exist.
         progress: told how many seconds of how many are read.
 

@@ -34,15 +34,11 @@ _SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one row's vector holds: the summands of each scalar column, then the histograms.
+    """What one row's vector holds: the summands of each scalar column, then the histograms."""
 
-    Attributes:
-        scalars: (column, how many numbers are added up to it).
-        histograms: (column, bucket edges with inf last); its numbers are the cumulative
-            buckets, then sum, then count.
-    """
-
-    scalars: tuple[tuple[str, int], ...]
+    scalars: tuple[tuple[str, int], ...]  # (column, how many numbers are added up to it)
+    # (column, bucket edges with inf last); its numbers are the cumulative buckets, then sum, then
+    # count
     histograms: tuple[tuple[str, tuple[float, ...]], ...]
 
     def slots(self) -> Iterable[tuple[str, int, int]]:
@@ -58,41 +54,27 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class EngineLayout:
-    """One engine's row of a page.
+    """One engine's row of a page."""
 
-    Attributes:
-        engine: engine label, "0" where the page has none.
-        model_name: first one of this engine on the page.
-        cache_config: labels of cache_config_info without ``engine``, sorted compact JSON.
-        shape: what the row's vector holds.
-        take: sample index of each slot of the vector.
-        twins: (slot, sample index) of a series that is on the page a second time.
-        problems: what cannot be read from these series, whatever their values.
-    """
-
-    engine: str
-    model_name: str | None
-    cache_config: str | None
-    shape: Shape
-    take: npt.NDArray[np.intp]
+    engine: str  # engine label, "0" where the page has none
+    model_name: str | None  # first one of this engine on the page
+    cache_config: str | None  # labels of cache_config_info without ``engine``, sorted compact JSON
+    shape: Shape  # what the row's vector holds
+    take: npt.NDArray[np.intp]  # sample index of each slot of the vector
+    # (slot, sample index) of a series that is on the page a second time
     twins: tuple[tuple[int, int], ...]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # what cannot be read from these series, whatever their values
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A page's series and the rows they make.
+    """A page's series and the rows they make."""
 
-    Attributes:
-        series: every sample's series, in page order.
-        engines: one per engine; empty where the page is not that of an engine of vLLM.
-        several_api_servers: neither the process' start nor a ``_created`` is on the page.
-        why_no_engine: why no row is made of it, or what the page is of; "" where it has engines.
-    """
-
-    series: tuple[Series, ...]
+    series: tuple[Series, ...]  # every sample's series, in page order
+    # one per engine; empty where the page is not that of an engine of vLLM
     engines: tuple[EngineLayout, ...]
-    several_api_servers: bool
+    several_api_servers: bool  # neither the process' start nor a ``_created`` is on the page
+    # why no row is made of it, or what the page is of; "" where it has engines
     why_no_engine: str = ""
 
 

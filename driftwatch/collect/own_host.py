@@ -18,10 +18,8 @@ def own_hosts(
     """Names and addresses of this machine, without brackets.
 
     Args:
-        urls: addresses that may be of this machine under another name; the hosts of those that
-            are come back as well. A name is looked up, which takes what the resolver takes.
-        hostname: of this machine.
-        proc: where procfs is mounted.
+        urls: addresses that may be of this machine under another name; the hosts of those that are
+            come back as well. A name is looked up, which takes what the resolver takes.
     """
     name = hostname or socket.gethostname()
     addresses = _addresses(proc)

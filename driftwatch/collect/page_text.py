@@ -17,28 +17,20 @@ _NAMED_LINES = 10  # broken lines named per page; the others are counted
 
 @dataclass(slots=True)
 class Samples:
-    """The samples of a page, in its order.
+    """The samples of a page, in its order."""
 
-    Attributes:
-        series: of each sample.
-        values: of each sample; may be NaN or infinite.
-        lines: number of the line that each is on, from 0.
-        doubts: lines that are no samples, with their number from 1 and why.
-        plain: every sample line is exactly "series, one space, value".
-    """
-
-    series: list[Series] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+    series: list[Series] = field(default_factory=list)  # of each sample
+    values: list[float] = field(default_factory=list)  # of each sample; may be NaN or infinite
+    lines: list[int] = field(default_factory=list)  # number of the line that each is on, from 0
+    # lines that are no samples, with their number from 1 and why
     doubts: list[str] = field(default_factory=list)
-    plain: bool = True
+    plain: bool = True  # every sample line is exactly "series, one space, value"
 
 
 def page_samples(body: bytes, cache: SeriesCache) -> Samples | str:
     """Every sample of a page, whatever it is of, or why it is no page.
 
     Args:
-        body: the whole page.
         cache: series that were seen before; new ones are added.
     """
     lines = page_lines(body)

@@ -24,8 +24,6 @@ class PagesSource:
         urls: addresses, or address → labels for its targets. A label ``instance`` replaces
             ``host:port`` as the instance's name (two servers behind one gateway need it).
         clock: gives each scrape its time, taken when the scrape starts.
-        bounds: of each scrape.
-        workers: scrapes under way at once.
 
     Raises:
         UsageError: no address, not an address, or two with the same instance name.

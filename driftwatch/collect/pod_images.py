@@ -46,7 +46,6 @@ class PodImages:
         """The targets with :data:`IMAGE_LABEL` where the image of their container is known.
 
         Args:
-            targets: as listed.
             at_ms: unix ms of the moment.
             ask: a range query; its errors are told by whoever gives it.
         """

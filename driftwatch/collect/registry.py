@@ -17,47 +17,29 @@ MetricType = Literal["counter", "gauge", "histogram", "info"]
 
 @dataclass(frozen=True, slots=True)
 class OldName:
-    """A name the same quantity had.
+    """A name the same quantity had."""
 
-    Attributes:
-        wire_name: name on the wire.
-        until: last vLLM release line that served it.
-    """
-
-    wire_name: str
-    until: str
+    wire_name: str  # name on the wire
+    until: str  # last vLLM release line that served it
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One quantity that driftwatch reads.
+    """One quantity that driftwatch reads."""
 
-    Attributes:
-        column: its column in the scrape table; a histogram has ``<column>_sum``, ``_count``,
-            ``_buckets`` and ``_edges``.
-        wire_name: name on the wire (a histogram's family name).
-        type: Prometheus type.
-        unit: base unit of the value.
-        meaning: one line.
-        since: first vLLM release with this name, ``0.6`` where it was always there.
-        until: last release with it, None while it is served.
-        old_names: names it had before, newest first.
-        labels: only series with these label values count.
-        sum_over: labels that are summed away (one column for all their values).
-        per_engine: False where the series carries no ``engine`` label.
-    """
-
+    # its column in the scrape table; a histogram has ``<column>_sum``, ``_count``, ``_buckets`` and
+    # ``_edges``
     column: str
-    wire_name: str
-    type: MetricType
-    unit: str
-    meaning: str
-    since: str = "0.6"
-    until: str | None = None
-    old_names: tuple[OldName, ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
-    sum_over: tuple[str, ...] = ()
-    per_engine: bool = True
+    wire_name: str  # name on the wire (a histogram's family name)
+    type: MetricType  # Prometheus type
+    unit: str  # base unit of the value
+    meaning: str  # one line
+    since: str = "0.6"  # first vLLM release with this name, ``0.6`` where it was always there.
+    until: str | None = None  # last release with it, None while it is served
+    old_names: tuple[OldName, ...] = ()  # names it had before, newest first
+    labels: tuple[tuple[str, str], ...] = ()  # only series with these label values count
+    sum_over: tuple[str, ...] = ()  # labels that are summed away (one column for all their values)
+    per_engine: bool = True  # False where the series carries no ``engine`` label
 
     @property
     def largest(self) -> float:

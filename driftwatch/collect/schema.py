@@ -109,38 +109,26 @@ def _is_before(scrapes: pl.DataFrame, keys: Sequence[str], *, or_same: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """Something a source could not read; what it could read is in the frame.
+    """Something a source could not read; what it could read is in the frame."""
 
-    Attributes:
-        where: instance, query, or file:line.
-        reason: why, in words.
-        time: when it was met.
-    """
-
-    where: str
-    reason: str
-    time: datetime | None = None
+    where: str  # instance, query, or file:line
+    reason: str  # why, in words
+    time: datetime | None = None  # when it was met
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one call to a source brought.
+    """What one call to a source brought."""
 
-    Attributes:
-        scrapes: rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time.
-        targets: every target the source knows of now, with its labels.
-        problems: what could not be read.
-        gpus: rows in :data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`.
-        silent: why nothing can be said of which targets exist; None where the source answered,
-            so that a target it does not list has left.
-        asked: a question was put; False where none was due, so that the answer took no time.
-    """
-
-    scrapes: pl.DataFrame
-    targets: Mapping[TargetKey, Target]
-    problems: tuple[SourceProblem, ...] = field(default=())
+    scrapes: pl.DataFrame  # rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time
+    targets: Mapping[TargetKey, Target]  # every target the source knows of now, with its labels
+    problems: tuple[SourceProblem, ...] = field(default=())  # what could not be read
+    # rows in :data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`.
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    # why nothing can be said of which targets exist; None where the source answered, so that a
+    # target it does not list has left
     silent: str | None = None
+    # a question was put; False where none was due, so that the answer took no time
     asked: bool = True
 
 

@@ -27,51 +27,33 @@ _SUFFIXES: Mapping[str, Part] = {"_sum": "sum", "_count": "count", "_bucket": "b
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the registry reads from a series.
+    """What the registry reads from a series."""
 
-    Attributes:
-        metric: the metric it belongs to.
-        rank: 0 for the current wire name, 1 for the newest old name, and so on.
-        part: the value itself, or the part of a histogram, or the labels of an info metric.
-        edge: upper edge of a bucket (NaN where ``le`` is no number), None for other parts.
-    """
-
-    metric: Metric
-    rank: int
-    part: Part
+    metric: Metric  # the metric it belongs to
+    rank: int  # 0 for the current wire name, 1 for the newest old name, and so on
+    part: Part  # the value itself, or the part of a histogram, or the labels of an info metric
+    # upper edge of a bucket (NaN where ``le`` is no number), None for other parts
     edge: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """A series of a page; compared by identity, the cache hands out one object per text.
+    """A series of a page; compared by identity, the cache hands out one object per text."""
 
-    Attributes:
-        text: name and labels as on the page.
-        name: sample name, suffix included.
-        labels: label name → value, unescaped.
-        readings: what is read from it; empty for series that nothing reads.
-    """
-
-    text: str
-    name: str
-    labels: Mapping[str, str]
-    readings: tuple[Reading, ...]
+    text: str  # name and labels as on the page
+    name: str  # sample name, suffix included
+    labels: Mapping[str, str]  # label name → value, unescaped
+    readings: tuple[Reading, ...]  # what is read from it; empty for series that nothing reads
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sample line as the maintained parser read it.
+    """A sample line as the maintained parser read it."""
 
-    Attributes:
-        series: name and labels.
-        value: the sample; may be NaN or infinite.
-        plain: the line is exactly "series, one space, value", so that the series text can be
-            looked up next time; not so with a timestamp, tabs or an exemplar.
-    """
-
-    series: Series
-    value: float
+    series: Series  # name and labels
+    value: float  # the sample; may be NaN or infinite
+    # the line is exactly "series, one space, value", so that the series text can be looked up next
+    # time; not so with a timestamp, tabs or an exemplar
     plain: bool
 
 
@@ -161,7 +143,6 @@ class SeriesCache:
     """Series text → series, kept between pages and bounded in entries and bytes.
 
     Args:
-        max_entries: series kept.
         max_bytes: sum of their texts; the objects made from them take about five times that.
     """
 

@@ -24,7 +24,6 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
 
     Args:
         url: any address of the server, without credentials.
-        clock: ours.
         verify: check TLS certificates: True, or a file of authorities.
     """
     with requests.Session() as session, suppress(requests.RequestException, ValueError):
@@ -47,12 +46,7 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
 
 
 def clock_offsets(urls: Mapping[str, str], clock: Clock) -> dict[str, float]:
-    """Name → offset of each server that says one, several asked at once.
-
-    Args:
-        urls: name → address.
-        clock: ours.
-    """
+    """Name → offset of each server that says one, several asked at once."""
     if not urls:
         return {}
     with ThreadPoolExecutor(min(_AT_ONCE, len(urls)), "driftwatch-clock") as pool:

@@ -310,8 +310,6 @@ def from_config(
 
     Args:
         mapping: name → number, or text such as ``8k``; None is unknown.
-        provenance: ``config``, or ``command line``.
-        detail: file:line, or the flag.
 
     Raises:
         UsageError: an unknown name, or a value that is no number above 0.

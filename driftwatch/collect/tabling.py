@@ -17,25 +17,16 @@ from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrape
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One engine of one page, not yet checked.
+    """One engine of one page, not yet checked."""
 
-    Attributes:
-        instance: host:port.
-        time: when the page was taken.
-        layout: the page's layout.
-        engine: this engine's part of it.
-        vector: float64, one number per slot of the engine's shape.
-        twice: slot → what is wrong with a series that is there twice with different values.
-        doubts: what is wrong with the page as a whole (broken lines).
-    """
-
-    instance: str
-    time: datetime
-    layout: Layout
-    engine: EngineLayout
-    vector: Floats
+    instance: str  # host:port
+    time: datetime  # when the page was taken
+    layout: Layout  # the page's layout
+    engine: EngineLayout  # this engine's part of it
+    vector: Floats  # float64, one number per slot of the engine's shape
+    # slot → what is wrong with a series that is there twice with different values
     twice: dict[int, str]
-    doubts: tuple[str, ...]
+    doubts: tuple[str, ...]  # what is wrong with the page as a whole (broken lines)
 
 
 def table(rows: Sequence[Row]) -> tuple[pl.DataFrame, list[tuple[Row, str]]]:

@@ -28,7 +28,6 @@ def without(
     """A scrape table without what is dropped.
 
     Args:
-        scrapes: rows in SCRAPE_SCHEMA.
         buckets: histograms (``vllm:…``) that keep +Inf alone.
         metrics: names (``vllm:…``) that are dropped.
     """

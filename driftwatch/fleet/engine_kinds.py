@@ -52,19 +52,13 @@ _SHOWN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """What a server does with requests, over the whole scenario.
+    """What a server does with requests, over the whole scenario."""
 
-    Attributes:
-        name: generate, pooling, prefill_only, decode_only or speculative.
-        draft_tokens: of each step.
-        accepted: (from when, share of them that is accepted), ascending.
-        asleep: stretches (from, to).
-    """
-
-    name: str = "generate"
-    draft_tokens: int = 0
+    name: str = "generate"  # generate, pooling, prefill_only, decode_only or speculative
+    draft_tokens: int = 0  # of each step
+    # (from when, share of them that is accepted), ascending
     accepted: tuple[tuple[float, float], ...] = ()
-    asleep: tuple[tuple[float, float], ...] = ()
+    asleep: tuple[tuple[float, float], ...] = ()  # stretches (from, to)
 
     @property
     def is_usual(self) -> bool:
@@ -107,7 +101,6 @@ class EngineKind:
         """What ended, with the lengths that its clients see.
 
         Args:
-            outcome: of the scheduler.
             generation_tokens: of every request of this life, offer by offer.
         """
         if self.name != "speculative" or outcome.requests.is_empty():
@@ -144,18 +137,12 @@ def kind_of(scenario: Scenario, number: int) -> EngineKind:
 
 @dataclass(slots=True)
 class KindColumns:
-    """The columns of one engine's page that its kind decides, as it goes on.
+    """The columns of one engine's page that its kind decides, as it goes on."""
 
-    Attributes:
-        kind: of the engine.
-        accepted: tokens accepted until the last scrape.
-        outputs: outputs after the first until then.
-        arrivals: of requests, seconds of the scenario, ascending.
-    """
-
-    kind: EngineKind
-    accepted: float = 0.0
-    outputs: float = 0.0
+    kind: EngineKind  # of the engine
+    accepted: float = 0.0  # tokens accepted until the last scrape
+    outputs: float = 0.0  # outputs after the first until then
+    # of requests, seconds of the scenario, ascending
     arrivals: Floats = field(default_factory=lambda: np.zeros(0))
 
     def arrived(self, arrival_seconds: Floats) -> None:

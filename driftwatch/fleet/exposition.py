@@ -37,34 +37,22 @@ _as_go_writes: Callable[[float], str] = floatToGoString
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where the number of a line comes from.
+    """Where the number of a line comes from."""
 
-    Attributes:
-        column: name of a column, "" for a constant.
-        engine: its engine, PROCESS for one of the whole server.
-        part: place in a column of several numbers (cumulative buckets, then the sum).
-        constant: the number itself, where it is one.
-    """
-
-    column: str
-    engine: int
-    part: int
-    constant: float = 0.0
+    column: str  # name of a column, "" for a constant
+    engine: int  # its engine, PROCESS for one of the whole server
+    part: int  # place in a column of several numbers (cumulative buckets, then the sum)
+    constant: float = 0.0  # the number itself, where it is one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTemplate:
-    """A page without its numbers.
+    """A page without its numbers."""
 
-    Attributes:
-        slots: one per sample, in the order of the page.
-        texts: what stands before each number (comments and name with labels), and after the last.
-        series: name and labels of each sample, as on the page.
-    """
-
-    slots: tuple[Slot, ...]
+    slots: tuple[Slot, ...]  # one per sample, in the order of the page
+    # what stands before each number (comments and name with labels), and after the last
     texts: tuple[str, ...]
-    series: tuple[str, ...]
+    series: tuple[str, ...]  # name and labels of each sample, as on the page
 
     def page(self, numbers: Sequence[float]) -> str:
         """The page with these numbers, one per slot."""
@@ -89,9 +77,7 @@ def page_template(server: Server, started: float, answers: FirstAnswers) -> Page
     """The page of one server process.
 
     Args:
-        server: what it runs.
         started: start of the process, unix seconds.
-        answers: first HTTP answers.
 
     Raises:
         ImpossibleConfiguration: the server cannot be.

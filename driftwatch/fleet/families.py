@@ -47,62 +47,39 @@ REQUEST_TOKENS = "request_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One family of a page.
+    """One family of a page."""
 
-    Attributes:
-        name: without what the client library appends (``_total``, ``_created``).
-        type: Prometheus type.
-        help: HELP text.
-        columns: one column name per child.
-        label: label that tells the children apart, "" where there is one child.
-        label_values: its value for each child.
-        group: group of bucket edges, for a histogram.
-        scope: ``engine`` (one set of children an engine), ``model`` (no engine label) or
-            ``process`` (neither engine nor model_name).
-        created: the client library adds ``_created``.
-    """
-
-    name: str
-    type: FamilyType
-    help: str
-    columns: tuple[str, ...]
-    label: str = ""
-    label_values: tuple[str, ...] = ("",)
-    group: str = ""
+    name: str  # without what the client library appends (``_total``, ``_created``)
+    type: FamilyType  # Prometheus type
+    help: str  # HELP text
+    columns: tuple[str, ...]  # one column name per child
+    label: str = ""  # label that tells the children apart, "" where there is one child
+    label_values: tuple[str, ...] = ("",)  # its value for each child
+    group: str = ""  # group of bucket edges, for a histogram
+    # ``engine`` (one set of children an engine), ``model`` (no engine label) or ``process``
+    # (neither engine nor model_name)
     scope: Scope = "engine"
-    created: bool = True
+    created: bool = True  # the client library adds ``_created``
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A version of vLLM as its page shows it.
+    """A version of vLLM as its page shows it."""
 
-    Attributes:
-        version: release line.
-        families: ``vllm:`` families in the order of the page, without cache_config_info.
-        engine_label: series carry ``engine``.
-        info_engine_label: cache_config_info carries it as well.
-        created: the client library writes ``_created`` series.
-        groups: bucket edges of each group.
-        info_labels: labels of cache_config_info that every server of this version has.
-        cached_in_iteration: prompt tokens from the cache count as tokens of a step (until
-            PR#43346).
-        prefix_in_blocks: prefix cache counters count blocks (0.8) instead of tokens.
-        info_first: cache_config_info comes before the other ``vllm:`` families.
-        custom_buckets: knows ``--custom-histogram-buckets``.
-    """
-
-    version: str
+    version: str  # release line
+    # ``vllm:`` families in the order of the page, without cache_config_info
     families: tuple[Family, ...]
-    groups: Mapping[str, tuple[float, ...]]
+    groups: Mapping[str, tuple[float, ...]]  # bucket edges of each group
+    # labels of cache_config_info that every server of this version has
     info_labels: Mapping[str, str]
-    engine_label: bool = True
-    info_engine_label: bool = True
-    created: bool = True
+    engine_label: bool = True  # series carry ``engine``
+    info_engine_label: bool = True  # cache_config_info carries it as well
+    created: bool = True  # the client library writes ``_created`` series
+    # prompt tokens from the cache count as tokens of a step (until PR#43346)
     cached_in_iteration: bool = False
-    prefix_in_blocks: bool = False
-    info_first: bool = False
-    custom_buckets: bool = True
+    prefix_in_blocks: bool = False  # prefix cache counters count blocks (0.8) instead of tokens.
+    info_first: bool = False  # cache_config_info comes before the other ``vllm:`` families
+    custom_buckets: bool = True  # knows ``--custom-histogram-buckets``
 
     def finite_edges(
         self, max_model_len: int, custom: Mapping[str, tuple[float, ...]]

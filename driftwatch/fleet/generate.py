@@ -33,8 +33,6 @@ def generate(
     """Every server's chunks, server by server, each in order of time.
 
     Args:
-        scenario: what to make.
-        seed: all randomness comes from it.
         pages: with the texts of the pages.
         chunk_seconds: how much is in memory at a time; requests are drawn chunk by chunk, so
             another length is another draw.
@@ -56,8 +54,6 @@ def generate_compact(
     """A compact recording of the scenario, servers side by side.
 
     Args:
-        scenario: what to make.
-        seed: all randomness comes from it.
         folder: of the recording; made if it is not there.
         jobs: processes; the recording does not depend on how many.
         progress: told (servers done, servers in all).

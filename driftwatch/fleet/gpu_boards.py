@@ -15,27 +15,17 @@ from driftwatch.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One kind of GPU board.
+    """One kind of GPU board."""
 
-    Attributes:
-        model_name: dcgm-exporter's modelName.
-        limit_watts: power limit.
-        idle_watts: drawn while no kernel runs.
-        sm_clock_mhz: boost clock, kept while a CUDA context is open.
-        memory_clock_mhz: memory clock.
-        framebuffer_mib: FB_USED + FB_FREE + FB_RESERVED.
-        reserved_mib: FB_RESERVED.
-        idle_sm_clock_mhz: where the driver lets the clocks fall while no kernel runs (P8 of
-            ``nvidia-smi -q -d CLOCK``: 210 on Ampere and Ada boards, 345 on Hopper).
-    """
-
-    model_name: str
-    limit_watts: float
-    idle_watts: float
-    sm_clock_mhz: float
-    memory_clock_mhz: float
-    framebuffer_mib: float
-    reserved_mib: float
+    model_name: str  # dcgm-exporter's modelName
+    limit_watts: float  # power limit
+    idle_watts: float  # drawn while no kernel runs
+    sm_clock_mhz: float  # boost clock, kept while a CUDA context is open
+    memory_clock_mhz: float  # memory clock
+    framebuffer_mib: float  # FB_USED + FB_FREE + FB_RESERVED
+    reserved_mib: float  # FB_RESERVED
+    # where the driver lets the clocks fall while no kernel runs (P8 of ``nvidia-smi -q -d CLOCK``:
+    # 210 on Ampere and Ada boards, 345 on Hopper)
     idle_sm_clock_mhz: float = 210.0
 
 

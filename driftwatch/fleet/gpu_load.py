@@ -53,27 +53,16 @@ WORK_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one GPU does for each unit of load.
+    """What one GPU does for each unit of load."""
 
-    Attributes:
-        flops_per_second: dense peak.
-        bytes_per_second: memory bandwidth.
-        weight_bytes_per_step: weights that a step reads, of this GPU's share.
-        flops_per_prefill_token: of this GPU's share.
-        flops_per_decode_seq: the same with the output projection.
-        kv_bytes_per_token: read for each context token of a decoding request.
-        flops_per_kv_token: attention for each of them.
-        memory_utilization_ratio: ``--gpu-memory-utilization``.
-    """
-
-    flops_per_second: float
-    bytes_per_second: float
-    weight_bytes_per_step: float
-    flops_per_prefill_token: float
-    flops_per_decode_seq: float
-    kv_bytes_per_token: float
-    flops_per_kv_token: float = 0.0
-    memory_utilization_ratio: float = 0.92
+    flops_per_second: float  # dense peak
+    bytes_per_second: float  # memory bandwidth
+    weight_bytes_per_step: float  # weights that a step reads, of this GPU's share
+    flops_per_prefill_token: float  # of this GPU's share
+    flops_per_decode_seq: float  # the same with the output projection
+    kv_bytes_per_token: float  # read for each context token of a decoding request
+    flops_per_kv_token: float = 0.0  # attention for each of them
+    memory_utilization_ratio: float = 0.92  # ``--gpu-memory-utilization``
 
 
 def work_of(
@@ -105,14 +94,10 @@ def work_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuLoad:
-    """One GPU at each scrape.
+    """One GPU at each scrape."""
 
-    Attributes:
-        micros: (scrapes,) unix microseconds.
-        values: DCGM family → (scrapes,) in its own unit, as many digits as the exporter writes.
-    """
-
-    micros: npt.NDArray[np.int64]
+    micros: npt.NDArray[np.int64]  # (scrapes,) unix microseconds
+    # DCGM family → (scrapes,) in its own unit, as many digits as the exporter writes
     values: dict[str, Floats]
 
     @property
@@ -150,14 +135,12 @@ def gpu_load(
     """One GPU of an engine, from the engine's own counters.
 
     Args:
-        board: its kind.
         work: what the model asks of it.
         epoch: wall time of second 0 of the simulation.
         scrapes: rows of ``Outcome.scrapes``, at least one.
         wedged: (scrapes,) the engine hangs in a kernel that spins.
         clock_ratio: (scrapes,) SM clock over the usual one (throttling).
         before: the row before the first of ``scrapes``; without it the engine starts at 0.
-        energy_joules: of the counter at ``before``.
         idle: (scrapes,) uniform draws in 0–1: where one is above the busy share, the moment of the
             reading fell between two steps. None = the boost clock stays while a context is open.
     """

@@ -46,7 +46,6 @@ class LivePages(LoopbackServer):
     Args:
         scrapes: what a scraper got, in order; held packed.
         clock: the scenario's time in unix seconds.
-        content_type: of the pages.
         listed: stretches (unix seconds) in which there is such a server; 503 outside of them.
     """
 
@@ -92,7 +91,6 @@ class LiveFleet:
     """Every server and exporter of a scenario.
 
     Args:
-        scenario: what the chunks are of.
         chunks: with the texts of the pages.
         clock: the scenario's time in unix seconds.
     """

@@ -62,8 +62,6 @@ def load_rows(
         arrivals: of the requests that were sent in that time, in seconds.
         ended: requests that ended in that time (``Outcome.requests``).
         scenario: whose targets are met or missed; without a target each request meets it.
-        number: of the server.
-        configuration: of its scheduler.
     """
     minutes = _minutes(scrapes, configuration)
     if minutes.is_empty():

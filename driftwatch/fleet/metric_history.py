@@ -38,27 +38,20 @@ REFUSED = "connection refused"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a scraper got; the fields of a line of a recording.
+    """What a scraper got; the fields of a line of a recording."""
 
-    Attributes:
-        time: of the scrape.
-        status: 200, another HTTP status, or ``exc`` where there was no answer.
-        body: the page, or what went wrong.
-    """
-
-    time: datetime
-    status: int | str
-    body: str
+    time: datetime  # of the scrape
+    status: int | str  # 200, another HTTP status, or ``exc`` where there was no answer
+    body: str  # the page, or what went wrong
 
 
 class MetricHistory:
     """The scrapes of one server, restarts included.
 
     Args:
-        server: the first process.
         epoch: the wall time of second 0 of the simulation.
-        started_seconds: start of the first process on the simulation's clock; its metrics are
-            made ``server.ready_after_seconds`` later.
+        started_seconds: start of the first process on the simulation's clock; its metrics are made
+            ``server.ready_after_seconds`` later.
 
     Raises:
         ImpossibleConfiguration: the server cannot be.
@@ -95,10 +88,8 @@ class MetricHistory:
         Scrapes of all engines must be at the same times.
 
         Args:
-            outcome: what ended, and scrapes.
-            engine: its number.
-            unfinished: ``Engine.unfinished()``: requests still under way tell their first token
-                and nothing else. Without it the last scrapes wait until these requests end.
+            unfinished: ``Engine.unfinished()``: requests still under way tell their first token and
+                nothing else. Without it the last scrapes wait until these requests end.
 
         Raises:
             ValueError: times do not fit, or the engine's counters contradict its requests.

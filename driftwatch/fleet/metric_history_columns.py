@@ -35,11 +35,7 @@ _REQUEST_BYTES, _BYTES_PER_TOKEN = 200.0, 4.0
 
 
 class EngineColumns:
-    """One engine's columns of the page, from its counters.
-
-    Args:
-        server: what it runs.
-    """
+    """One engine's columns of the page, from its counters."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -48,12 +44,7 @@ class EngineColumns:
         self.kind = KindColumns(server.kind)
 
     def shown(self, times: Floats, told: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Columns of the next scrapes.
-
-        Args:
-            times: of the scrapes.
-            told: as :meth:`EngineHistory.take` returns it.
-        """
+        """Columns of the next scrapes."""
         style = self._server.style
         found = dict(told)
         found["waiting"] = told["waiting_capacity"] + told["waiting_deferred"]
@@ -192,9 +183,6 @@ def process_columns(
 
     Args:
         started: start of the process, unix seconds.
-        times: of the scrapes.
-        engines: columns of each engine.
-        answered: requests answered until each scrape.
     """
     steady = np.ones(len(times))
     tokens = np.sum([engine["generation_tokens"] for engine in engines], axis=0)

@@ -61,12 +61,7 @@ class _Told:
 
 
 class EngineHistory:
-    """One engine of a server process, from the start of the process on.
-
-    Args:
-        server: what it runs.
-        engine: its number.
-    """
+    """One engine of a server process, from the start of the process on."""
 
     def __init__(self, server: Server, engine: int) -> None:
         self._server = server
@@ -91,7 +86,6 @@ class EngineHistory:
         """What ended, and scrapes, after everything that was added before.
 
         Args:
-            outcome: of the engine.
             unfinished: its requests that have not ended yet; their first tokens are known then.
 
         Raises:

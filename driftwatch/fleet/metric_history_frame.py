@@ -20,19 +20,12 @@ Columns = Mapping[tuple[str, int], Floats]
 
 @dataclass
 class Pages:
-    """Scrapes of one process whose pages have the same lines.
+    """Scrapes of one process whose pages have the same lines."""
 
-    Attributes:
-        instance: host:port.
-        micros: (scrapes,) unix microseconds, ascending.
-        template: the page without its numbers.
-        columns: (name, engine) → its numbers at every scrape.
-    """
-
-    instance: str
-    micros: np.ndarray[tuple[int], np.dtype[np.int64]]
-    template: PageTemplate
-    columns: Columns
+    instance: str  # host:port
+    micros: np.ndarray[tuple[int], np.dtype[np.int64]]  # (scrapes,) unix microseconds, ascending
+    template: PageTemplate  # the page without its numbers
+    columns: Columns  # (name, engine) → its numbers at every scrape
 
     @cached_property
     def _numbers(self) -> Floats:

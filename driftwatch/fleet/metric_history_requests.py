@@ -23,40 +23,24 @@ FINISHED, REJECTED, UNFINISHED = "finished", "rejected", "unfinished"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
-    """Finished requests, sorted by their end; arrays of one length.
+    """Finished requests, sorted by their end; arrays of one length."""
 
-    Attributes:
-        end: when, seconds on the simulation's clock, as all times.
-        arrival: at the server.
-        first_scheduled: first time in a step.
-        first_token: first output.
-        prompt: tokens.
-        generated: tokens.
-        asked: ``max_tokens`` of the request.
-        cached: prompt tokens found in the cache at the first admission.
-        preemptions: how often it was preempted.
-    """
-
-    end: Floats
-    arrival: Floats
-    first_scheduled: Floats
-    first_token: Floats
-    prompt: Floats
-    generated: Floats
-    asked: Floats
-    cached: Floats
-    preemptions: Floats
+    end: Floats  # when, seconds on the simulation's clock, as all times
+    arrival: Floats  # at the server
+    first_scheduled: Floats  # first time in a step
+    first_token: Floats  # first output
+    prompt: Floats  # tokens
+    generated: Floats  # tokens
+    asked: Floats  # ``max_tokens`` of the request
+    cached: Floats  # prompt tokens found in the cache at the first admission
+    preemptions: Floats  # how often it was preempted
 
     def take(self, which: npt.NDArray[np.intp] | slice) -> Finished:
         """Some of them."""
         return Finished(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def followed_by(self, others: Finished) -> Finished:
-        """Both, sorted by their end; equal ends keep their order.
-
-        Args:
-            others: in any order.
-        """
+        """Both, sorted by their end; equal ends keep their order."""
         order = np.argsort(np.concatenate([self.end, others.end]), kind="stable")
         return Finished(
             *(
@@ -116,7 +100,6 @@ class Tally:
         Args:
             rows: (observations,) ascending; number of the first time that sees it.
             values: (observations,) in the order in which they are made.
-            how_many: times.
 
         Returns:
             (how_many, edges + 2): cumulative buckets with +Inf last, then the sum, which is
@@ -149,7 +132,6 @@ def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
     """The finished ones of ended requests, in their order.
 
     Args:
-        requests: as :class:`driftwatch.simulate.outcome.Outcome` has them.
         asked: (requests,) ``max_tokens`` of each.
     """
     finished = (requests["status"] == FINISHED).to_numpy()

@@ -127,8 +127,6 @@ def unknown_names(
 
     Args:
         said: a scenario as its file has it.
-        leaves: of the diagnosis.
-        rules: alert names.
         knobs: settings that advice can be about.
     """
     for number, effect in enumerate(_items(_mapping(said.get("truth")).get("effects"))):

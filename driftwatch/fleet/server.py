@@ -14,39 +14,26 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server process, from its start to its end.
+    """A server process, from its start to its end."""
 
-    Attributes:
-        instance: host:port.
-        model_name: first served model name.
-        configuration: of each engine; max_model_len and num_gpu_blocks must be known, as a page
-            shows them.
-        style: version of vLLM.
-        engines: ``--data-parallel-size``.
-        api_servers: ``--api-server-count``.
-        log_stats: False = ``--disable-log-stats``: no ``vllm:`` line at all.
-        custom_histogram_buckets: group of edges, or family, → finite edges.
-        cache_config: labels of cache_config_info instead of the usual ones.
-        ready_after_seconds: from the start of the process until its metrics are made.
-        client_max_tokens: ``max_tokens`` of every request: what reaches it finishes by
-            ``length``, all else by ``stop``. None: each request asks for what it generates.
-        handler: path of the requests.
-        kind: what it does with them, where that is not to generate.
-    """
-
-    instance: str
-    model_name: str
+    instance: str  # host:port
+    model_name: str  # first served model name
+    # of each engine; max_model_len and num_gpu_blocks must be known, as a page shows them
     configuration: SchedulerConfiguration
-    style: Style = V0_32
-    engines: int = 1
-    api_servers: int = 1
-    log_stats: bool = True
+    style: Style = V0_32  # version of vLLM
+    engines: int = 1  # ``--data-parallel-size``
+    api_servers: int = 1  # ``--api-server-count``
+    log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
+    # group of edges, or family, → finite edges
     custom_histogram_buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    # labels of cache_config_info instead of the usual ones
     cache_config: Mapping[str, str] = field(default_factory=dict)
-    ready_after_seconds: float = 25.0
+    ready_after_seconds: float = 25.0  # from the start of the process until its metrics are made
+    # ``max_tokens`` of every request: what reaches it finishes by ``length``, all else by ``stop``.
+    # None: each request asks for what it generates.
     client_max_tokens: int | None = None
-    handler: str = "/v1/completions"
-    kind: EngineKind = USUAL
+    handler: str = "/v1/completions"  # path of the requests
+    kind: EngineKind = USUAL  # what it does with them, where that is not to generate
 
     def problems(self) -> tuple[str, ...]:
         """Why there can be no such server; empty where there can."""

@@ -68,25 +68,15 @@ _OTHER_EDGES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """What was scraped of one server in a stretch.
+    """What was scraped of one server in a stretch."""
 
-    Attributes:
-        number: of the server.
-        scrapes: rows in SCRAPE_SCHEMA.
-        gpus: rows in GPU_SCHEMA.
-        answers: the same scrapes as text, where pages were asked for.
-        gpu_answers: pages of the exporter, where pages were asked for.
-        requests: what ended, as the simulator tells it; truth only.
-        load: rows in LOAD_SCHEMA; truth only.
-    """
-
-    number: int
-    scrapes: pl.DataFrame
-    gpus: pl.DataFrame
-    answers: Sequence[Answer] = ()
-    gpu_answers: Sequence[Answer] = ()
-    requests: pl.DataFrame | None = None
-    load: pl.DataFrame | None = None
+    number: int  # of the server
+    scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
+    gpus: pl.DataFrame  # rows in GPU_SCHEMA
+    answers: Sequence[Answer] = ()  # the same scrapes as text, where pages were asked for
+    gpu_answers: Sequence[Answer] = ()  # pages of the exporter, where pages were asked for
+    requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
+    load: pl.DataFrame | None = None  # rows in LOAD_SCHEMA; truth only
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
@@ -123,10 +113,6 @@ class ServerRun:
     """One server of a scenario from its first scrape to its last.
 
     Args:
-        scenario: what it is of.
-        seed: all randomness comes from it.
-        number: of the server.
-        traffic: of the pool.
         pages: whether texts are kept as well.
     """
 

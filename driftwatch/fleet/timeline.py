@@ -17,44 +17,26 @@ EVERY_SECONDS = 180.0  # rollout: one replica after the other
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A server's process from its start to its end.
+    """A server's process from its start to its end."""
 
-    Attributes:
-        start_seconds: it answers from then on.
-        end_seconds: it does not answer from then on; inf = to the end.
-        serving: its settings.
-        factor: on its step times (another release's law).
-        release: whose pages it shows.
-        other_buckets: with another layout of histograms.
-        stats: with vllm: series on its page.
-        vllm_version: what discovery labels it with, None = with nothing.
-        image: of its container, None = nothing tells.
-    """
-
-    start_seconds: float
-    end_seconds: float
-    serving: Serving
-    factor: float = 1.0
-    release: Style = "0.32"
-    other_buckets: bool = False
-    stats: bool = True
-    vllm_version: str | None = None
-    image: str | None = None
+    start_seconds: float  # it answers from then on
+    end_seconds: float  # it does not answer from then on; inf = to the end
+    serving: Serving  # its settings
+    factor: float = 1.0  # on its step times (another release's law)
+    release: Style = "0.32"  # whose pages it shows
+    other_buckets: bool = False  # with another layout of histograms
+    stats: bool = True  # with vllm: series on its page
+    vllm_version: str | None = None  # what discovery labels it with, None = with nothing
+    image: str | None = None  # of its container, None = nothing tells
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server of the pool.
+    """One server of the pool."""
 
-    Attributes:
-        number: from 0.
-        lives: in order; between two of them it is down.
-        listed: stretches (from, to) in which it is scraped.
-    """
-
-    number: int
-    lives: tuple[Life, ...]
-    listed: tuple[tuple[float, float], ...]
+    number: int  # from 0
+    lives: tuple[Life, ...]  # in order; between two of them it is down
+    listed: tuple[tuple[float, float], ...]  # stretches (from, to) in which it is scraped
 
     def is_listed(self, times: Floats) -> npt.NDArray[np.bool_]:
         """Whether it is scraped at these times."""

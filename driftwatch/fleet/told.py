@@ -16,39 +16,26 @@ _SEVERITIES = ("page", "ticket", "notice")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One incident that fired, as its page tells it.
+    """One incident that fired, as its page tells it."""
 
-    Attributes:
-        at: end of the minute that decided it.
-        alert: name of the rule.
-        severity: page, ticket or notice.
-        instance: the server; None for a pool's.
-        leaf: where its diagnosis ended, None without one.
-        knob: the setting it advises to change, None where it advises none.
-        instead: what it says helps instead of a setting; None where it says nothing of the kind.
-    """
-
-    at: datetime
-    alert: str
-    severity: str
-    instance: str | None
-    leaf: str | None
-    knob: str | None
+    at: datetime  # end of the minute that decided it
+    alert: str  # name of the rule
+    severity: str  # page, ticket or notice
+    instance: str | None  # the server; None for a pool's
+    leaf: str | None  # where its diagnosis ended, None without one
+    knob: str | None  # the setting it advises to change, None where it advises none
+    # what it says helps instead of a setting; None where it says nothing of the kind
     instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One expectation and what came of it.
+    """One expectation and what came of it."""
 
-    Attributes:
-        word: ``FOUND``, ``PARTLY``, ``MISSED``, ``AGAIN`` (more than once for the same server),
-            ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``.
-        text: what of.
-    """
-
+    # ``FOUND``, ``PARTLY``, ``MISSED``, ``AGAIN`` (more than once for the same server), ``QUIET``
+    # (rightly), ``EXTRA`` or ``OTHER``
     word: str
-    text: str
+    text: str  # what of
 
 
 def said_by(page: Mapping[str, Any]) -> Said:
@@ -69,8 +56,6 @@ def judged(scenario: Scenario, said: Sequence[Said], rules: Collection[str]) -> 
     """For each effect its lines, and at the end those of what belongs to none.
 
     Args:
-        scenario: what was injected.
-        said: every incident that fired.
         rules: alert names of the enabled rules.
     """
     found = [_effect(scenario, effect, said, rules) for effect in scenario.truth.effects]

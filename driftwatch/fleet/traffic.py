@@ -39,17 +39,11 @@ _DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """Stretches in order of their starts, each with a size.
+    """Stretches in order of their starts, each with a size."""
 
-    Attributes:
-        start_seconds: when each begins.
-        end_seconds: when it ends; it may reach into the next.
-        size: how large; above 0.
-    """
-
-    start_seconds: Floats
-    end_seconds: Floats
-    size: Floats
+    start_seconds: Floats  # when each begins
+    end_seconds: Floats  # when it ends; it may reach into the next
+    size: Floats  # how large; above 0
 
     @classmethod
     def none(cls) -> Windows:
@@ -67,17 +61,11 @@ class Windows:
 
 @dataclass(frozen=True, eq=False)
 class PoolTraffic:
-    """The traffic of a scenario's pool.
+    """The traffic of a scenario's pool."""
 
-    Attributes:
-        scenario: what it is of.
-        seed: all randomness comes from it.
-        servers: the pool's servers.
-    """
-
-    scenario: Scenario
-    seed: int
-    servers: tuple[Server, ...]
+    scenario: Scenario  # what it is of
+    seed: int  # all randomness comes from it
+    servers: tuple[Server, ...]  # the pool's servers
 
     @classmethod
     def of(cls, scenario: Scenario, seed: int) -> PoolTraffic:
@@ -142,7 +130,6 @@ class PoolTraffic:
         """What one server is sent in since <= time < until, in order.
 
         Args:
-            number: of the server.
             since: seconds from the scenario's start.
             until: at most a day later, so that memory stays bounded.
         """

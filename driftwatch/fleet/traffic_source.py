@@ -29,17 +29,11 @@ _BLOCK = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """Requests in order.
+    """Requests in order."""
 
-    Attributes:
-        at: on the pool's clock of one request a second.
-        prompt_tokens: their prompts.
-        generation_tokens: what they will generate.
-    """
-
-    at: Floats
-    prompt_tokens: Integers
-    generation_tokens: Integers
+    at: Floats  # on the pool's clock of one request a second
+    prompt_tokens: Integers  # their prompts
+    generation_tokens: Integers  # what they will generate
 
 
 class TrafficSource(Protocol):
@@ -52,20 +46,12 @@ class TrafficSource(Protocol):
 
         Args:
             total: length of the pool's clock, which is how many requests the pool gets.
-            share: how many servers share them.
             window: the scenario's time that this is, in seconds.
-            rng: the randomness.
         """
 
 
 class TraceSource:
-    """A trace in blocks, each from a random place: gaps and lengths stay together in a block.
-
-    Args:
-        arrival_seconds: of the trace, sorted.
-        prompt_tokens: of the trace.
-        generation_tokens: of the trace.
-    """
+    """A trace in blocks, each from a random place: gaps and lengths stay together in a block."""
 
     def __init__(
         self, arrival_seconds: Floats, prompt_tokens: Integers, generation_tokens: Integers

@@ -92,11 +92,8 @@ def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | No
     """``truth.json`` and ``driftwatch.yaml`` into the folder.
 
     Args:
-        scenario: what was made.
-        seed: with which seed.
-        folder: it must exist.
-        recording: path of the recording as the configuration names it, from the folder; None
-            where a Prometheus will have it.
+        recording: path of the recording as the configuration names it, from the folder; None where
+            a Prometheus will have it.
     """
     (folder / TRUTH).write_bytes(
         orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"

@@ -33,9 +33,7 @@ def write_openmetrics(scenario: Scenario, chunks: Iterable[Chunk], folder: Path)
     """``fleet.om``, series of all servers.
 
     Args:
-        scenario: what they are of.
         chunks: with the texts of the pages.
-        folder: it must exist.
 
     Returns:
         the file; ``promtool tsdb create-blocks-from openmetrics FILE DATA`` loads it.

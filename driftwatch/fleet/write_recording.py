@@ -20,9 +20,7 @@ def write_recording(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -
     """``scrapes.jsonl.gz``: server by server, each server's pages and its exporter's by time.
 
     Args:
-        scenario: what they are of.
         chunks: with the texts of the pages.
-        folder: it must exist.
 
     Returns:
         the file; the same chunks give the same bytes.

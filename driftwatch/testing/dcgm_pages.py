@@ -56,27 +56,18 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class FakeGpu:
-    """One GPU, or one MIG instance of it, as the exporter lists it.
+    """One GPU, or one MIG instance of it, as the exporter lists it."""
 
-    Attributes:
-        index: on its host.
-        uuid: of the physical GPU.
-        model: modelName.
-        profile: MIG profile, "" for the whole GPU.
-        instance: MIG instance.
-        workload: container, namespace and pod, in this order; empty ones are written as such.
-        values: family → value instead of the usual one; a text as it is, None leaves it out.
-        more: further labels.
-    """
-
-    index: int
-    uuid: str
-    model: str = "NVIDIA H100 80GB HBM3"
-    profile: str = ""
-    instance: str = ""
+    index: int  # on its host
+    uuid: str  # of the physical GPU
+    model: str = "NVIDIA H100 80GB HBM3"  # modelName
+    profile: str = ""  # MIG profile, "" for the whole GPU
+    instance: str = ""  # MIG instance
+    # container, namespace and pod, in this order; empty ones are written as such
     workload: Mapping[str, str] = field(default_factory=dict)
+    # family → value instead of the usual one; a text as it is, None leaves it out
     values: Mapping[str, Value] = field(default_factory=dict)
-    more: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)  # further labels
 
     def labels(self, hostname: str, hostname_label: str = "Hostname") -> dict[str, str]:
         """Its labels in the exporter's order."""
@@ -109,7 +100,6 @@ def dcgm_page(
     """The page of one exporter.
 
     Args:
-        gpus: what it lists.
         hostname: of the node; "" writes none.
         hostname_label: ``Hostname``, or ``hostname`` as since May 2026.
         families: names in :data:`FAMILIES`; any other that a GPU has a value for is added.

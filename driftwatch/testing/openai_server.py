@@ -42,7 +42,6 @@ class OpenAIServer(LoopbackServer):
 
     Args:
         law: how long a step takes, in seconds of the wall clock.
-        max_num_seqs: requests that run at once.
         tokens_per_word: how many tokens its tokenizer makes of a word of the prompt.
         key: bearer token it wants, None = none.
         refused_fields: body fields that it answers with 400, as servers other than vLLM do.

@@ -31,17 +31,12 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series.
+    """One series."""
 
-    Attributes:
-        labels: with ``__name__``.
-        points: (unix seconds, value as text), in order of time.
-        lookback_seconds: how long a point is seen; answers of a range query already looked back
-            when they were recorded, so theirs is their step.
-    """
-
-    labels: Mapping[str, str]
-    points: Sequence[tuple[float, str]]
+    labels: Mapping[str, str]  # with ``__name__``
+    points: Sequence[tuple[float, str]]  # (unix seconds, value as text), in order of time
+    # how long a point is seen; answers of a range query already looked back when they were
+    # recorded, so theirs is their step
     lookback_seconds: float = LOOKBACK_SECONDS
 
 
@@ -59,7 +54,6 @@ class PrometheusApi(LoopbackServer):
     """Answers ``query_range``, ``query``, ``series`` and ``label/NAME/values``.
 
     Args:
-        series: what it holds.
         times: whether ``timestamp()`` answers; some compatible servers have none.
         authorization: the header it wants, None: no credentials asked.
 

@@ -47,7 +47,6 @@ class PrometheusServer:
     """Debian's Prometheus in a temporary folder, from ``with`` to its end.
 
     Args:
-        config: its configuration; ``{}`` scrapes nothing.
         blocks: folder of ready TSDB blocks to serve (see :func:`backfill`).
     """
 

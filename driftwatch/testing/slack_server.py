@@ -38,15 +38,10 @@ _LINK = re.compile(r"<https?://[^|>\s]+(?:\|[^>]*)?>")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message Slack took.
+    """A message Slack took."""
 
-    Attributes:
-        payload: as it arrived.
-        mentions: whom it would have paged besides the channel: should be empty.
-    """
-
-    payload: Mapping[str, Any]
-    mentions: tuple[str, ...]
+    payload: Mapping[str, Any]  # as it arrived
+    mentions: tuple[str, ...]  # whom it would have paged besides the channel: should be empty
 
 
 class SlackServer(LoopbackServer):

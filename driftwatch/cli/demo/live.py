@@ -21,8 +21,6 @@ def serve_scenario(scenario: Scenario, seed: int, *, for_seconds: float | None) 
     servers are gone: a page that stands still is a hung engine.
 
     Args:
-        scenario: what to serve.
-        seed: all randomness comes from it.
         for_seconds: end after so many seconds; None = when the scenario ends.
     """
     import time

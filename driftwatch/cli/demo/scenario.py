@@ -102,10 +102,6 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
     """Make it, run driftwatch over it, print what was injected beside what was said.
 
     Args:
-        scenario: what to play.
-        given: how the user named it.
-        seed: all randomness comes from it.
-        jobs: processes that make it.
         pause: seconds after each page.
     """
     from driftwatch.cli.options import plan_from

@@ -101,7 +101,6 @@ def gpu_of(
     """Whom a series is of, or why that cannot be told.
 
     Args:
-        labels: of the series.
         exporter: host:port that it was read from.
         own: pods of the exporter itself (see :func:`own_pods`); none on a page that it wrote.
     """
@@ -141,7 +140,6 @@ def own_pods(
     exporter names it as its host.
 
     Args:
-        series: labels of the exporter's series.
         up: labels of its ``up`` series, None where there is none.
     """
     scrape = ("pod", *_POD_OF_SCRAPE)

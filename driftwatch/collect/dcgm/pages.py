@@ -87,10 +87,7 @@ class DcgmPagesSource:
     """dcgm-exporters (or ``driftwatch agent``) scraped without a Prometheus between.
 
     Args:
-        urls: addresses of their pages.
         clock: gives each scrape its time, taken when the scrape starts.
-        bounds: of each scrape.
-        workers: scrapes under way at once.
         name: how problems call this source.
 
     Raises:

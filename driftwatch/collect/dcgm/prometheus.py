@@ -46,9 +46,7 @@ class DcgmPrometheusSource:
     scrape: DCGM's own value is up to 30 s old by then anyway.
 
     Args:
-        asker: whom to ask.
         selector: label → value that the exporters' series carry; empty: every ``DCGM_`` series.
-        step_seconds: distance of the grid's times.
         budget_seconds: for all queries of one ``collect``.
         settle_seconds: how old a scrape must be to be there for sure.
         name: how problems call this source.

@@ -55,19 +55,12 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """Samples side by side, one per position.
+    """Samples side by side, one per position."""
 
-    Attributes:
-        gpu: index into the list of GPUs.
-        moment: index into the list of times.
-        name: as :data:`driftwatch.collect.dcgm.names.READ_NAMES` counts them.
-        value: in DCGM's unit.
-    """
-
-    gpu: _Ints
-    moment: _Ints
-    name: _Ints
-    value: _Floats
+    gpu: _Ints  # index into the list of GPUs
+    moment: _Ints  # index into the list of times
+    name: _Ints  # as :data:`driftwatch.collect.dcgm.names.READ_NAMES` counts them.
+    value: _Floats  # in DCGM's unit
 
 
 def gpu_table(
@@ -81,9 +74,7 @@ def gpu_table(
     Of two samples with the same GPU, time and name the first counts.
 
     Args:
-        gpus: whom samples are of.
         moments: aware times.
-        samples: in any order.
         unread: column → why it could not be asked for, where it is missing.
     """
     if not samples.value.size:

@@ -55,9 +55,6 @@ class Lane:
 
     A call that is overdue keeps its thread, the calls after it get another one, and it is not
     made anew until it has come back. Used by one thread at a time.
-
-    Args:
-        name: of the threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -80,7 +77,6 @@ class Lane:
 
         Args:
             key: what is called on what; a key that hangs is not called again.
-            call: makes the call.
             seconds: its deadline, cut by :meth:`begin`; 2 s where none is given.
 
         Raises:

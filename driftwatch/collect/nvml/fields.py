@@ -44,17 +44,11 @@ _OLD_DRIVER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """How a column is taken from its call's answer.
+    """How a column is taken from its call's answer."""
 
-    Attributes:
-        value: the answer in the column's unit.
-        arguments: what the call takes after the handle.
-        of_instance: a MIG instance has its own; all else is the board's.
-    """
-
-    value: Callable[[Any], float]
-    arguments: tuple[Any, ...] = ()
-    of_instance: bool = False
+    value: Callable[[Any], float]  # the answer in the column's unit
+    arguments: tuple[Any, ...] = ()  # what the call takes after the handle
+    of_instance: bool = False  # a MIG instance has its own; all else is the board's
 
 
 _TOLD: Final[Mapping[str, _Told]] = {
@@ -73,17 +67,11 @@ _TOLD: Final[Mapping[str, _Told]] = {
 
 @dataclass(slots=True)
 class Reading:
-    """What was read of one GPU or MIG instance.
+    """What was read of one GPU or MIG instance."""
 
-    Attributes:
-        values: column → value in its unit.
-        reasons: column → why it is NULL.
-        codes: NVML's error numbers met.
-    """
-
-    values: dict[str, float] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    codes: set[int] = field(default_factory=set)
+    values: dict[str, float] = field(default_factory=dict)  # column → value in its unit
+    reasons: dict[str, str] = field(default_factory=dict)  # column → why it is NULL
+    codes: set[int] = field(default_factory=set)  # NVML's error numbers met
 
     def leave(self, column: str, why: Unread) -> None:
         """The column stays NULL."""
@@ -96,7 +84,6 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
     """Fill the columns that single calls give; a call that serves two columns is made once.
 
     Args:
-        reading: filled.
         ask: makes a call on the GPU, or on the MIG instance.
         of_instance: the columns that a MIG instance has of its own, else those of the board.
     """

@@ -30,9 +30,6 @@ class GpmSamples:
     """The last sample of a GPU, or of each of its GPU instances, kept until the next reading.
 
     A sample that a hanging call may still write to is neither freed nor used again.
-
-    Args:
-        ask: makes the calls.
     """
 
     def __init__(self, ask: AskNvml) -> None:
@@ -57,7 +54,6 @@ class GpmSamples:
         """What happened since the last call, for :func:`take_gpm`; an Unread where unknown.
 
         Args:
-            device: handle of the board.
             instance: number of the GPU instance, None = the whole GPU.
         """
         try:

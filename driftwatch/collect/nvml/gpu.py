@@ -23,41 +23,25 @@ _EMPTY_PLACE: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while the driver is loaded; None = not read yet.
+    """What does not change while the driver is loaded; None = not read yet."""
 
-    Attributes:
-        uuid: ``GPU-…``.
-        pci_bus_id: ``00000000:3B:00.0``.
-        model: product name.
-    """
-
-    uuid: str | None = None
-    pci_bus_id: str | None = None
-    model: str | None = None
+    uuid: str | None = None  # ``GPU-…``
+    pci_bus_id: str | None = None  # ``00000000:3B:00.0``.
+    model: str | None = None  # product name
 
 
 @dataclass(slots=True)
 class GpuReading:
-    """A GPU, or one of its MIG instances, as it was read.
+    """A GPU, or one of its MIG instances, as it was read."""
 
-    Attributes:
-        index: on its host.
-        identity: of the physical GPU.
-        fields: values and reasons.
-        processes: that compute on it, or why they are not known.
-        mig_profile: ``1g.10gb``, None = the whole GPU.
-        mig_instance: number of the GPU instance, with that of the compute instance where it
-            holds several.
-        lost: NVML says so; None = nothing could be read.
-    """
-
-    index: int
-    identity: Identity
-    fields: Reading = field(default_factory=Reading)
-    processes: tuple[int, ...] | Unread = ()
-    mig_profile: str | None = None
+    index: int  # on its host
+    identity: Identity  # of the physical GPU
+    fields: Reading = field(default_factory=Reading)  # values and reasons
+    processes: tuple[int, ...] | Unread = ()  # that compute on it, or why they are not known
+    mig_profile: str | None = None  # ``1g.10gb``, None = the whole GPU.
+    # number of the GPU instance, with that of the compute instance where it holds several
     mig_instance: str | None = None
-    lost: bool | None = None
+    lost: bool | None = None  # NVML says so; None = nothing could be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,7 @@ class NoPorts(Exception):
 
 
 class Listeners:
-    """The ports of one moment; the table of sockets is read once.
-
-    Args:
-        proc: where procfs is mounted.
-    """
+    """The ports of one moment; the table of sockets is read once."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc

@@ -34,13 +34,7 @@ class _Gone:
 
 
 class NvmlSource:
-    """The GPUs of this machine, read now; every call on its own, with a deadline.
-
-    Args:
-        clock: gives each reading its time.
-        proc: where procfs is mounted.
-        hostname: of this machine.
-    """
+    """The GPUs of this machine, read now; every call on its own, with a deadline."""
 
     def __init__(
         self, clock: Clock | None = None, proc: Path = Path("/proc"), hostname: str | None = None

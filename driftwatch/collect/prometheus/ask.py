@@ -45,7 +45,6 @@ class PrometheusAsker:
         headers: sent with each question (a tenant, for example).
         bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each question,
             so that a token that was exchanged is used at once.
-        basic_auth: user and password.
         verify: check TLS certificates: True, or a file of authorities.
 
     Attributes:
@@ -114,7 +113,6 @@ class PrometheusAsker:
 
         Args:
             text: PromQL whose answer is a vector at each time.
-            times: when.
             known: series whose labels need not be brought.
 
         Raises:
@@ -223,7 +221,6 @@ class RangeAsker:
     """Range queries over a grid of any length, within a budget for all of them together.
 
     Args:
-        asker: whom to ask.
         budget_seconds: for all queries since :meth:`begin`; those beyond it are not asked.
     """
 
@@ -243,7 +240,6 @@ class RangeAsker:
 
         Args:
             text: PromQL whose answer is a vector at each time.
-            times: of any length.
             known: heads of an answer before; where they are the same, they are handed back
                 themselves.
 

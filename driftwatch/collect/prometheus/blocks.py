@@ -14,37 +14,25 @@ from driftwatch.collect.registry import Metric
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Engines whose series can be read without a look at their labels: one of each kind.
+    """Engines whose series can be read without a look at their labels: one of each kind."""
 
-    Attributes:
-        engines: their numbers.
-        origins: the one of each engine.
-        series: (engines, kinds): of a histogram its buckets by edge, then sum and count; of any
-            other metric the summands.
-        edges: upper edges of the buckets.
-    """
-
-    engines: Numbers
-    origins: Numbers
+    engines: Numbers  # their numbers
+    origins: Numbers  # the one of each engine
+    # (engines, kinds): of a histogram its buckets by edge, then sum and count; of any other metric
+    # the summands
     series: npt.NDArray[np.int32]
-    edges: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()  # upper edges of the buckets
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The series that one column is read from.
+    """The series that one column is read from."""
 
-    Attributes:
-        metric: what is read.
-        origins: those that its series have, each once.
-        blocks: what can be read at once.
-        rest: engines that a choice must be made for: several origins or names, the same series
-            twice, buckets that are not whole.
-    """
-
-    metric: Metric
-    origins: Numbers
-    blocks: tuple[Block, ...]
+    metric: Metric  # what is read
+    origins: Numbers  # those that its series have, each once
+    blocks: tuple[Block, ...]  # what can be read at once
+    # engines that a choice must be made for: several origins or names, the same series twice,
+    # buckets that are not whole
     rest: Numbers
 
 
@@ -58,11 +46,7 @@ def column_of(
     """The column of a metric, None where the answer has no series of it.
 
     Args:
-        metric: what is read.
         origins: of each series, -1 where it is not of the metric.
-        variants: of each series.
-        said: what tells the variants apart.
-        roster: what the origins are.
     """
     series = np.nonzero(origins >= 0)[0]
     if not len(series):

@@ -18,7 +18,6 @@ def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[
     """Instance → why nothing of vLLM is there; up to :data:`MOST`, those that are answered.
 
     Args:
-        asker: the API.
         instances: with ``up`` 1 and no ``vllm:`` series now.
     """
     for instance in sorted(instances)[:MOST]:

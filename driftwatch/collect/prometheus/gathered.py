@@ -19,25 +19,21 @@ KEYS = ("instance", "engine", "at")  # at: the grid time, unix ms
 
 @dataclass(slots=True)
 class Gathered:
-    """What the queries brought, column by column.
+    """What the queries brought, column by column."""
 
-    Attributes:
-        frames: registry column → frame with ``instance``, ``engine``, ``at`` and its columns.
-        models: frames with ``instance``, ``engine``, ``at``, ``model_name``.
-        present: frames with ``instance``, ``engine``, ``at`` of ``vllm:`` series of an engine.
-        texts: registry column → the placement of its info metric.
-        alive: columns that say something of an engine, with the newest sample of each origin.
-        clashed: (instance, engine) that two series at the same time were told of.
-        problems: what could not be read.
-    """
-
+    # registry column → frame with ``instance``, ``engine``, ``at`` and its columns
     frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+    # frames with ``instance``, ``engine``, ``at``, ``model_name``
     models: list[pl.DataFrame] = field(default_factory=list)
+    # frames with ``instance``, ``engine``, ``at`` of ``vllm:`` series of an engine
     present: list[pl.DataFrame] = field(default_factory=list)
+    # registry column → the placement of its info metric
     texts: dict[str, Placement] = field(default_factory=dict)
+    # columns that say something of an engine, with the newest sample of each origin
     alive: list[tuple[Column, Numbers]] = field(default_factory=list)
+    # (instance, engine) that two series at the same time were told of
     clashed: set[tuple[str, str]] = field(default_factory=set)
-    problems: list[SourceProblem] = field(default_factory=list)
+    problems: list[SourceProblem] = field(default_factory=list)  # what could not be read
     _seen: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def labels(self, roster: Roster) -> dict[tuple[str, str], Labels]:

@@ -29,11 +29,9 @@ def scrape_intervals_seconds(
     three scrapes in that time is not in it.
 
     Args:
-        ranges: whom to ask.
         selector: label → value that the targets' series carry.
         until: aware; as far behind now as scrapes need to be visible.
         step_seconds: of the grid; an interval below it looks like it.
-        look_seconds: how far back.
 
     Raises:
         SourceError: ``timestamp(up)`` was not answered.

@@ -18,14 +18,10 @@ LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}  # at: unix ms
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All series that one query brought, over every chunk of the grid.
+    """All series that one query brought, over every chunk of the grid."""
 
-    Attributes:
-        heads: labels of each series as JSON.
-        long: ``series`` (index into ``heads``), ``at``, ``value``; in order of time per series.
-    """
-
-    heads: Sequence[bytes]
+    heads: Sequence[bytes]  # labels of each series as JSON
+    # ``series`` (index into ``heads``), ``at``, ``value``; in order of time per series
     long: pl.DataFrame
 
     @property
@@ -36,21 +32,14 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """What one query brought, over every chunk of the grid, as arrays.
+    """What one query brought, over every chunk of the grid, as arrays."""
 
-    Attributes:
-        keys: of each series, once.
-        times: (times,), unix ms: those that any series has a sample at.
-        value: (series, times), NaN where there is none.
-        there: (series, times), whether there is one; None where there is everywhere.
-        twice: indexes of series that were told twice at one time, with different numbers; these
-            are NaN.
-    """
-
-    keys: Keys
-    times: npt.NDArray[np.int64]
-    value: npt.NDArray[np.float64]
+    keys: Keys  # of each series, once
+    times: npt.NDArray[np.int64]  # (times,), unix ms: those that any series has a sample at
+    value: npt.NDArray[np.float64]  # (series, times), NaN where there is none
+    # (series, times), whether there is one; None where there is everywhere
     there: npt.NDArray[np.bool_] | None
+    # indexes of series that were told twice at one time, with different numbers; these are NaN
     twice: tuple[int, ...] = ()
 
     @property

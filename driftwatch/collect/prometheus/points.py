@@ -64,23 +64,16 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """The samples of an answer, series after series, in order of time per series.
+    """The samples of an answer, series after series, in order of time per series."""
 
-    Attributes:
-        keys: hash of each series' labels as they were written. Python keys it anew in each
-            process, so nobody can choose labels that meet.
-        heads: labels of the series that were not known.
-        counts: how many samples each series has.
-        at: unix ms of each sample.
-        value: of each sample.
-        native: labels of series with native histograms, of which nothing is read.
-    """
-
+    # hash of each series' labels as they were written. Python keys it anew in each process, so
+    # nobody can choose labels that meet.
     keys: Keys
-    heads: Heads
-    counts: npt.NDArray[np.int64]
-    at: npt.NDArray[np.int64]
-    value: npt.NDArray[np.float64]
+    heads: Heads  # labels of the series that were not known
+    counts: npt.NDArray[np.int64]  # how many samples each series has
+    at: npt.NDArray[np.int64]  # unix ms of each sample
+    value: npt.NDArray[np.float64]  # of each sample
+    # labels of series with native histograms, of which nothing is read
     native: tuple[bytes, ...] = ()
 
     @property
@@ -123,7 +116,6 @@ class Scan:
 
     Args:
         known: series whose labels need not be kept.
-        piece_bytes: what is read at once.
     """
 
     def __init__(self, known: Known | None = None, *, piece_bytes: int = PIECE_BYTES) -> None:

@@ -77,16 +77,11 @@ def select(names: tuple[str, ...], matching: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query and the columns that it feeds.
+    """One query and the columns that it feeds."""
 
-    Attributes:
-        text: PromQL.
-        metrics: what is read from its answer; all of one wire name.
-        ranks: sample name → (0 for the current wire name, 1 for the newest old one …, suffix).
-    """
-
-    text: str
-    metrics: tuple[Metric, ...]
+    text: str  # PromQL
+    metrics: tuple[Metric, ...]  # what is read from its answer; all of one wire name
+    # sample name → (0 for the current wire name, 1 for the newest old one …, suffix)
     ranks: Mapping[str, tuple[int, str]]
 
     @property

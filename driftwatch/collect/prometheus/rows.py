@@ -31,21 +31,13 @@ _CLOCK = {"instance": pl.String, "at": pl.Int64, "time": pl.Int64, "up": pl.Bool
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query with what came of it.
+    """A query with what came of it."""
 
-    Attributes:
-        query: what was asked.
-        placement: where the series of the answer belong.
-        answers: what came, possibly nothing.
-        failure: why not all of it came, None where all did.
-        doubt: what the API warned of: some of it may be missing, nobody knows what.
-    """
-
-    query: Query
-    placement: Placement
-    answers: Numbered
-    failure: str | None
-    doubt: str | None = None
+    query: Query  # what was asked
+    placement: Placement  # where the series of the answer belong
+    answers: Numbered  # what came, possibly nothing
+    failure: str | None  # why not all of it came, None where all did
+    doubt: str | None = None  # what the API warned of: some of it may be missing, nobody knows what
 
     @property
     def lacks(self) -> str | None:
@@ -78,14 +70,10 @@ def scrape_rows(
     """All answers of one interval → its rows, targets and problems.
 
     Args:
-        up: ``up`` on the grid.
         scraped_at: ``timestamp(up)`` on the grid, in unix seconds; nothing: grid times count.
-        asked: one per metric query.
         since: scrapes before it were seen by the interval before.
         any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
-        known: targets of the interval before.
         unclocked: why ``timestamp(up)`` was not answered.
-        at_once: as :func:`~driftwatch.collect.prometheus.table.gather` takes it.
     """
     clock, scraped_as = _clock(up, scraped_at)
     into = Gathered()

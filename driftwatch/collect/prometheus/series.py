@@ -90,8 +90,6 @@ class Placements:
         """The placement of these series.
 
         Args:
-            query: what was asked.
-            keys: hashes of their labels.
             heads: labels of those that :meth:`known` does not name.
         """
         last = self._last.get(query.text)
@@ -246,7 +244,6 @@ def engine_labels(
 
     Args:
         alive: columns, and the time of the newest sample of each of their origins.
-        roster: what the origins are.
     """
     engine_of = roster.engine
     last = np.full(len(roster.engines), NEVER)

@@ -78,7 +78,6 @@ class PrometheusSession(requests.Session):
     whose labels the next range answer need not bring again.
 
     Args:
-        connect_seconds: until the connection stands.
         total_seconds: for one request from its start to the last byte, however it drips.
         body_bytes: largest answer that is read, unpacked.
         verify: check TLS certificates: True, or a file of authorities.

@@ -46,18 +46,16 @@ class PrometheusSource:
 
     Args:
         url: address of the API, with its path prefix if it has one.
-        selector: label → value, or values of which one, that all targets' series carry, ``up``
-            too; values are escaped here. Empty: every instance that has a ``vllm:`` series.
-        step_seconds: distance of the grid's times.
+        selector: label → value, or values of which one, that all targets' series carry, ``up`` too;
+            values are escaped here. Empty: every instance that has a ``vllm:`` series.
         timeout_seconds: for one query, from its start to its last byte.
         budget_seconds: for all queries of one ``collect``; those beyond it are not asked.
-        settle_seconds: how old a scrape must be to be there for sure: it carries the time it
-            began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
-            where nothing is said) later.
+        settle_seconds: how old a scrape must be to be there for sure: it carries the time it began
+            and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s where
+            nothing is said) later.
         name: how problems and pages call this source.
         headers: sent with each query (a tenant, for example).
         bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each query.
-        basic_auth: user and password.
         verify: check TLS certificates: True, or a file of authorities.
 
     Raises:

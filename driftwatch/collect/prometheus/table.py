@@ -34,9 +34,8 @@ def gather(
 
     Args:
         placement: where the series of the answer belong.
-        answered: what came.
-        scraped_as: instance → labels of its ``up`` series; of two series at the same time the
-            one that carries them is read.
+        scraped_as: instance → labels of its ``up`` series; of two series at the same time the one
+            that carries them is read.
         into: where columns, labels and problems go.
         at_once: read whole engines as arrays; the table is the same without.
     """
