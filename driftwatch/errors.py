@@ -16,6 +16,7 @@ DriftwatchError
 ├── RecordingError        a recording cannot be read at all
 ├── ImpossibleConfiguration  scheduler settings that vLLM would refuse, or requests that never fit
 ├── WorkloadError         a request log or trace cannot be read as requests
+├── DocumentError         a stored document is not of the form that this version reads
 ├── StoreError            the database is locked, full, read-only or of another version
 └── DeliveryError         a receiver did not take a page
 ```
@@ -152,6 +153,10 @@ class WorkloadError(DriftwatchError):
     def __init__(self, problems: tuple[str, ...], *, help_text: str | None = None) -> None:
         self.problems = problems
         super().__init__("; ".join(problems), help_text=help_text)
+
+
+class DocumentError(DriftwatchError):
+    """A stored document is not of the form that this version reads."""
 
 
 class StoreError(DriftwatchError):

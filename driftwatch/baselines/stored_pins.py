@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from driftwatch.baselines.documents import document_of, pin_of_json
 from driftwatch.detect.fingerprints import Difference, differences, only
 from driftwatch.detect.pins import Pin, Pins
+from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.store.pins import KeptPin
-from driftwatch.store.rows import to_json
 from driftwatch.store.store import Store
 
 

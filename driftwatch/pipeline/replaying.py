@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from driftwatch.documents import to_json
 from driftwatch.errors import DriftwatchError
 from driftwatch.model import Recommendation, Target
 from driftwatch.pipeline.advising import question_for
 from driftwatch.pipeline.plan import Plan
-from driftwatch.store.rows import to_json
 
 if TYPE_CHECKING:
     from driftwatch.recommend.advice import Advice, Question

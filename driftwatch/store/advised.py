@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, delete, insert, or_, select
 from sqlalchemy.sql import Select
 
+from driftwatch.documents import to_json
 from driftwatch.model import TargetKey
-from driftwatch.store.rows import chunks, to_json
+from driftwatch.store.rows import chunks
 from driftwatch.store.tables import advice, calibrations, verifications
 from driftwatch.store.transactions import Transactions
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, update
 
+from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Transition
 from driftwatch.store.rows import (
@@ -18,7 +19,6 @@ from driftwatch.store.rows import (
     chunks,
     incident_of,
     incident_row,
-    to_json,
 )
 from driftwatch.store.tables import incidents, transitions
 

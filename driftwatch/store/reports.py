@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from driftwatch.documents import to_json
 from driftwatch.notify.plan import Delivery
-from driftwatch.store.rows import to_json
 from driftwatch.store.tables import report_deliveries, reports
 from driftwatch.store.transactions import Transactions
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from driftwatch.documents import to_json
 from driftwatch.model import Incident
 from driftwatch.notify.plan import Delivery, PlannedDelivery
 from driftwatch.notify.silence import Matcher, Silence
@@ -21,16 +22,6 @@ INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
 def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Ids in groups small enough for one ``IN (...)``."""
     return (ids[start : start + 500] for start in range(0, len(ids), 500))
-
-
-def to_json(value: object) -> str:
-    """JSON text with sorted keys.
-
-    Raises:
-        ValueError: it holds NaN or an infinity, which no JSON reader has to take.
-        TypeError: it holds what JSON cannot.
-    """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:
