@@ -73,7 +73,7 @@ CLAIMS = (
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} {BEFORE} --json",),
         lengths,
         "`LengthDrift` compares with `tuned_for` or a reference by the minute; the month's roll-up "
-        "stands in the [weekly report](reports.md).",
+        "stands in the [weekly report](sre/reports.md).",
         cheap=True,
     ),
     Claim(
@@ -82,7 +82,8 @@ CLAIMS = (
         (f"driftwatch verify host:8000 --recording {CHANGED} --json",),
         version_control,
         "driftwatch never changes a server: it prints one change, its price, how to undo it and "
-        "what would prove it wrong; [whether it worked](verification.md) is said afterwards.",
+        "what would prove it wrong; `driftwatch verify` reports "
+        "[whether it worked](methods/verification.md).",
     ),
     Claim(
         "Know the distribution of the batch",
@@ -90,7 +91,7 @@ CLAIMS = (
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} --json",),
         distribution,
         "the three estimates are columns, a page counts requests by the pass, and the "
-        "[weekly report](reports.md) has p05, p50 and p95 against the pin.",
+        "[weekly report](sre/reports.md) has p05, p50 and p95 against the pin.",
         cheap=True,
     ),
     Claim(

@@ -234,8 +234,8 @@ CLAIMS = (
         ),
         small_budget,
         "`tuned_for` in the configuration names the lengths, `LengthDrift` compares with them, and "
-        "`BatchDrift` pages where they moved, a limit binds and it costs; [the page](recommend.md) "
-        "prices the change that a replay found.",
+        "`BatchDrift` pages where they moved, a limit binds and it costs; the page prices the "
+        "change that [a replay](methods/recommend.md) chose.",
     ),
     Claim(
         "Prefix caching gives the budget back",
@@ -325,7 +325,7 @@ CLAIMS = (
             for seqs in (8, 128)
         ),
         unused_cap,
-        "`sequence_utilization` shows it, and the [weekly report](reports.md) names caps that "
+        "`sequence_utilization` shows it, and the [weekly report](sre/reports.md) names caps that "
         "nobody reached.",
     ),
     Claim(

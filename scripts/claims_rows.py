@@ -12,14 +12,13 @@ from claims_book import Claim, RequestFile
 OPENING = """\
 # The folklore of batching, measured
 
-What teams read and repeat about batching in vLLM, and what came out when it was measured. This
-page is written by `make claims`, which runs every command shown: no figure is typed in. Change the
-code, and what does not hold any more shows as a difference.
+What teams repeat about batching in vLLM, and what driftwatch's commands measured. `make claims`
+writes this page and types no figure in; `scripts/claims --commands` prints the commands of every
+claim.
 
-Two kinds of measurement stand here. Recorded ones read the run of a real vLLM 0.32 server that
-ships with driftwatch. Replayed ones go through the [simulator](simulator.md), which takes vLLM's
-scheduling decisions as vLLM does; the step times come from the roofline of a GPU's datasheet, so
-that factors between two settings mean more than absolute speeds.
+Some claims read the recording of a real vLLM 0.32 server that ships with driftwatch. The others go
+through the [simulator](sre/simulator.md) with step times from a GPU's datasheet: trust the factors
+between two settings more than the absolute speeds.
 """
 
 OUT_OF_SCOPE = """\

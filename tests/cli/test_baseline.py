@@ -143,7 +143,7 @@ def test_the_window_of_the_documents_is_pinned(run: Run, shared_data: Path) -> N
     """It ends before the loss: what is told soon after spoils a proposal, not a person's word."""
     recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"), "--pins", "pins.json")
     span = ("--from", "2026-11-21T08:47Z", "--to", "2026-11-21T09:09Z")
-    page = (Path(__file__).resolve().parents[2] / "docs" / "baselines.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sre/baselines.md").read_text()
     assert " ".join(("baseline pin host:8000", *span)) in page
     code, out, _ = run("pin", "host:8000", *span, *recording)
     assert (code, ", armed" in out) == (0, True)

@@ -1,4 +1,4 @@
-"""docs/deploy.md against the files: paths, numbers, names."""
+"""docs/sre/deploy.md against the files: paths, numbers, names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftwatch import __version__
 from driftwatch.service.target_metrics import MOST_TARGETS
 from driftwatch.testing import victoria_metrics_server
 
-PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
 
 
 def test_every_path_exists() -> None:
@@ -33,7 +33,9 @@ def test_every_folder_of_deploy_is_told_of() -> None:
             assert path.name in PAGE, path
 
 
-@pytest.mark.parametrize("page", ["docs/deploy.md", "docs/operations.md", "scripts/dashboard"])
+@pytest.mark.parametrize(
+    "page", ["docs/sre/deploy.md", "docs/sre/operations.md", "scripts/dashboard"]
+)
 def test_the_bound_is_the_programs(page: str) -> None:
     assert f"Above {MOST_TARGETS:,}" in (ROOT / page).read_text(encoding="utf-8")
 
@@ -54,7 +56,7 @@ def test_the_heartbeat_is_the_alert_that_always_fires() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/deploy.md", "docs/operations.md", "deploy/prometheus/prometheus.yml"]
+    "page", ["docs/sre/deploy.md", "docs/sre/operations.md", "deploy/prometheus/prometheus.yml"]
 )
 def test_what_victoria_metrics_needs_is_what_the_tests_start_it_with(page: str) -> None:
     """It drops labels of cache_config_info else: two backends are compared so."""
@@ -66,7 +68,7 @@ def test_what_victoria_metrics_needs_is_what_the_tests_start_it_with(page: str) 
 def test_nothing_is_said_on_two_pages() -> None:
     """A copy grows old: a link does not."""
     where: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
             if len(part) >= 200:
                 where.setdefault(" ".join(part.split()), set()).add(path.name)

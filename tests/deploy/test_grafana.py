@@ -135,7 +135,7 @@ def test_provisioning_names_what_is_here() -> None:
     assert source["type"] == "prometheus"
     (scraped,) = documents(DEPLOY / "prometheus/prometheus.yml")
     assert source["jsonData"]["timeInterval"] == scraped["global"]["scrape_interval"]
-    docs = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    docs = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
     assert provider["options"]["path"] in docs
 
 

@@ -203,7 +203,7 @@ def test_what_is_mounted_is_there(everything: list[Any]) -> None:
                     assert ("PersistentVolumeClaim", name) in names
                 case {"secret": {"secretName": name}}:
                     # made by hand: the docs show how
-                    deploy = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+                    deploy = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
                     assert f"create secret generic {name} " in deploy
                 case _:
                     assert "emptyDir" in volume
@@ -335,7 +335,7 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
 
 
 def test_images_carry_this_version() -> None:
-    files = [ROOT / "Dockerfile", ROOT / "docs/deploy.md", *FOLDER.rglob("*.yaml")]
+    files = [ROOT / "Dockerfile", ROOT / "docs/sre/deploy.md", *FOLDER.rglob("*.yaml")]
     texts = [path.read_text(encoding="utf-8") for path in files]
     tags = [
         tag
@@ -348,7 +348,7 @@ def test_images_carry_this_version() -> None:
 
 def test_what_the_docs_apply_is_an_overlay_with_an_image_of_ones_own() -> None:
     """The base's image is a placeholder that nobody can pull."""
-    docs = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    docs = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
     applied = re.findall(r"kubectl apply -k (\S+)", docs)
     assert applied == ["deploy/kubernetes/overlays/YOURS"]
     assert docs.index(f"cp -r deploy/kubernetes/overlays/full {applied[0]}") < docs.index(

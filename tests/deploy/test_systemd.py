@@ -113,7 +113,7 @@ def test_the_drop_in_for_a_prometheus_elsewhere_listens_where_its_job_asks(
     (scraped,) = documents(DEPLOY / "prometheus/prometheus.yml")
     (job,) = [job for job in scraped["scrape_configs"] if job["job_name"] == "driftwatch"]
     assert [target.rpartition(":")[2] for target in job["static_configs"][0]["targets"]] == [port]
-    docs = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    docs = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
     told = (docs, (DEPLOY / "prometheus/prometheus.yml").read_text())
     assert all("driftwatch.service.d/listen.conf" in text for text in told)
     assert "driftwatch.service.d/listen.conf" in (installed / "driftwatch.service").read_text()
