@@ -33,7 +33,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.detect.distributions.chi_square import chi_square
 from driftwatch.detect.distributions.distances import (
     js_and_w1,

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.detect.detectable import rescaling
 from driftwatch.detect.distributions.cells import counts_of
 from driftwatch.detect.distributions.chi_square import chi_square

@@ -16,7 +16,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario import Scenario
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 
 PAGES = 200
 REPEATS = 3

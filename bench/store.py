@@ -31,7 +31,7 @@ import polars as pl
 
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposed import with_proposals
-from driftwatch.collect.compact import CompactRecordingSource
+from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.model import TargetKey

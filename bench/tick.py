@@ -43,7 +43,7 @@ from canned_api import JOB, grown
 from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.cli.allocator import ALLOCATOR
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected

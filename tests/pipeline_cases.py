@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.diagnose.evidence_table import (
     WINDOW_SCHEMA,

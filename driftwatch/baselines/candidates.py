@@ -18,7 +18,7 @@ from driftwatch.baselines.making import (
 )
 from driftwatch.baselines.pinned import pinned
 from driftwatch.baselines.stored_pins import pins_from_store
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, Source
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.proposals import (

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.fingerprints import (
     differences,

@@ -133,8 +133,8 @@ def _refuse_unreadable(settings: Settings, config: Path) -> None:
 
 def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
     """As ``watch`` does: NVML where a page is of this machine, and the driver is there."""
+    from driftwatch.collect.nvml.machine import host_of, own_hosts
     from driftwatch.collect.nvml.source import NvmlSource
-    from driftwatch.collect.own_host import host_of, own_hosts
     from driftwatch.settings import NvmlSource as Said
 
     here = own_hosts(urls)

@@ -115,9 +115,8 @@ def _of_api(
     """
     from driftwatch.cli.past import what_to_check
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.discover import discover, vllm_servers
-    from driftwatch.collect.foreign import STATS_DISABLED
-    from driftwatch.collect.prometheus.foreign import what_they_are
+    from driftwatch.collect.pages.foreign import STATS_DISABLED
+    from driftwatch.collect.prometheus.discover import discover, vllm_servers, what_they_are
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written
     from driftwatch.service.asking import asker_of, gpus_of, source_said

@@ -170,14 +170,14 @@ def plan_from(
     told = []
     found = [said]
     if words:
+        from driftwatch.collect.fingerprint import fingerprint_from_arguments
         from driftwatch.collect.serving import from_arguments
-        from driftwatch.collect.what_arguments import fingerprint_from_arguments
 
         found += [from_arguments(one) for one in words]
         told += [fingerprint_from_arguments(one) for one in words]
     if startup_log is not None:
+        from driftwatch.collect.fingerprint import fingerprint_from_startup_log
         from driftwatch.collect.serving import from_startup_log
-        from driftwatch.collect.what_runs import fingerprint_from_startup_log
 
         try:
             text = startup_log.read_text(encoding="utf-8", errors="replace")

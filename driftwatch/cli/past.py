@@ -45,9 +45,9 @@ class Api:
     def sources(self) -> list[Source]:
         """The servers and their GPUs."""
         from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-        from driftwatch.collect.history_recording import Insistent
-        from driftwatch.collect.prometheus.ask import PrometheusAsker
+        from driftwatch.collect.prometheus.client import PrometheusAsker
         from driftwatch.collect.prometheus.source import PrometheusSource
+        from driftwatch.collect.recordings.history import Insistent
 
         servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
         return [
@@ -66,7 +66,7 @@ class Api:
 
 def what_to_check(url: str) -> str:
     """Where a Prometheus-compatible API does not answer."""
-    from driftwatch.collect.fetch import without_secrets
+    from driftwatch.collect.http import without_secrets
 
     asked = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
     return (
@@ -269,9 +269,9 @@ def recorded(api: Api, span: tuple[datetime, datetime]) -> Iterator[Path]:
         Unavailable: the API does not answer.
         NoVerdict: it holds no scrape of the span.
     """
-    from driftwatch.collect.compact import MANIFEST
-    from driftwatch.collect.fetch import without_secrets
-    from driftwatch.collect.history_recording import record_history
+    from driftwatch.collect.http import without_secrets
+    from driftwatch.collect.recordings.compact import MANIFEST
+    from driftwatch.collect.recordings.history import record_history
 
     first, last = span
     if first >= last:

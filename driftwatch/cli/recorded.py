@@ -65,8 +65,8 @@ def labelled_at(
     path: Path, plan: Plan, at: datetime, otherwise: Mapping[TargetKey, Target]
 ) -> Mapping[TargetKey, Target]:
     """Targets with the labels of a moment, where a recording tells how they changed."""
-    from driftwatch.collect.compact import CompactRecordingSource
     from driftwatch.collect.recordings import open_recording
+    from driftwatch.collect.recordings.compact import CompactRecordingSource
 
     source = open_recording(path)
     try:

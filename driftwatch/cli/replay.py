@@ -85,7 +85,7 @@ def command(
     """
     from driftwatch.baselines.making import with_more
     from driftwatch.cli.history import Tally
-    from driftwatch.collect.fetch import without_secrets
+    from driftwatch.collect.http import without_secrets
     from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
@@ -250,7 +250,7 @@ def _iso(time: datetime) -> str:
 
 def _reach(sources: Sequence[Source]) -> str:
     """From when to when the recordings reach."""
-    from driftwatch.collect.recordings import Recording
+    from driftwatch.collect.schema import Recording
 
     spans = [s.span() for s in sources if isinstance(s, Recording)]
     first, last = min(s[0] for s in spans), max(s[1] for s in spans)
@@ -288,7 +288,7 @@ def _span(
     sources: Sequence[Source], since: datetime | None, until: datetime | None
 ) -> tuple[datetime, datetime]:
     """What was asked for, else what the recordings hold."""
-    from driftwatch.collect.recordings import Recording
+    from driftwatch.collect.schema import Recording
 
     spans = [s.span() for s in sources if isinstance(s, Recording)]
     if not spans and (since is None or until is None):

@@ -126,7 +126,7 @@ def _from_recordings(
     serving: Mapping[str, Any],
 ) -> Material:
     from driftwatch.cli.replay import sources_from
-    from driftwatch.collect.recordings import Recording
+    from driftwatch.collect.schema import Recording
     from driftwatch.report.week import last_whole, week_of
     from driftwatch.service.report_history import history_of
 

@@ -59,7 +59,7 @@ def command(
     from driftwatch.baselines.stored_pins import row_of
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.pages import PagesSource
+    from driftwatch.collect.pages.source import PagesSource
     from driftwatch.detect.pins import Pins
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.run import Receiver, Service
@@ -102,7 +102,7 @@ def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
     from collections import Counter
     from urllib.parse import urlsplit
 
-    from driftwatch.collect.fetch import Bounds, Endpoint
+    from driftwatch.collect.http import Bounds, Endpoint
 
     pages = {url: Endpoint(url, Bounds()) for url in urls}
     shared = Counter(page.instance for page in pages.values())
@@ -119,8 +119,8 @@ def _gpus_here(urls: Sequence[str], clock: Clock) -> tuple[list[Source], frozens
 
     A machine without a GPU is no news, and looks up no name.
     """
+    from driftwatch.collect.nvml.machine import host_of, is_address, own_hosts
     from driftwatch.collect.nvml.source import NvmlSource
-    from driftwatch.collect.own_host import host_of, is_address, own_hosts
 
     hosts = {host_of(url) for url in urls}
     if not any(host in own_hosts() or not is_address(host) for host in hosts):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.model import Target, TargetKey
 
@@ -123,7 +123,7 @@ class Collected:
     scrapes: pl.DataFrame  # rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time
     targets: Mapping[TargetKey, Target]  # every target the source knows of now, with its labels
     problems: tuple[SourceProblem, ...] = field(default=())  # what could not be read
-    # rows in :data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`.
+    # rows in :data:`driftwatch.collect.gpus.GPU_SCHEMA`.
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
     # why nothing can be said of which targets exist; None where the source answered, so that a
     # target it does not list has left
@@ -149,3 +149,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give back connections and files."""
+
+
+@runtime_checkable
+class Recording(Source, Protocol):
+    """A source that holds all it will ever say."""
+
+    def span(self) -> tuple[datetime, datetime]:
+        """First scrape and just after the last."""
+
+    def next_after(self, time: datetime) -> datetime | None:
+        """The first scrape at or after ``time``; None after the last."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Provenance, Serving, Setting
 
 FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Serving))
 
-# vLLM's own argument → our field; the rest have the same name in both
+# vLLM's argument → our field
 _ARGUMENTS: Mapping[str, str] = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
@@ -31,7 +33,8 @@ _ARGUMENTS: Mapping[str, str] = {
     "block_size": "kv_block_tokens",
     "api_server_count": "api_server_count",
 }
-_SHORT_FLAGS: Mapping[str, str] = {"-asc": "api_server_count"}
+_FLAGS = {f"--{name.replace('_', '-')}": field for name, field in _ARGUMENTS.items()}
+_FLAGS["-asc"] = "api_server_count"
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -39,15 +42,16 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 _START = re.compile(r"vLLM API server version|█\s+version \d|non-default args: ")
 _NON_DEFAULT = re.compile(r"non-default args: (\{.*)")
+# the values in force, after vLLM adjusted what it was given
 _LOG_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Using max model len ([\d,]+)"), "max_model_len"),
-    (re.compile(r"Auto-fit max_model_len: reduced from [\d,]+ to ([\d,]+)"), "max_model_len"),
+    (re.compile(r"Using max model len (\d[\d,]*)"), "max_model_len"),
+    (re.compile(r"Auto-fit max_model_len: reduced from [\d,]+ to (\d[\d,]*)"), "max_model_len"),
     (
-        re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=([\d,]+)"),
+        re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d[\d,]*)"),
         "max_num_batched_tokens",
     ),
 )
-_KV_SIZE = re.compile(r"\b[A-Z]PU KV cache size: ([\d,]+) tokens")
+_KV_SIZE = re.compile(r"\b[A-Z]PU KV cache size: (\d[\d,]*) tokens")
 
 
 def human_int(text: str) -> int:
@@ -68,25 +72,17 @@ def human_int(text: str) -> int:
 
 def _positive(value: object) -> float | None:
     """A setting's value, or None where it says "unset" (None, "None", "auto", -1)."""
-    if isinstance(value, bool) or value is None:
-        return None
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = human_int(value)
-        except ValueError:
-            return None
-    if isinstance(value, (int, float)) and 0 < value < float("inf"):
-        return float(value)
-    return None
-
-
-def _ratio(value: object) -> float | None:
-    """A label that holds a number with a point; None where it holds none above 0."""
-    try:
-        found = float(str(value))
-    except ValueError:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return found if 0 < found < float("inf") else None
+    return float(value) if 0 < value < math.inf else None
+
+
+def last_start(lines: Sequence[str]) -> int | None:
+    """Where in a log the last start of a server begins; None without any."""
+    return next((n for n in range(len(lines) - 1, -1, -1) if _START.search(lines[n])), None)
 
 
 def from_startup_log(text: str, *, path: str) -> Serving:
@@ -103,11 +99,10 @@ def from_startup_log(text: str, *, path: str) -> Serving:
         UsageError: there is neither a server start nor a setting in it.
     """
     lines = text.splitlines()
-    starts = [n for n, line in enumerate(lines) if _START.search(line)]
-    first = starts[-1] if starts else 0
+    start = last_start(lines)
     found: dict[str, Setting] = {}
     kv_sizes: list[tuple[int, int]] = []
-    for number, line in enumerate(lines[first:], start=first + 1):
+    for number, line in enumerate(lines[start or 0 :], start=(start or 0) + 1):
         where = f"{path}:{number}"
         if match := _NON_DEFAULT.search(line):
             for argument, value in _python_items(match[1]).items():
@@ -115,16 +110,16 @@ def from_startup_log(text: str, *, path: str) -> Serving:
                 if argument in _ARGUMENTS and size is not None:
                     found[_ARGUMENTS[argument]] = Setting(size, "startup log", where)
         for pattern, field in _LOG_LINES:
-            # these are the values in force, after vLLM adjusted what it was given
-            if (match := pattern.search(line)) and (size := _grouped(match[1])):
-                found[field] = Setting(float(size), "startup log", where)
-        if (match := _KV_SIZE.search(line)) and (size := _grouped(match[1])):
-            kv_sizes.append((size, number))
+            if (match := pattern.search(line)) and (grouped := _grouped(match[1])):
+                found[field] = Setting(float(grouped), "startup log", where)
+        if (match := _KV_SIZE.search(line)) and (grouped := _grouped(match[1])):
+            kv_sizes.append((grouped, number))
     if kv_sizes:
-        size, number = min(kv_sizes)
+        smallest, number = min(kv_sizes)
         note = f", the smallest of {len(kv_sizes)}" if len(kv_sizes) > 1 else ""
-        found["kv_cache_tokens"] = Setting(float(size), "startup log", f"{path}:{number}{note}")
-    if not found and not starts:
+        where = f"{path}:{number}{note}"
+        found["kv_cache_tokens"] = Setting(float(smallest), "startup log", where)
+    if not found and start is None:
         raise UsageError(
             f"{path}: no start of a vLLM server in this log",
             help_text="give the log from its first lines; look for 'non-default args'",
@@ -133,9 +128,8 @@ def from_startup_log(text: str, *, path: str) -> Serving:
 
 
 def _grouped(text: str) -> int:
-    """``262,144`` → 262144; 0 where there is no digit."""
-    digits = text.replace(",", "")
-    return int(digits) if digits else 0
+    """``262,144`` → 262144."""
+    return int(text.replace(",", ""))
 
 
 def _python_items(text: str) -> Mapping[str, Any]:
@@ -169,43 +163,13 @@ def _top_level_integers(text: str) -> dict[str, int]:
     return found
 
 
-def from_arguments(args: Sequence[str]) -> Serving:
-    """A vLLM command line, or the arguments of a container.
+class Flag(NamedTuple):
+    """A flag of a command line."""
 
-    Flags we do not know are skipped with whatever follows them; the last of two equal flags
-    counts, as in vLLM. A script behind ``sh -c`` is split as the shell would. A value that only
-    the shell or Kubernetes knows (``$SEQS``, ``$(SEQS)``) and ``auto`` or -1 are unknown.
-
-    Args:
-        args: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
-
-    Raises:
-        UsageError: one of the flags we read has no value, or one that is no number.
-    """
-    words = words_of(args)
-    found: dict[str, Setting] = {}
-    for position, word in enumerate(words):
-        flag, equals, value = word.partition("=")
-        name = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
-        field = _ARGUMENTS.get(name) or _SHORT_FLAGS.get(flag)
-        if field is None:
-            continue
-        if not equals:
-            if position + 1 >= len(words):
-                raise UsageError(f"{flag} has no value")
-            value = words[position + 1]
-        value = value.strip()
-        if "$" in value or value in {"auto", "-1"}:
-            found.pop(field, None)  # it overrides an earlier one with something unknown
-            continue
-        try:
-            size = human_int(value)
-        except ValueError:
-            raise UsageError(f"{flag} {value!r} is not a number that vLLM would take") from None
-        if size <= 0:
-            raise UsageError(f"{flag} {value!r} must be above 0")
-        found[field] = Setting(float(size), "arguments", flag)
-    return Serving(**found)
+    written: str
+    name: str  # with dashes, as vLLM documents it
+    value: str | None  # after "=", else the next word; None where there is neither
+    attached: bool  # the value came after "="
 
 
 def words_of(args: Sequence[str]) -> list[str]:
@@ -221,6 +185,50 @@ def words_of(args: Sequence[str]) -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def flags_of(args: Sequence[str]) -> Iterator[Flag]:
+    """Every word of a command line as a flag with its value, those that are none as well."""
+    words = words_of(args)
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        written, equals, attached = word.partition("=")
+        name = written.replace("_", "-") if written.startswith("--") else written
+        value = attached if equals else following
+        yield Flag(written, name, None if value is None else value.strip(), bool(equals))
+
+
+def from_arguments(args: Sequence[str]) -> Serving:
+    """A vLLM command line, or the arguments of a container.
+
+    Flags we do not know are skipped with whatever follows them; the last of two equal flags
+    counts, as in vLLM. A value that only the shell or Kubernetes knows (``$SEQS``, ``$(SEQS)``)
+    and ``auto`` or -1 are unknown.
+
+    Args:
+        args: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
+
+    Raises:
+        UsageError: one of the flags we read has no value, or one that is no number.
+    """
+    found: dict[str, Setting] = {}
+    for flag in flags_of(args):
+        field, value = _FLAGS.get(flag.name), flag.value
+        if field is None:
+            continue
+        if value is None:
+            raise UsageError(f"{flag.written} has no value")
+        if "$" in value or value in {"auto", "-1"}:
+            found.pop(field, None)  # it overrides an earlier one with something unknown
+            continue
+        try:
+            size = human_int(value)
+        except ValueError:
+            wrong = f"{flag.written} {value!r} is not a number that vLLM would take"
+            raise UsageError(wrong) from None
+        if size <= 0:
+            raise UsageError(f"{flag.written} {value!r} must be above 0")
+        found[field] = Setting(float(size), "arguments", flag.written)
+    return Serving(**found)
 
 
 _SERVER_INFO: tuple[tuple[str, str, str], ...] = (
@@ -251,14 +259,19 @@ def from_server_info(obj: Mapping[str, Any]) -> Serving:
     if not isinstance(config, Mapping):
         raise UsageError("this is no answer of /server_info: it has no vllm_config")
     for section, key, field in _SERVER_INFO:
-        part = config.get(section)
-        value = _positive(part.get(key)) if isinstance(part, Mapping) else None
+        value = _positive(section_of(config, section).get(key))
         if value is not None:
             found[field] = Setting(value, "server_info", f"{section}.{key}")
-    cache = config.get("cache_config")
-    if "kv_cache_tokens" not in found and isinstance(cache, Mapping):
+    if "kv_cache_tokens" not in found:
+        cache = section_of(config, "cache_config")
         found |= _kv_from_blocks(cache, "server_info", "cache_config.")
     return Serving(**found)
+
+
+def section_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of ``vllm_config``; empty where it is none."""
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def from_cache_config(labels_json: str) -> Serving:
@@ -276,20 +289,20 @@ def from_cache_config(labels_json: str) -> Serving:
         labels = None
     if not isinstance(labels, dict):
         raise UsageError("cache_config is not a JSON object of labels")
-    found: dict[str, Setting] = {}
+    found = _kv_from_blocks(labels, "metrics", "")
     size = _positive(labels.get("kv_cache_size_tokens"))
     if size is not None:
         found["kv_cache_tokens"] = Setting(size, "metrics", "kv_cache_size_tokens")
-    else:
-        found |= _kv_from_blocks(labels, "metrics", "")
     block = _positive(labels.get("block_size"))
     if block is not None:
         found["kv_block_tokens"] = Setting(block, "metrics", "block_size")
-    together = _ratio(labels.get("kv_cache_max_concurrency"))
-    if size is not None and together is not None:
+    at_once = None
+    with suppress(ValueError):
+        at_once = _positive(float(str(labels.get("kv_cache_max_concurrency"))))
+    if size is not None and at_once is not None:
         # vLLM counts how many requests of max_model_len the cache holds (v1/core/kv_cache_utils.py)
         detail = "kv_cache_size_tokens / kv_cache_max_concurrency"
-        found["max_model_len"] = Setting(float(round(size / together)), "metrics", detail)
+        found["max_model_len"] = Setting(float(round(size / at_once)), "metrics", detail)
     return Serving(**found)
 
 
@@ -310,6 +323,8 @@ def from_config(
 
     Args:
         mapping: name → number, or text such as ``8k``; None is unknown.
+        provenance: ``config``, or ``command line``.
+        detail: file:line, or the flag.
 
     Raises:
         UsageError: an unknown name, or a value that is no number above 0.
@@ -333,14 +348,7 @@ def from_config(
 
 def merge(*sources: Serving) -> Serving:
     """Field by field the first source that knows it; the caller gives them in order of trust."""
-    return Serving(
-        **{
-            name: next(
-                (value for source in sources if (value := getattr(source, name)) is not None), None
-            )
-            for name in FIELDS
-        }
-    )
+    return Serving(**{name: known[0] for name in FIELDS if (known := _settings(name, sources))})
 
 
 def contradictions(*sources: Serving) -> tuple[str, ...]:
@@ -350,14 +358,18 @@ def contradictions(*sources: Serving) -> tuple[str, ...]:
     """
     found: list[str] = []
     for name in FIELDS:
-        settings = [value for source in sources if (value := getattr(source, name)) is not None]
+        settings = _settings(name, sources)
         others = [other for other in settings[1:] if other.value != settings[0].value]
         if others:
-            said = ", ".join(_said(other) for other in others)
-            found.append(f"{name} is {_said(settings[0])}, but {said}")
+            texts = ", ".join(_text(other) for other in others)
+            found.append(f"{name} is {_text(settings[0])}, but {texts}")
     return tuple(found)
 
 
-def _said(setting: Setting) -> str:
+def _settings(name: str, sources: Sequence[Serving]) -> list[Setting]:
+    return [value for source in sources if (value := getattr(source, name)) is not None]
+
+
+def _text(setting: Setting) -> str:
     where = f"{setting.provenance}, {setting.detail}" if setting.detail else setting.provenance
     return f"{setting.value:.15g} ({where})"

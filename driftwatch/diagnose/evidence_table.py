@@ -127,7 +127,7 @@ def evidence_table(
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
         inputs: registry columns whose loss counts as lost coverage.
         carried: state from the evaluation before.
-        gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`).
+        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`).
         gpu_targets: :data:`driftwatch.signals.gpus.GPU_TARGET_SCHEMA`.
     """
     before = carried or Carried()

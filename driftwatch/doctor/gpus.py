@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, GpuField
 from driftwatch.doctor.checks import Check, Seen
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.model import Target, TargetKey

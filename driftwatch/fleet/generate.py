@@ -14,8 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.compact import Part
-from driftwatch.collect.compact_writing import write_manifest, write_part
+from driftwatch.collect.recordings.compact import Part, write_manifest, write_part
 from driftwatch.fleet.load import load_file
 from driftwatch.fleet.naming import relabelled_of, targets_of
 from driftwatch.fleet.scenario import Scenario

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
 from driftwatch.fleet.exposition import (
     PROCESS,

@@ -9,9 +9,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.layout import Layout, Shape, lay_out
+from driftwatch.collect.pages.layout import Layout, Shape, lay_out
+from driftwatch.collect.pages.series import Line, read_line
 from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
-from driftwatch.collect.series import Line, read_line
 from driftwatch.fleet.exposition import PageTemplate
 from driftwatch.fleet.metric_history_requests import Floats
 

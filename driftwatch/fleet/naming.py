@@ -6,7 +6,7 @@ import uuid
 from datetime import timedelta
 from itertools import pairwise
 
-from driftwatch.collect.compact import Relabelled
+from driftwatch.collect.recordings.compact import Relabelled
 from driftwatch.fleet.scenario import Scenario
 from driftwatch.fleet.timeline import servers_of
 from driftwatch.model import Target, TargetKey

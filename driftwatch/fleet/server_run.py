@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
 from driftwatch.fleet.capacity import configuration_of
 from driftwatch.fleet.dropped import page_without, without

@@ -1,4 +1,4 @@
-"""Writes the text recording that :mod:`driftwatch.collect.recording` reads."""
+"""Writes the text recording that :mod:`driftwatch.collect.recordings.text` reads."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from driftwatch.collect.dcgm.names import pod_of
-from driftwatch.collect.discover import Said, Server
-from driftwatch.collect.parallel import gpus_from_arguments
+from driftwatch.collect.fingerprint import gpus_from_arguments
+from driftwatch.collect.prometheus.discover import Said, Server
 from driftwatch.collect.serving import from_arguments, from_config
 from driftwatch.errors import UsageError
 from driftwatch.model import Serving

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from driftwatch.collect.dcgm.names import pod_of
-from driftwatch.collect.discover import Found, Said, Server
+from driftwatch.collect.prometheus.discover import Found, Said, Server
 from driftwatch.collect.serving import from_cache_config, merge
 from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.onboarding.arguments import WANTED, Arguments

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from driftwatch.collect.discover import Found, Server
+from driftwatch.collect.prometheus.discover import Found, Server
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.serving import from_cache_config
 from driftwatch.onboarding.discovery import Discovery, FoundPool

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from driftwatch.baselines.pinned import fingerprint, gpu_models
+from driftwatch.collect.fingerprint import NOT_QUANTIZED
 from driftwatch.collect.serving import from_cache_config, merge
-from driftwatch.collect.what_runs import NOT_QUANTIZED
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan

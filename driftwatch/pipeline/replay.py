@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.making import Acceptance, measured, pins_of, with_more
-from driftwatch.collect.recordings import Recording
-from driftwatch.collect.schema import Source, in_order
+from driftwatch.collect.schema import Recording, Source, in_order
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference, with_swings
 from driftwatch.detect.swings import swings

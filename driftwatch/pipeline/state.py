@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.pinned import Pinned, no_releases
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, told_once
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference

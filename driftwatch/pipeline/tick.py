@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import empty_gpus, gpus_told_once
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.gpus import empty_gpus, gpus_told_once
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Collected, Source, empty_scrapes
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.isolating import isolated

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from driftwatch import __version__
 from driftwatch.clock import Clock
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, GpuField
 from driftwatch.collect.schema import Collected, Source
 
 # DCGM names its percentages, MHz, MiB and mJ without saying so.

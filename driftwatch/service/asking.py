@@ -11,11 +11,11 @@ import polars as pl
 from pydantic import ValidationError
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.discover import Found, Server, Silent
-from driftwatch.collect.fetch import Bounds, Endpoint
-from driftwatch.collect.gpu_schema import empty_gpus
-from driftwatch.collect.pages import PagesSource
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.http import Bounds, Endpoint
+from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.collect.prometheus.discover import Found, Server, Silent
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.collect.serving import from_server_info

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.clock import Clock
+from driftwatch.collect.fingerprint import fingerprint_from_arguments, fingerprint_from_startup_log
 from driftwatch.collect.schema import Source
 from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
-from driftwatch.collect.what_arguments import fingerprint_from_arguments
-from driftwatch.collect.what_runs import fingerprint_from_startup_log
 from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
@@ -20,7 +19,7 @@ from driftwatch.rulebook.book import load_rulebook
 
 if TYPE_CHECKING:
     from driftwatch import settings as kinds
-    from driftwatch.collect.fetch import Bounds
+    from driftwatch.collect.http import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
 _SETTINGS_OF_VLLM = (
@@ -78,7 +77,7 @@ def _own_hosts(settings: Settings) -> frozenset[str]:
 
     if not any(isinstance(source, kinds.NvmlSource) for source in settings.sources):
         return frozenset()
-    from driftwatch.collect.own_host import own_hosts
+    from driftwatch.collect.nvml.machine import own_hosts
 
     pages = [s for s in settings.sources if isinstance(s, kinds.PagesSource)]
     return own_hosts(url for source in pages for url in source.pages)
@@ -173,7 +172,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
             sources.append(NvmlSource(clock))
     if pages:
-        from driftwatch.collect.pages import PagesSource
+        from driftwatch.collect.pages.source import PagesSource
 
         sources.append(PagesSource(pages, clock=clock, bounds=_bounds(settings)))
     if exporters:
@@ -189,7 +188,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
 
 def _bounds(settings: Settings) -> Bounds:
-    from driftwatch.collect.fetch import Bounds
+    from driftwatch.collect.http import Bounds
 
     return Bounds(
         connect_seconds=settings.connect_timeout,
@@ -201,7 +200,7 @@ def _bounds(settings: Settings) -> Bounds:
 def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
     """The vLLM servers of one API, and its GPUs where they are asked for."""
     from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-    from driftwatch.collect.prometheus.ask import PrometheusAsker
+    from driftwatch.collect.prometheus.client import PrometheusAsker
     from driftwatch.collect.prometheus.source import PrometheusSource
 
     auth = source.basic_auth

@@ -16,7 +16,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from driftwatch.baselines.stored_pins import pins_from_store
 from driftwatch.clock import Clock
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.detect.trend.daily import finished_days
 from driftwatch.model import Severity

@@ -46,7 +46,7 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Every reading of every server's GPUs.
 
     Args:
-        gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`).
+        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`).
         known: from :func:`servers`.
 
     Returns:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import TIME
+from driftwatch.collect.gpus import TIME
 from driftwatch.signals.gpu_joins import GPU_TARGET_SCHEMA, LOOK_BACK, linked, servers
 from driftwatch.signals.gpu_readings import ONE_PASS, READ, window_readings
 from driftwatch.signals.gpu_words import (
@@ -35,7 +35,7 @@ def gpu_columns(
 
     Args:
         windows: instance, engine, start, end.
-        gpus: GPU table (:data:`driftwatch.collect.gpu_schema.GPU_SCHEMA`), None = none read.
+        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`), None = none read.
         targets: :data:`GPU_TARGET_SCHEMA`, None = nothing known.
 
     Returns:

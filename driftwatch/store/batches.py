@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from driftwatch.collect.gpu_schema import GPU_KEY, GPU_SCHEMA
+from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.tables import gpu_batches, scrape_batches

@@ -16,9 +16,8 @@ import pytest
 
 from driftwatch.cli.main import main
 from driftwatch.clock import ManualClock
-from driftwatch.collect.recording import RecordingSource
-from driftwatch.collect.recordings import Recording
-from driftwatch.collect.schema import Collected, Source
+from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import Collected, Recording, Source
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.run import Service
 from driftwatch.store import Store

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.main import main
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.notify.advice import DEFAULT_ADVICE
 from driftwatch.pipeline.departures import Departures

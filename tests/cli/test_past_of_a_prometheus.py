@@ -14,10 +14,10 @@ import pytest
 from typed_words import call
 
 from driftwatch.cli.run import proposing
-from driftwatch.collect.history_recording import Insistent, record_history
 from driftwatch.collect.prometheus.query import matchers
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.history import Insistent, record_history
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.settings import load_settings
@@ -95,7 +95,7 @@ def test_replay_takes_several_matches(api: PrometheusApi, tmp_path: Path) -> Non
 def test_a_database_that_disappears_is_no_servers_fault(
     api: PrometheusApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftwatch.collect.history_recording.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("driftwatch.collect.recordings.history.PAUSES_SECONDS", (0.0, 0.0))
     evidence = tmp_path / "e.parquet"
     collect, asked = PrometheusSource.collect, 0
 

@@ -12,7 +12,7 @@ import pytest
 from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposed import Taken, with_proposals
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.notify.speed_line import earliest_of, speed_line
 from driftwatch.pipeline.replay import replay
 

@@ -17,7 +17,7 @@ import driftwatch
 from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.clock import ManualClock
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.serving import from_arguments
 from driftwatch.service.run import Service
 from driftwatch.store import Store
@@ -234,7 +234,7 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path)
     import polars as pl
 
     from driftwatch.cli.recommend.asked import chosen_target
-    from driftwatch.collect.exposition import PageParser
+    from driftwatch.collect.pages.parser import PageParser
     from driftwatch.errors import UsageError
     from driftwatch.model import Target, TargetKey
 

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.compact import CompactRecordingSource
-from driftwatch.collect.compact_writing import write_compact
-from driftwatch.collect.recording import RecordingSource
-from driftwatch.collect.recordings import Recording, open_recording
+from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.compact import CompactRecordingSource, write_compact
+from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import Recording
 from driftwatch.errors import RecordingError
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.compact import CompactRecordingSource
-from driftwatch.collect.compact_writing import write_manifest, write_part
-from driftwatch.collect.gpu_schema import GPU_SCHEMA
+from driftwatch.collect.gpus import GPU_SCHEMA
+from driftwatch.collect.recordings.compact import CompactRecordingSource, write_manifest, write_part
 from driftwatch.collect.schema import empty_scrapes
 from driftwatch.signals.gpu_joins import linked, servers
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DCGM_NAMES, Gpu, gpu_of, own_pods
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA, empty_gpus, gpu_frame
+from driftwatch.collect.gpus import GPU_FIELDS, GPU_SCHEMA, empty_gpus, gpu_frame
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 BASE = {"gpu": "3", "UUID": "GPU-a", "Hostname": "node-1"}

@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
-from driftwatch.collect.fetch import Bounds
-from driftwatch.collect.gpu_schema import GPU_SCHEMA, gpus_told_once
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.gpus import GPU_SCHEMA, gpus_told_once
+from driftwatch.collect.http import Bounds
+from driftwatch.collect.pages.series import SeriesCache
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
-from driftwatch.collect.series import SeriesCache
 from driftwatch.errors import RecordingError, UsageError
 from driftwatch.service.agent import Agent
 from driftwatch.testing.dcgm_pages import NOT_SUPPORTED, DcgmExporter, FakeGpu, dcgm_page, workload

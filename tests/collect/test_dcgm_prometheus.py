@@ -11,8 +11,8 @@ import pytest
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource, aligned
-from driftwatch.collect.gpu_schema import GPU_FIELDS
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.gpus import GPU_FIELDS
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
 from driftwatch.service.configured import sources_of

@@ -11,8 +11,8 @@ import orjson
 import polars as pl
 import pytest
 
-from driftwatch.collect.exposition import PageParser, ParsedPage
-from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.parser import PageParser, ParsedPage
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

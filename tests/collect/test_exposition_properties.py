@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages.series import SeriesCache, read_line
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.series import SeriesCache, read_line
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 

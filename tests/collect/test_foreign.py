@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from driftwatch.cli.main import cli
-from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
+from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.testing.exposition_server import ReplayedExposition
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.fetch import Bounds, Endpoint
-from driftwatch.collect.foreign import STATS_DISABLED
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.http import Bounds, Endpoint
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftwatch.collect.parallel import gpus_from_arguments
+from driftwatch.collect.fingerprint import gpus_from_arguments
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driftwatch.collect import pod_images
+from driftwatch.collect.prometheus import images as pod_images
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import TargetKey
 from driftwatch.testing.loopback import Answer

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.errors import UsageError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus.query import Grid
 from driftwatch.errors import BadPage, BadQuery, Partial, Unavailable, UsageError
 from driftwatch.testing.loopback import Answer

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.collect.prometheus import series as prometheus_series
+from driftwatch.collect.prometheus import placement as prometheus_series
 from driftwatch.collect.prometheus import source as prometheus
-from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.intervals import scrape_intervals_seconds
-from driftwatch.collect.prometheus.points import Known
-from driftwatch.collect.prometheus.roster import labels_of as labels_of_head
+from driftwatch.collect.prometheus.answer import Known
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.discover import scrape_intervals_seconds
+from driftwatch.collect.prometheus.query import labels_of as labels_of_head
 from driftwatch.collect.prometheus.rows import scrape_rows
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.collect.prometheus import points as prometheus_points
-from driftwatch.collect.prometheus.points import Heads, Known, Points, Scan, points
+from driftwatch.collect.prometheus import answer as prometheus_points
+from driftwatch.collect.prometheus.answer import Heads, Known, Points, Scan, points
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import BadPage, TooExpensive
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

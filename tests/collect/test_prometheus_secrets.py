@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, SourceError, Unavailable, UsageError
 from driftwatch.testing.loopback import Answer

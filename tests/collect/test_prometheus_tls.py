@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, Unavailable
 from driftwatch.service.configured import sources_of

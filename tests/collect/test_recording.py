@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.collect.recording import HOW_TO_RECORD, RecordingSource
+from driftwatch.collect.recordings.text import HOW_TO_RECORD, RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import RecordingError
 from driftwatch.model import TargetKey

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.collect.what_arguments import fingerprint_from_arguments
-from driftwatch.collect.what_runs import fingerprint_from_server_info, fingerprint_from_startup_log
+from driftwatch.collect.fingerprint import (
+    fingerprint_from_arguments,
+    fingerprint_from_server_info,
+    fingerprint_from_startup_log,
+)
 
 SERVE = ["vllm", "serve"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.what_runs import (
+from driftwatch.collect.fingerprint import (
     fingerprint_from_server_info,
     fingerprint_from_startup_log,
     from_version,
 )
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.detect.fingerprints import (
     GROUPS,
     common,

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from pipeline_cases import HOST, at, recording, scrapes, serving, summary, whole, windows
 
-from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.gpu_schema import gpu_frame
+from driftwatch.collect.gpus import gpu_frame
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.detect.reference import (
     MIN_REQUESTS,
     REMEMBERED,

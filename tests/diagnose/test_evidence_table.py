@@ -21,7 +21,7 @@ from pipeline_cases import (
     windows,
 )
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
 from driftwatch.collect.schema import TIME
 from driftwatch.detect.reference import baseline

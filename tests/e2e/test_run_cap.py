@@ -31,7 +31,7 @@ def _time(text: str) -> datetime:
 
 
 def _first_scrape(recording: Path) -> datetime:
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings.text import RecordingSource
 
     return RecordingSource(recording).span()[0]
 

@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
-from driftwatch.collect.series import SeriesCache
+from driftwatch.collect.pages.series import SeriesCache
 from driftwatch.errors import UsageError
 from driftwatch.fleet.gpu_boards import BOARDS, board
 from driftwatch.fleet.gpu_load import GpuLoad, dcgm_text, gpu_load, gpu_rows, work_of

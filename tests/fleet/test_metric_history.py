@@ -20,8 +20,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.fleet.families_old import V0, V0_8
 from driftwatch.fleet.metric_history import MetricHistory
 from driftwatch.fleet.server import Server

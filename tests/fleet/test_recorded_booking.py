@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.fleet.metric_history import MetricHistory
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from driftwatch.collect.compact import CompactRecordingSource, Part
-from driftwatch.collect.compact_writing import write_manifest
+from driftwatch.collect.recordings.compact import CompactRecordingSource, Part, write_manifest
 from driftwatch.errors import RecordingError
 from driftwatch.fleet.naming import relabelled_of, targets_of
 from driftwatch.fleet.scenario import Scenario

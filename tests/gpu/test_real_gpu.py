@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.service.agent import Agent
 

@@ -13,8 +13,8 @@ import pytest
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-from driftwatch.collect.gpu_schema import GPU_FIELDS
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.gpus import GPU_FIELDS
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.service.configured import sources_of
 from driftwatch.settings import Settings
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.testing.exposition_server import Page, ReplayedExposition, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill, scrape_config

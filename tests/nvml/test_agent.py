@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import DcgmPagesSource
-from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.service.agent import Agent

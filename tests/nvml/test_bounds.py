@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, GpuField
 from driftwatch.collect.nvml.fields import Reading, take
 
 

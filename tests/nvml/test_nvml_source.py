@@ -12,11 +12,11 @@ import pytest
 from nvml_cases import NOW, StandIn
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GPU_SCHEMA
+from driftwatch.collect.gpus import GPU_FIELDS, GPU_SCHEMA
 from driftwatch.collect.nvml import calls as nvml_calls
 from driftwatch.collect.nvml import fields as nvml_fields
 from driftwatch.collect.nvml import library as nvml_library
-from driftwatch.collect.nvml.gpm import GPM_METRICS
+from driftwatch.collect.nvml.fields import GPM_METRICS
 from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.schema import Collected
 

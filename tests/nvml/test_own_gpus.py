@@ -16,9 +16,9 @@ from nvml_cases import StandIn
 
 from driftwatch.cli.watch import _gpus_here
 from driftwatch.clock import ManualClock
+from driftwatch.collect.nvml.machine import own_hosts
 from driftwatch.collect.nvml.source import NvmlSource
-from driftwatch.collect.own_host import own_hosts
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import tick

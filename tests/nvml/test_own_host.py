@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.collect.own_host import host_of, own_hosts
+from driftwatch.collect.nvml.machine import host_of, own_hosts
 
 FIB = """Main:
   +-- 0.0.0.0/0 3 0 5

@@ -13,7 +13,7 @@ import pytest
 from nvml_cases import NOW, StandIn
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml.processes import Listeners, NoPorts
+from driftwatch.collect.nvml.machine import Listeners, NoPorts
 from driftwatch.collect.nvml.source import NvmlSource
 
 TABLE = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target
 from driftwatch.pipeline.advising import question_for
 from driftwatch.pipeline.plan import Plan

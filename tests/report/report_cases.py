@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.recordings import Recording, open_recording
+from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.schema import Recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario import Scenario
 from driftwatch.model import Incident, Slo

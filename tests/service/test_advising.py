@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.fingerprint import fingerprint_from_startup_log
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.collect.serving import from_startup_log
-from driftwatch.collect.what_runs import fingerprint_from_startup_log
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.advising import question_for, reference_in

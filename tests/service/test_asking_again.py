@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Finding, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks

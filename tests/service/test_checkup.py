@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.doctor.checkup import Check, Checkup, checkup, receivers_told
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey

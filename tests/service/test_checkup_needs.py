@@ -14,8 +14,8 @@ import pytest
 from checkup_cases import COMPLETE, trouble
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.collect.gpu_schema import gpu_frame
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.gpus import gpu_frame
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition

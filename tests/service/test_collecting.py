@@ -17,7 +17,7 @@ from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock, SystemClock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-from driftwatch.collect.prometheus.ask import PrometheusAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable

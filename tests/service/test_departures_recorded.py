@@ -10,7 +10,7 @@ import pytest
 from pool_cases import one_pool
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.departures import MOVED
 from driftwatch.pipeline.state import Outcome, State

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.collect.discover import Found, Said, Server, Silent
-from driftwatch.collect.gpu_schema import gpu_frame
+from driftwatch.collect.gpus import gpu_frame
+from driftwatch.collect.prometheus.discover import Found, Said, Server, Silent
 from driftwatch.onboarding.discovery import FoundPool, found_pools
 from driftwatch.onboarding.text import Api, quoted, written
 from driftwatch.settings import load_settings

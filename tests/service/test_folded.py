@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
 from driftwatch.cli.proposed import with_proposals
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
 from driftwatch.pipeline.folded import detected_until
 from driftwatch.pipeline.replay import replay

@@ -14,8 +14,8 @@ from polars.testing import assert_frame_equal
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.gpu_schema import gpu_frame
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.gpus import gpu_frame
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Target, TargetKey

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.model import (
     Diagnosis,

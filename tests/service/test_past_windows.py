@@ -13,7 +13,7 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table

@@ -15,7 +15,7 @@ from driftwatch.baselines.making import Acceptance, measured, pin_of_pool, pins_
 from driftwatch.baselines.pinned import learnt, no_releases, pinned, with_releases
 from driftwatch.baselines.stored_pins import pins_from_store, row_of
 from driftwatch.clock import ManualClock
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.proposals import marked, propose

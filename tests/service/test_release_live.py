@@ -15,7 +15,7 @@ from service_cases import shipped_plan
 
 from driftwatch.baselines.stored_pins import row_of
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.detect.pins import Pin
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.served import stored_told

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.options import plan_from
-from driftwatch.collect.compact import CompactRecordingSource
-from driftwatch.collect.compact_writing import write_manifest, write_part
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.compact import CompactRecordingSource, write_manifest, write_part
 from driftwatch.pipeline.replay import LONGEST, SHORTEST, TARGET_HOURS, replay, stride_of
 from driftwatch.pipeline.tick import CATCH_UP
 

@@ -13,7 +13,7 @@ from pool_cases import one_pool
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline import resuming

@@ -11,7 +11,7 @@ import pytest
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages import PagesSource
+from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import DeliveryError
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
@@ -82,7 +82,7 @@ def test_live_pages_equal_replayed_pages(
     shared_data: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings.text import RecordingSource
 
     inbox = Inbox()
     with Store.open(tmp_path / "d.db") as store:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from service_cases import shipped_plan
 from target_metric_cases import evidence_rows
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.state import State

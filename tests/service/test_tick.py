@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.state import State

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
-from driftwatch.collect.exposition import PageParser
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import Collected

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS, TIME, empty_gpus, gpu_frame
+from driftwatch.collect.gpus import GPU_FIELDS, TIME, empty_gpus, gpu_frame
 from driftwatch.signals.gpu_words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA, gpu_columns, gpu_counts
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pipeline_cases import KEY, T0, scrapes, serving
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
 from driftwatch.pipeline.history import recent
 

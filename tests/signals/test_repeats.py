@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from pipeline_cases import KEY, T0, scrapes, serving
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
 from driftwatch.pipeline.history import recent
 from driftwatch.signals.continuity import with_epochs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.recording import RecordingSource
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate

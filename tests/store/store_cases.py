@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.gpu_schema import gpu_frame
+from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery

@@ -11,8 +11,8 @@ from truth_judge.disguise import differences, disguised, same_findings, told
 from truth_judge.recordings import recorded_case
 from truth_judge.through_prometheus import who_what_when
 
-from driftwatch.collect.compact_writing import write_compact
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.compact import write_compact
 
 
 @pytest.mark.parametrize("compact", [False, True])

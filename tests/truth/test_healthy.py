@@ -17,8 +17,8 @@ from truth_judge.healthy import (
 from truth_judge.recordings import recorded_case
 from truth_judge.undisturbed import scrapes_of, servers_again, without_disturbance
 
-from driftwatch.collect.compact_writing import write_compact
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.compact import write_compact
 from driftwatch.fleet import hidden_engine
 from driftwatch.fleet.scenario import Engine, Scenario
 

@@ -108,7 +108,7 @@ def known_from(
 def _of_recordings(recordings: tuple[Path, ...], config: Path | None, pins: Path | None) -> Known:
     from driftwatch.baselines.candidates import known_of_recording
     from driftwatch.cli.replay import sources_from
-    from driftwatch.collect.recordings import Recording
+    from driftwatch.collect.schema import Recording
 
     progress = Progress("reading")
     sources = sources_from(recordings, None, progress)

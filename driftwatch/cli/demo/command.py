@@ -158,7 +158,7 @@ def _play_recorded(fast: bool) -> None:
 
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposed import Taken, with_proposals
-    from driftwatch.collect.recording import RecordingSource
+    from driftwatch.collect.recordings.text import RecordingSource
     from driftwatch.notify.layout import spell
     from driftwatch.notify.minute_line import minute_line
     from driftwatch.notify.stdout import StdoutSender, needs_ascii

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from driftwatch.collect.endable import EndableAdapter
+from driftwatch.collect.http import EndableAdapter
 from driftwatch.errors import UsageError
 
 TIMED_OUT, CUT_OFF, STOPPED = "timed out", "stream cut off", "stopped"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, GpuField
 
 
 def names_of(of: GpuField) -> tuple[str, ...]:

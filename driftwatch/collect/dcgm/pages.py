@@ -10,13 +10,11 @@ import polars as pl
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.dcgm.names import READ_NAMES, Roster, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
-from driftwatch.collect.exposition import folded
-from driftwatch.collect.fetch import Bounds, Endpoint, without_secrets
-from driftwatch.collect.gets import Gets
-from driftwatch.collect.layout import shown
-from driftwatch.collect.page_text import page_samples
+from driftwatch.collect.http import Bounds, Endpoint, Gets, without_secrets
+from driftwatch.collect.pages.layout import shown
+from driftwatch.collect.pages.parser import folded
+from driftwatch.collect.pages.series import Series, SeriesCache, page_samples, same
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
-from driftwatch.collect.series import Series, SeriesCache, same
 from driftwatch.errors import UsageError
 
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"

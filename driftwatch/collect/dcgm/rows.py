@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.dcgm.names import DCGM_NAMES, LOST_INDEX, READ_NAMES, Gpu
-from driftwatch.collect.gpu_schema import (
+from driftwatch.collect.gpus import (
     BLANK_FROM,
     GPU_FIELD_BY_COLUMN,
     GPU_FIELDS,

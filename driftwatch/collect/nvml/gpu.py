@@ -10,10 +10,16 @@ from typing import Any, Final
 
 import pynvml
 
-from driftwatch.collect.gpu_schema import GPU_FIELDS
+from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.nvml.calls import CALL_SECONDS, Lane, Unread, function
-from driftwatch.collect.nvml.fields import Reading, leave_all, read_fields
-from driftwatch.collect.nvml.gpm import GPM_METRICS, GpmSamples, take_gpm
+from driftwatch.collect.nvml.fields import (
+    GPM_METRICS,
+    GpmSamples,
+    Reading,
+    leave_all,
+    read_fields,
+    take_gpm,
+)
 
 # of all calls on one GPU in one reading
 GPU_SECONDS: Final = 5.0

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.gpu_schema import GPU_FIELDS, gpu_frame
+from driftwatch.collect.gpus import GPU_FIELDS, gpu_frame
 from driftwatch.collect.nvml.calls import Unread
 from driftwatch.collect.nvml.gpu import GPU_SECONDS, GpuReader, GpuReading, Identity
 from driftwatch.collect.nvml.library import NO_DRIVER, NvmlLibrary
-from driftwatch.collect.nvml.processes import Listeners, NoPorts
+from driftwatch.collect.nvml.machine import Listeners, NoPorts
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 
 # Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.

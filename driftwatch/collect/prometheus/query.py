@@ -10,12 +10,16 @@ from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
 MAX_POINTS = 10_000  # per series and query; Prometheus refuses more than 11,000
 
+Labels = Mapping[str, str]
+Numbers = npt.NDArray[np.int64]
+_SHOWN_CHARACTERS = 200
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PARTS = ("_bucket", "_sum", "_count")
 
@@ -152,3 +156,16 @@ def grid(since: datetime, until: datetime, step_seconds: float) -> Grid | None:
 def _ms(moment: datetime) -> int:
     """Unix ms, rounded up: the first ms that is not before ``moment``."""
     return -(-round(moment.timestamp() * 1_000_000) // 1000)
+
+
+def labels_of(head: bytes) -> dict[str, str]:
+    """The labels that a head holds."""
+    labels: dict[str, str] = orjson.loads(head)
+    return labels
+
+
+def shown(labels: Labels) -> str:
+    """A series as problems name it, shortened."""
+    rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
+    text = f"{labels.get('__name__', '')}{{{rest}}}"
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

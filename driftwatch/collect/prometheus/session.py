@@ -19,8 +19,8 @@ import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
-from driftwatch.collect.endable import EndableAdapter
-from driftwatch.collect.prometheus.points import Known, Points, Scan
+from driftwatch.collect.http import EndableAdapter
+from driftwatch.collect.prometheus.answer import Known, Points, Scan
 from driftwatch.errors import (
     AuthFailed,
     BadPage,

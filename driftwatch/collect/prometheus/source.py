@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.exposition import folded
-from driftwatch.collect.foreign import STATS_DISABLED
-from driftwatch.collect.pod_images import Ask, PodImages
-from driftwatch.collect.prometheus.ask import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.foreign import what_they_are
-from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.parser import folded
+from driftwatch.collect.prometheus.answer import Answers
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.discover import what_they_are
+from driftwatch.collect.prometheus.images import Ask, PodImages
+from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import (
     Grid,
     Query,
@@ -25,7 +26,6 @@ from driftwatch.collect.prometheus.query import (
     select,
 )
 from driftwatch.collect.prometheus.rows import Asked, failed_rows, scrape_rows
-from driftwatch.collect.prometheus.series import Placements
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from driftwatch.collect.compact import CompactRecordingSource, is_compact
-from driftwatch.collect.recording import HOW_TO_RECORD, Progress, RecordingSource
-from driftwatch.collect.schema import Source
+from driftwatch.collect.recordings.compact import CompactRecordingSource, is_compact
+from driftwatch.collect.recordings.text import HOW_TO_RECORD, Progress, RecordingSource
+from driftwatch.collect.schema import Recording
 from driftwatch.errors import RecordingError
 
 _METRICS = re.compile(rb"# (HELP|TYPE|EOF)|[a-zA-Z_:][\w:]*(\{[\w]+=| -?[0-9])")
@@ -20,17 +18,6 @@ _HELP = (
     "  prometheus --config.file /dev/null --storage.tsdb.path DATA\n"
     "then give it with --prometheus; to record pages instead:\n" + HOW_TO_RECORD
 )
-
-
-@runtime_checkable
-class Recording(Source, Protocol):
-    """A source that holds all it will ever say."""
-
-    def span(self) -> tuple[datetime, datetime]:
-        """First scrape and just after the last."""
-
-    def next_after(self, time: datetime) -> datetime | None:
-        """The first scrape at or after ``time``; None after the last."""
 
 
 def open_recording(

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from driftwatch.collect.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
+from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
+from driftwatch.collect.pages.series import Reading, Series
 from driftwatch.collect.registry import BY_COLUMN, Metric
-from driftwatch.collect.series import Reading, Series
 
 Floats = npt.NDArray[np.float64]
 Found = tuple[int, Series, Reading]

@@ -9,9 +9,8 @@ from typing import Any
 import orjson
 
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.exposition import PageParser
-from driftwatch.collect.fetch import Bounds, Endpoint, without_secrets
-from driftwatch.collect.gets import Gets
+from driftwatch.collect.http import Bounds, Endpoint, Gets, without_secrets
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
 from driftwatch.model import Target, TargetKey

@@ -1,8 +1,4 @@
-"""GET of one address with every bound a scrape needs; a failure is a reason, not an exception.
-
-A read time-out alone does not end a server that drips a byte at a time, so whoever waits for the
-answer ends it from outside with :meth:`Endpoint.abort` when its deadline has passed.
-"""
+"""GETs with every bound a scrape needs, many at once; a failure is a reason, not an exception."""
 
 from __future__ import annotations
 
@@ -10,20 +6,66 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import IncompleteRead, RemoteDisconnected, responses
+from queue import Empty, SimpleQueue
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from driftwatch.clock import Clock
-from driftwatch.collect.endable import EndableAdapter
-from driftwatch.collect.page_text import MAX_PAGE_BYTES
+from driftwatch.collect.pages.series import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
+
+
+class EndableAdapter(HTTPAdapter):
+    """One connection at a time, whose socket is handed out as soon as it stands; no retries.
+
+    Args:
+        held: takes a duplicate of each new socket (TLS takes the first one away during its
+            handshake); shutting it down ends the exchange, whatever phase it is in.
+    """
+
+    def __init__(self, held: Callable[[socket.socket], None]) -> None:
+        self._held = held
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make pools whose connections hand their socket out."""
+        super().init_poolmanager(*args, **kwargs)
+        held = self._held
+
+        class Plain(HTTPConnection):
+            def _new_conn(self) -> socket.socket:
+                made = super()._new_conn()
+                held(made.dup())
+                return made
+
+        class Secure(HTTPSConnection):
+            def _new_conn(self) -> socket.socket:
+                made = super()._new_conn()
+                held(made.dup())
+                return made
+
+        class PlainPool(HTTPConnectionPool):
+            ConnectionCls = Plain
+
+        class SecurePool(HTTPSConnectionPool):
+            ConnectionCls = Secure
+
+        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
 
 _CHUNK_BYTES = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
@@ -224,3 +266,129 @@ def _why(error: BaseException, bounds: Bounds) -> str:
 def _got(error: IncompleteRead) -> int:
     partial: object = error.partial
     return partial if isinstance(partial, int) else len(error.partial)
+
+
+_Came = SimpleQueue[tuple[str, Future[Answer]]]
+
+_POLL_SECONDS = 0.1  # how often deadlines are looked at
+_GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be ended
+
+
+class Gets:
+    """GETs under way, at most one per server."""
+
+    def __init__(
+        self, endpoints: Mapping[str, Endpoint], clock: Clock, bounds: Bounds, workers: int
+    ) -> None:
+        self._endpoints = endpoints
+        self._clock = clock
+        self._bounds = bounds
+        self._under_way: dict[str, Future[Answer]] = {}
+        self._pool = ThreadPoolExecutor(
+            max_workers=max(1, min(workers, len(endpoints))),
+            thread_name_prefix="driftwatch-scrape",
+        )
+
+    def close(self) -> None:
+        """End what is under way and give back the connections."""
+        for endpoint in self._endpoints.values():
+            if endpoint.started is not None:
+                endpoint.abort()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for endpoint in self._endpoints.values():
+            endpoint.close()
+
+    def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
+        """GET each address, at most ``workers`` at once; answers as they come."""
+        came: _Came = SimpleQueue()
+        waiting: set[str] = set()
+        for instance, url in addresses.items():
+            before = self._under_way.get(instance)
+            if before is not None and not before.done():
+                yield instance, self._lost("the GET before this one has not ended yet")
+                continue
+            future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
+            self._under_way[instance] = future
+            waiting.add(instance)
+            future.add_done_callback(partial(_put, came, instance))
+        looked = time.monotonic()
+        while waiting:
+            with suppress(Empty):
+                instance, future = came.get(timeout=_POLL_SECONDS)
+                # one that was given up may still come back
+                if instance in waiting:
+                    waiting.discard(instance)
+                    yield instance, future.result()
+            if time.monotonic() < looked + _POLL_SECONDS:
+                continue
+            looked = time.monotonic()
+            for instance in self._overdue(waiting):
+                waiting.discard(instance)
+                yield (
+                    instance,
+                    self._lost(
+                        f"no answer within {self._bounds.total_seconds:g} s, not even an address"
+                    ),
+                )
+
+    def _overdue(self, waiting: set[str]) -> list[str]:
+        """End the GETs whose time is over; those that do not even end are given back."""
+        now = time.monotonic()
+        stuck = []
+        for instance in sorted(waiting):
+            started = self._endpoints[instance].started
+            if started is None or now < started + self._bounds.total_seconds:
+                continue
+            self._endpoints[instance].abort()
+            if now > started + self._bounds.total_seconds + _GRACE_SECONDS:
+                stuck.append(instance)
+        return stuck
+
+    def _lost(self, reason: str) -> Answer:
+        return Answer(self._clock.now(), None, None, reason)
+
+
+def _put(came: _Came, instance: str, future: Future[Answer]) -> None:
+    came.put((instance, future))
+
+
+_CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0
+_AT_ONCE = 16
+
+
+def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float | None:
+    """Seconds that the server's clock is ahead of ours; None where it does not say.
+
+    Whatever it answers, a refusal too, carries the time. It is told in whole seconds, so an
+    offset below two seconds says nothing.
+
+    Args:
+        url: any address of the server, without credentials.
+        verify: check TLS certificates: True, or a file of authorities.
+    """
+    with requests.Session() as session, suppress(requests.RequestException, ValueError):
+        session.trust_env = False
+        asked = clock.now()
+        with session.head(
+            url,
+            allow_redirects=False,
+            stream=True,
+            verify=verify,
+            timeout=(_CONNECT_SECONDS, _READ_SECONDS),
+        ) as answer:
+            told = parsedate_to_datetime(answer.headers.get("Date", ""))
+        half = (clock.now() - asked) / 2
+        if told.tzinfo is None:  # "-0000": a time of no stated zone is UTC here
+            told = told.replace(tzinfo=UTC)
+        # the header is cut to the second, half a second is lost in the mean
+        return round((told - asked - half).total_seconds() + 0.5, 1)
+    return None
+
+
+def clock_offsets(urls: Mapping[str, str], clock: Clock) -> dict[str, float]:
+    """Name → offset of each server that says one, several asked at once."""
+    if not urls:
+        return {}
+    with ThreadPoolExecutor(min(_AT_ONCE, len(urls)), "driftwatch-clock") as pool:
+        found = pool.map(lambda url: clock_offset(url, clock), urls.values())
+        return {name: ahead for name, ahead in zip(urls, found, strict=True) if ahead is not None}

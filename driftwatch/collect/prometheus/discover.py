@@ -6,21 +6,20 @@ A few instant queries for the whole fleet, none of them for a histogram's bucket
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.dcgm.names import pod_of
-from driftwatch.collect.foreign import STATS_DISABLED
-from driftwatch.collect.gpu_schema import empty_gpus
-from driftwatch.collect.prometheus.ask import PrometheusAsker
-from driftwatch.collect.prometheus.foreign import what_they_are
-from driftwatch.collect.prometheus.query import matchers, select
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.pages.foreign import STATS_DISABLED, is_known, without_vllm
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.query import grid, matchers, select
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
-from driftwatch.errors import SourceError
+from driftwatch.errors import Partial, SourceError
 from driftwatch.model import Serving
 
 # one series per engine each: who is there
@@ -310,3 +309,89 @@ def _sample_names() -> dict[str, str]:
         f"{name}_count" if metrics[0].type == "histogram" else name: name
         for name, metrics in wire_names().items()
     }
+
+
+MOST = 20  # targets that are asked about at a time
+# what Prometheus itself adds to a target
+_ITS_OWN = ("scrape_", "ALERTS")
+
+
+def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Instance → why nothing of vLLM is there; up to :data:`MOST`, those that are answered.
+
+    Args:
+        instances: with ``up`` 1 and no ``vllm:`` series now.
+    """
+    for instance in sorted(instances)[:MOST]:
+        try:
+            names = asker.label_values("__name__", [f"{{{matchers({'instance': instance})}}}"])
+        except SourceError:
+            continue  # what the rows say without it stays true
+        yield instance, _of(names)
+
+
+def _of(names: Iterable[str]) -> str:
+    """As :func:`without_vllm`, of names that other times and recording rules left behind."""
+    own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
+    exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
+    return without_vllm(own if is_known(own) else exporters)
+
+
+_STEP_SECONDS = 1.0
+_LOOK_SECONDS = 180.0
+
+
+def scrape_intervals_seconds(
+    ranges: RangeAsker,
+    selector: Mapping[str, str],
+    until: datetime,
+    *,
+    step_seconds: float = _STEP_SECONDS,
+    look_seconds: float = _LOOK_SECONDS,
+) -> dict[str, float]:
+    """Instance → median (of two the lower) distance of its scrapes just before ``until``.
+
+    It is asked for on a grid finer than any usual scrape interval; an instance with fewer than
+    three scrapes in that time is not in it.
+
+    Args:
+        selector: label → value that the targets' series carry.
+        until: aware; as far behind now as scrapes need to be visible.
+        step_seconds: of the grid; an interval below it looks like it.
+
+    Raises:
+        SourceError: ``timestamp(up)`` was not answered.
+    """
+    times = grid(until - timedelta(seconds=look_seconds), until, step_seconds)
+    if times is None:
+        return {}
+    text = f"timestamp({select(('up',), matchers(selector))})"
+    found, errors = ranges.range(text, times)
+    for error in errors:
+        if not isinstance(error, Partial):
+            raise error
+    labels = found.labels
+    named = pl.DataFrame(
+        {
+            "series": range(len(labels)),
+            "instance": [one.get("instance") for one in labels],
+        },
+        schema={"series": pl.UInt32, "instance": pl.String},
+    )
+    apart = (
+        found.long.join(named.drop_nulls(), on="series")
+        .select("series", "instance", (pl.col("value") * 1000).round().alias("scraped"))
+        .unique()
+        .sort("series", "scraped")
+        .with_columns(pl.col("scraped").diff().over("series").alias("apart"))
+        .drop_nulls()
+    )
+    # of two jobs that scrape one instance the one that scrapes more often counts
+    each = apart.group_by("instance", "series").agg(
+        # the lower of two: beside a gap (the API started again) the other is the interval
+        pl.col("apart").quantile(0.5, interpolation="lower"),
+        pl.len(),
+    )
+    often = each.filter(pl.col("len") > 1)
+    best = often.group_by("instance").agg(pl.col("apart").min()).sort("instance")
+    return {instance: apart / 1000 for instance, apart in best.iter_rows()}

@@ -7,27 +7,18 @@ said of an origin or of a variant is kept once, and a series' labels can be told
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import polars as pl
 
-from driftwatch.collect.prometheus.blocks import Column, column_of
-from driftwatch.collect.prometheus.numbers import NEVER
-from driftwatch.collect.prometheus.points import Heads, Keys, Known
-from driftwatch.collect.prometheus.query import Query
-from driftwatch.collect.prometheus.roster import (
-    SUFFIXES,
-    Labels,
-    Numbers,
-    Roster,
-    Variants,
-    common,
-    labels_of,
-)
+from driftwatch.collect.prometheus.answer import NEVER, Heads, Keys, Known
+from driftwatch.collect.prometheus.query import Labels, Numbers, Query, labels_of
 from driftwatch.collect.registry import Metric
 
 _SPARE = 50_000  # origins or variants that nobody uses any more, before they are forgotten
@@ -75,7 +66,7 @@ class Placement:
 class Placements:
     """What is known of the series of every query."""
 
-    roster: Roster = field(default_factory=Roster)
+    roster: Roster = field(default_factory=lambda: Roster())
     _last: dict[str, Placement] = field(default_factory=dict)
 
     def known(self, text: str) -> Known:
@@ -265,3 +256,242 @@ def engine_labels(
             before = found.get(engine)
             found[engine] = labels if before is None else common(before, labels)
     return {roster.engines[engine]: labels for engine, labels in found.items()}
+
+
+SUFFIXES = ("", "_bucket", "_sum", "_count")
+
+
+class Roster:
+    """Every origin (labels that must agree for numbers to belong together) and its engine.
+
+    Attributes:
+        texts: labels of each origin as sorted JSON.
+        engine: number of each origin's engine.
+        engines: (instance, engine) of each engine.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.engines: list[tuple[str, str]] = []
+        self._engine: list[int] = []
+        self._models: list[str | None] = []
+        self._origin_of: dict[bytes, int] = {}
+        self._engine_of: dict[tuple[str, str], int] = {}
+        self._labels: dict[int, Labels] = {}
+        self._made: dict[str, tuple[int, npt.NDArray[np.int64] | pl.Series]] = {}
+
+    def add(self, labels: Labels) -> int:
+        """The origin with these labels, ``instance`` among them."""
+        text = orjson.dumps(labels, option=orjson.OPT_SORT_KEYS)
+        origin = self._origin_of.get(text)
+        if origin is None:
+            text = bytes(memoryview(text))  # orjson's own is cut out of a block of kilobytes
+            origin = self._origin_of[text] = len(self.texts)
+            name = (str(labels["instance"]), str(labels.get("engine") or "0"))
+            engine = self._engine_of.get(name)
+            if engine is None:
+                engine = self._engine_of[name] = len(self.engines)
+                self.engines.append(name)
+            model = labels.get("model_name")
+            self.texts.append(text)
+            self._engine.append(engine)
+            self._models.append(None if model is None else str(model))
+        return origin
+
+    def labels(self, origin: int) -> Labels:
+        """The labels of an origin."""
+        return labels_of(self.texts[origin])
+
+    def kept_labels(self, origin: int) -> Labels:
+        """The labels of an origin that is asked for every time: the same object."""
+        found = self._labels.get(origin)
+        if found is None:
+            found = self._labels[origin] = self.labels(origin)
+        return found
+
+    @property
+    def engine(self) -> Numbers:
+        """Engine of each origin."""
+        made = self._made.get("engine")
+        if made is None or made[0] != len(self._engine):
+            made = self._made["engine"] = len(self._engine), np.array(self._engine, np.int64)
+        assert isinstance(made[1], np.ndarray)  # noqa: S101 - for mypy
+        return made[1]
+
+    def named(self, engines: Numbers, repeated: int) -> list[pl.Series]:
+        """``instance`` and ``engine`` of engines, each of them so many times."""
+        names = [
+            self._series("instance", len(self.engines), (i for i, _ in self.engines)),
+            self._series("engine", len(self.engines), (e for _, e in self.engines)),
+        ]
+        rows = np.repeat(engines, repeated)
+        return [name.gather(rows) for name in names]
+
+    def models(self, origins: Numbers) -> pl.Series:
+        """``model_name`` of origins."""
+        return self._series("model_name", len(self._models), self._models).gather(origins)
+
+    def _series(self, name: str, size: int, values: Iterable[str | None]) -> pl.Series:
+        made = self._made.get(f"{name} series")
+        if made is None or made[0] != size:
+            made = size, pl.Series(name, list(values), pl.String)
+            self._made[f"{name} series"] = made
+        assert isinstance(made[1], pl.Series)  # noqa: S101 - for mypy
+        return made[1]
+
+
+class Variants:
+    """What tells the series of one origin and query apart: name, part of a histogram, edge.
+
+    Attributes:
+        rank: of each variant's name, 0 is the current one.
+        suffix: index of its suffix: "", _bucket, _sum, _count.
+        edge: upper edge of a bucket, NaN where it has none or ``le`` is no number.
+        labels: its metric's name and the labels that the origin does not have.
+    """
+
+    def __init__(self) -> None:
+        self.labels: list[Labels] = []
+        self._rows: list[tuple[int, int, float]] = []
+        self._known: dict[tuple[str | None, ...], int] = {}
+        self._made: npt.NDArray[np.float64] = np.empty((0, 3))
+
+    def add(
+        self, kind: tuple[str | None, ...], named: tuple[int, str], summed: Sequence[str]
+    ) -> int:
+        """The variant of a kind: name, ``le`` and the labels that are summed away."""
+        variant = self._known.get(kind)
+        if variant is None:
+            variant = self._known[kind] = len(self.labels)
+            pairs = zip(("__name__", "le", *summed), kind, strict=True)
+            labels = {name: value for name, value in pairs if value is not None}
+            rank, suffix = named
+            edge = _edge(labels) if suffix == "_bucket" else math.nan
+            self.labels.append(labels)
+            self._rows.append((rank, SUFFIXES.index(suffix), edge))
+        return variant
+
+    def _table(self) -> npt.NDArray[np.float64]:
+        if len(self._made) != len(self._rows):
+            self._made = np.array(self._rows, np.float64).reshape(-1, 3)
+        return self._made
+
+    @property
+    def rank(self) -> npt.NDArray[np.float64]:
+        """Of each variant."""
+        return self._table()[:, 0]
+
+    @property
+    def suffix(self) -> npt.NDArray[np.float64]:
+        """Of each variant."""
+        return self._table()[:, 1]
+
+    @property
+    def edge(self) -> npt.NDArray[np.float64]:
+        """Of each variant."""
+        return self._table()[:, 2]
+
+
+def common(one: Labels, other: Labels) -> Labels:
+    """The labels that both have with the same value."""
+    return one if one == other else {k: v for k, v in one.items() if other.get(k) == v}
+
+
+def _edge(labels: Mapping[str, str]) -> float:
+    try:
+        return float(labels["le"])
+    except (KeyError, ValueError):
+        return math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Engines whose series can be read without a look at their labels: one of each kind."""
+
+    engines: Numbers  # their numbers
+    origins: Numbers  # the one of each engine
+    # (engines, kinds): of a histogram its buckets by edge, then sum and count; of any other metric
+    # the summands
+    series: npt.NDArray[np.int32]
+    edges: tuple[float, ...] = ()  # upper edges of the buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The series that one column is read from."""
+
+    metric: Metric  # what is read
+    origins: Numbers  # those that its series have, each once
+    blocks: tuple[Block, ...]  # what can be read at once
+    # engines that a choice must be made for: several origins or names, the same series twice,
+    # buckets that are not whole
+    rest: Numbers
+
+
+def column_of(
+    metric: Metric,
+    origins: npt.NDArray[np.int32],
+    variants: npt.NDArray[np.int32],
+    said: Variants,
+    roster: Roster,
+) -> Column | None:
+    """The column of a metric, None where the answer has no series of it.
+
+    Args:
+        origins: of each series, -1 where it is not of the metric.
+    """
+    series = np.nonzero(origins >= 0)[0]
+    if not len(series):
+        return None
+    origin, variant = origins[series].astype(np.int64), variants[series].astype(np.int64)
+    engine = roster.engine[origin]
+    kind = variant if metric.type != "histogram" else said.edge[variant]
+    # by engine; of a histogram the buckets by edge, then sum and count
+    order = np.lexsort((kind, said.suffix[variant], engine))
+    engine, kinds = engine[order], variant[order]
+    starts = np.nonzero(np.diff(engine, prepend=-1))[0]
+    sizes = np.diff(starts, append=len(engine))
+    chosen = origin[order] * 64 + said.rank[kinds].astype(np.int64)
+    plain = np.minimum.reduceat(chosen, starts) == np.maximum.reduceat(chosen, starts)
+    twice = (np.diff(kinds, prepend=-1) == 0) & (np.diff(engine, prepend=-1) == 0)
+    plain &= ~np.logical_or.reduceat(twice, starts)
+    blocks: list[Block] = []
+    rest = [engine[starts[~plain]]]
+    for size in np.unique(sizes[plain]).tolist():
+        at = starts[plain & (sizes == size)]
+        of = at[:, None] + np.arange(size)
+        block = Block(engine[at], origin[order][at], series[order][of].astype(np.int32))
+        if metric.type == "histogram":
+            whole, blocks_of = _histograms(block, said, kinds[of])
+            blocks += blocks_of
+            rest.append(block.engines[~whole])
+        else:
+            blocks.append(block)
+    return Column(metric, np.unique(origin), tuple(blocks), np.concatenate(rest))
+
+
+def _histograms(
+    block: Block, said: Variants, kinds: Numbers
+) -> tuple[npt.NDArray[np.bool_], list[Block]]:
+    """Engines with all parts of a histogram, those with the same edges together."""
+    size = kinds.shape[1]
+    if size < 3:
+        return np.zeros(len(kinds), np.bool_), []
+    parts, edges = said.suffix[kinds], said.edge[kinds][:, :-2]
+    wanted = [1.0] * (size - 2) + [2.0, 3.0]
+    whole = (parts == wanted).all(axis=1) & (edges[:, -1] == math.inf)
+    whole &= (np.diff(edges, axis=1) > 0).all(axis=1) & ~np.isnan(edges).any(axis=1)
+    if not whole.any():
+        return whole, []
+    kept = Block(block.engines[whole], block.origins[whole], block.series[whole])
+    different, which = np.unique(edges[whole], axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    return whole, [
+        Block(
+            kept.engines[which == number],
+            kept.origins[which == number],
+            kept.series[which == number],
+            tuple(one.tolist()),
+        )
+        for number, one in enumerate(different)
+    ]

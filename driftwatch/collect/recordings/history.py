@@ -14,9 +14,8 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.collect.compact import Part, Relabelled
-from driftwatch.collect.compact_writing import write_manifest, write_part
-from driftwatch.collect.gpu_schema import empty_gpus
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.recordings.compact import Part, Relabelled, write_manifest, write_part
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import Unavailable
 from driftwatch.model import Target, TargetKey

@@ -1,0 +1,242 @@
+"""Which server it is and which release: by ``/version``, ``/server_info``, its log, its arguments.
+
+vLLM's ``/metrics`` names neither its version nor the image or driver (0.32: the only ``_info``
+series are of Python, the cache configuration and LoRA). Names and short flags are those of vLLM
+0.32 ``engine/arg_utils.py``; nothing is concluded from a flag that is not given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from driftwatch.collect.serving import flags_of, last_start, section_of
+from driftwatch.model import Fingerprint
+
+NOT_QUANTIZED = "none"
+_GIVEN = "given"  # that there is speculation matters, not which
+
+# section of vllm_config, its key, our name (vLLM's own)
+_IDENTITY = (
+    ("model_config", "model", "model"),
+    ("model_config", "dtype", "dtype"),
+    ("model_config", "quantization", "quantization"),
+    ("parallel_config", "tensor_parallel_size", "tensor_parallel_size"),
+    ("parallel_config", "pipeline_parallel_size", "pipeline_parallel_size"),
+)
+# Settings that move the step time and that no metric shows.
+_KNOBS = (
+    ("scheduler_config", "policy", "scheduling_policy"),
+    ("scheduler_config", "enable_chunked_prefill", "enable_chunked_prefill"),
+    ("scheduler_config", "async_scheduling", "async_scheduling"),
+    ("scheduler_config", "stream_interval", "stream_interval"),
+    ("model_config", "enforce_eager", "enforce_eager"),
+    ("compilation_config", "cudagraph_mode", "cudagraph_mode"),
+    ("parallel_config", "data_parallel_size", "data_parallel_size"),
+    ("parallel_config", "enable_expert_parallel", "enable_expert_parallel"),
+)
+
+_ENGINE_LINE = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\) with config: (.*)")
+_BANNER = re.compile(r"(?:vLLM API server|█\s+) ?version v?(\d\S*)")
+_IN_LINE = {
+    "model": re.compile(r"\bmodel='([^']*)'"),
+    "dtype": re.compile(r"\bdtype=([\w.]+)"),
+    "quantization": re.compile(r"\bquantization=(\w+)"),
+    "tensor_parallel_size": re.compile(r"\btensor_parallel_size=(\d+)"),
+    "pipeline_parallel_size": re.compile(r"\bpipeline_parallel_size=(\d+)"),
+}
+# knob → the line of a log that shows it (vLLM 0.32: the non-default arguments, the engine's line,
+# and config/vllm.py on asynchronous scheduling), and its value then
+_LOG_KNOBS = {
+    "enable_lora": (re.compile(r"non-default args: .*'enable_lora': True"), "True"),
+    "speculative_config": (
+        re.compile(r"with config: .*\bspeculative_config=(?!None\b)\S"),
+        _GIVEN,
+    ),
+    "async_scheduling": (re.compile(r"Asynchronous scheduling is enabled"), "True"),
+}
+
+_IDENTITY_FLAGS: Mapping[str, str] = {
+    "--model": "model",
+    "--dtype": "dtype",
+    "--quantization": "quantization",
+    "-q": "quantization",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "-tp": "tensor_parallel_size",
+    "--pipeline-parallel-size": "pipeline_parallel_size",
+    "-pp": "pipeline_parallel_size",
+}
+_KNOB_FLAGS: Mapping[str, str] = {
+    "--kv-cache-dtype": "kv_cache_dtype",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--scheduling-policy": "scheduling_policy",
+    "--long-prefill-token-threshold": "long_prefill_token_threshold",
+    "--speculative-config": "speculative_config",
+    "-sc": "speculative_config",
+    "--speculative-model": "speculative_config",  # before 0.9
+}
+# --x and --no-x, with no value
+_SWITCHES: Mapping[str, str] = {
+    f"--{name.replace('_', '-')}": name
+    for name in (
+        *("enable_lora", "enable_chunked_prefill", "enable_prefix_caching"),
+        *("async_scheduling", "enforce_eager"),
+    )
+}
+_ALIASES: Mapping[str, str] = {"half": "float16", "float": "float32"}
+_SIZE_FLAGS = {
+    "--tensor-parallel-size": "tensor",
+    "-tp": "tensor",
+    "--pipeline-parallel-size": "pipeline",
+    "-pp": "pipeline",
+    "--data-parallel-size": "data",
+    "-dp": "data",
+    "--data-parallel-size-local": "local",
+    "-dpl": "local",
+    # each rank is then a server of its own
+    "--data-parallel-rank": "rank",
+    "-dpn": "rank",
+}
+_ONE_ENGINE_EACH = ("--data-parallel-external-lb", "-dpe")
+
+
+def from_version(version: str | None) -> Fingerprint:
+    """The answer of ``GET /version``; nothing is known where it did not say."""
+    return Fingerprint() if not version else Fingerprint(release={"vllm": version})
+
+
+def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
+    """What ``GET /server_info`` says of model, parallelism, flags and driver.
+
+    Args:
+        obj: the answer, with ``config_format=json`` or ``text``.
+    """
+    config = obj.get("vllm_config")
+    identity: dict[str, str] = {}
+    knobs: dict[str, str] = {}
+    if isinstance(config, str):
+        identity = _of_line(config)
+    elif isinstance(config, Mapping):
+        identity, knobs = _of_sections(config, _IDENTITY), _of_sections(config, _KNOBS)
+        if "model_config" in config and isinstance(config["model_config"], Mapping):
+            identity.setdefault("quantization", NOT_QUANTIZED)
+        if isinstance(config.get("speculative_config"), Mapping):
+            knobs["speculative_config"] = _GIVEN
+        if isinstance(config.get("lora_config"), Mapping):
+            knobs["enable_lora"] = "True"
+    release: dict[str, str] = {}
+    system = section_of(obj, "system_env")
+    driver, gpus = system.get("nvidia_driver_version"), system.get("nvidia_gpu_models")
+    if isinstance(driver, str) and driver:
+        release["driver"] = driver
+    if isinstance(gpus, str) and gpus:
+        # "GPU 0: NVIDIA H100 80GB HBM3", a line each
+        names = {re.sub(r"^GPU \d+: ", "", line).strip() for line in gpus.splitlines()}
+        identity["gpu"] = ", ".join(sorted(names - {""}))
+    return Fingerprint(identity, knobs, release)
+
+
+def _of_sections(config: Mapping[str, Any], keys: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for section, key, name in keys:
+        value = section_of(config, section).get(key)
+        if isinstance(value, str | int | float):
+            found[name] = str(value).removeprefix("torch.")
+    return found
+
+
+def fingerprint_from_startup_log(text: str) -> Fingerprint:
+    """What the last server start of a log says of version, model and parallelism."""
+    lines = text.splitlines()
+    identity: dict[str, str] = {}
+    knobs: dict[str, str] = {}
+    release: dict[str, str] = {}
+    # the banner's version stands lines above its arguments, both belong to the last start
+    if versions := [m[1] for line in lines if (m := _BANNER.search(line))]:
+        release["vllm"] = versions[-1]
+    for line in lines[last_start(lines) or 0 :]:
+        if match := _ENGINE_LINE.search(line):
+            release["vllm"] = match[1]
+            identity = _of_line(match[2])
+        for name, (pattern, value) in _LOG_KNOBS.items():
+            if pattern.search(line):
+                knobs[name] = value
+    return Fingerprint(identity, knobs, release)
+
+
+def _of_line(text: str) -> dict[str, str]:
+    """Of vLLM's printed configuration; its first mention of each is the engine's own."""
+    found = {
+        name: match[1] for name, pattern in _IN_LINE.items() if (match := pattern.search(text))
+    }
+    if found.get("quantization") == "None":
+        found["quantization"] = NOT_QUANTIZED
+    if "dtype" in found:
+        found["dtype"] = found["dtype"].removeprefix("torch.")
+    return found
+
+
+def fingerprint_from_arguments(args: Sequence[str]) -> Fingerprint:
+    """Model, parallelism, types and switches of a command line.
+
+    Values that only a shell knows (``$MODEL``), and ``auto``, are unknown. The last of two equal
+    flags counts.
+
+    >>> found = fingerprint_from_arguments(["vllm", "serve", "m", "-tp", "2", "--enable-lora"])
+    >>> dict(found.identity), dict(found.knobs)
+    ({'model': 'm', 'tensor_parallel_size': '2'}, {'enable_lora': 'True'})
+    """
+    identity: dict[str, str] = {}
+    knobs: dict[str, str] = {}
+    for flag in flags_of(args):
+        value = flag.value or ""
+        if flag.written == "serve" and not flag.attached and not value.startswith("-"):
+            if value:
+                _put(identity, "model", value)
+        elif flag.name in _IDENTITY_FLAGS:
+            _put(identity, _IDENTITY_FLAGS[flag.name], value)
+        elif flag.name in _KNOB_FLAGS:
+            _put(knobs, _KNOB_FLAGS[flag.name], value)
+        elif flag.name in _SWITCHES:
+            off = flag.attached and value.lower() == "false"
+            knobs[_SWITCHES[flag.name]] = "False" if off else "True"
+        elif flag.name.startswith("--no-") and (name := _SWITCHES.get(f"--{flag.name[5:]}")):
+            knobs[name] = "False"
+    if "speculative_config" in knobs:
+        knobs["speculative_config"] = _GIVEN
+    return Fingerprint(identity, knobs, {})
+
+
+def _put(found: dict[str, str], name: str, value: str) -> None:
+    if not value or "$" in value or value == "auto":
+        found.pop(name, None)  # it overrides an earlier one with something unknown
+    elif name == "model" or not value.startswith("-"):
+        found[name] = _ALIASES.get(value, value)
+
+
+def gpus_from_arguments(args: Sequence[str]) -> float | None:
+    """Tensor × pipeline × data parallel size of one server; None where that is not said.
+
+    Of data parallelism over several machines the engines on this one count, where they are given.
+    A size that only the shell knows (``$TP``) or that is no number is unknown, and so is all.
+
+    >>> gpus_from_arguments(["vllm", "serve", "m", "-tp", "8", "--pipeline_parallel_size=2"])
+    16.0
+    >>> gpus_from_arguments(["vllm", "serve", "m", "--max-num-seqs", "8"]) is None
+    True
+    """
+    found: dict[str, float] = {}
+    alone = False
+    for flag in flags_of(args):
+        size, value = _SIZE_FLAGS.get(flag.name), flag.value or ""
+        alone = alone or size == "rank" or flag.name in _ONE_ENGINE_EACH
+        if size is not None and size != "rank":
+            known = value.isascii() and value.isdecimal() and int(value) > 0
+            found[size] = float(value) if known else math.nan
+    if not found:
+        return None
+    engines = found.get("local", 1.0 if alone else found.get("data", 1.0))
+    count = found.get("tensor", 1.0) * found.get("pipeline", 1.0) * engines
+    return None if math.isnan(count) else count

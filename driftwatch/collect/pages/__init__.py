@@ -1,0 +1,1 @@
+"""Pages of Prometheus text, scraped directly."""
