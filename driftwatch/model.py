@@ -181,6 +181,24 @@ class KnobMove:
     from_provenance: Provenance | None = None
 
 
+# code of a recommendation's reason → what its sentence begins with
+LEADS: Mapping[str, str] = {
+    "engine": "do not change a knob",
+    "gpus_lost": "do not change a knob",
+    "kv_binds": "no knob",
+    "no_knob_helps": "no knob helps",
+    "not_worth_a_restart": "no knob is worth a restart",
+    "not_sure_to_help": "no knob is sure to help",
+    "undetermined": "undetermined",
+}
+
+
+def with_lead(reason: Reason) -> str:
+    """A recommendation's reason as a sentence of its own: ``no knob helps: …``."""
+    lead = LEADS.get(reason.code)
+    return f"{lead}: {reason.text}" if lead else reason.text
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """One change, of one knob or of two at once, or one of three reasons to change none.
@@ -194,7 +212,7 @@ class Recommendation:
         from_provenance: where that was read ("inferred" is printed).
         to_value: what to set.
         also: what the same change sets besides; effect and forecast are of all of it together.
-        reason: why this, or why nothing.
+        reason: why this, or why nothing, without the lead that :attr:`why` has.
         price: named costs, in words with units.
         undo: how to go back.
         wrong_if: what would falsify it.
@@ -207,7 +225,7 @@ class Recommendation:
     """
 
     action: Action
-    reason: str
+    reason: Reason
     knob: str | None = None
     from_value: float | None = None
     from_provenance: Provenance | None = None
@@ -221,6 +239,11 @@ class Recommendation:
     instead: tuple[str, ...] = ()
     forecast: Mapping[str, Any] | None = None
     basis: Literal["replay", "closed form", "measured"] | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason with its lead."""
+        return with_lead(self.reason)
 
     @property
     def moves(self) -> tuple[KnobMove, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from driftwatch.model import Reason, with_lead
 from driftwatch.notify.numbers import clean, setting
 from driftwatch.notify.page_values import Page, value
 
 NO_KNOB_HELPS = "No knob helps"
+_KEEP_SETTINGS = "Do not change a knob"
 
 
 def imperatives(page: Page) -> list[str]:
@@ -29,7 +31,7 @@ def imperatives(page: Page) -> list[str]:
             return [f"{first}; no setting could be judged", first]
         return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
     if advised is not None and advised["action"] == "no_action":
-        return [f"No action: {clean(advised['reason'])}", "No action"]
+        return [f"No action: {why_of(advised)}", "No action"]
     advice = full_advice(page)
     if not advice:
         return []
@@ -63,11 +65,15 @@ def no_verdict(page: Page) -> str | None:
         return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
     if advised is not None and advised["action"] == "insufficient":
         # what a leaf or an alert says by itself holds without a replay
-        return None if full_advice(page) else clean(advised["reason"])
-    if advised is not None and advised["action"] == "none":
-        reason = clean(advised["reason"])
-        return reason if reason.endswith(" unknown") else None
+        return None if full_advice(page) else why_of(advised)
+    if advised is not None and advised["reason_code"] == "undetermined":
+        return clean(advised["reason"])
     return None
+
+
+def why_of(advised: Mapping[str, Any]) -> str:
+    """The reason of a page's recommendation, as a sentence of its own."""
+    return clean(with_lead(Reason(advised["reason_code"], advised["reason"])))
 
 
 def full_advice(page: Page) -> str | None:
@@ -75,9 +81,9 @@ def full_advice(page: Page) -> str | None:
     diagnosis, advised = page["diagnosis"], page["recommendation"]
     said = diagnosis["advice"] if diagnosis is not None else None
     if said is None and advised is not None and advised["action"] == "none":
-        said = advised["reason"]
-        if not said.lower().startswith("do not"):
-            said = "Do not change a knob"
+        said = _KEEP_SETTINGS
+        if advised["reason_code"] in ("leaf", "engine", "gpus_lost"):
+            said = why_of(advised)
     many = (page.get("concerned") or {}).get("targets", 1) > 1
     if many and diagnosis is not None and diagnosis["leaf"] == "replica_slow":
         said = None  # what is said of one of several is no advice for all

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from driftwatch.notify.advice import why_of
 from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean
 from driftwatch.notify.page_values import Page
@@ -29,7 +30,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
         yield Line("Next", told, datetime.fromisoformat(again), weight=4)
     if advised["action"] == "change":
         if advised.get("basis") != "replay":
-            yield Line("Why", clean(advised["reason"]), weight=1)
+            yield Line("Why", why_of(advised), weight=1)
         yield Line("Effect", _effect(advised), weight=7)
     price = "; ".join(clean(cost) for cost in advised["price"])
     undo = f"Undo: {clean(advised['undo'])}" if advised["undo"] else ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.notify.advice import full_advice, no_verdict
+from driftwatch.notify.advice import full_advice, no_verdict, why_of
 from driftwatch.notify.advice_lines import advice_lines
 from driftwatch.notify.capacity_lines import load_text, room_text
 from driftwatch.notify.columns import SHORT
@@ -168,20 +168,14 @@ def _meaning(page: Page) -> Iterator[Line]:
         yield Line("Means", clean(meaning), weight=5)
     if advised is not None and (instead := advised.get("instead")):
         yield Line("Instead", "; ".join(map(clean, instead)), weight=8)
-        reason = clean(advised["reason"])
-        if advised.get("basis") == "measured":
-            yield Line("Why", reason, weight=6)
-            return
-        for start in ("no knob helps: ", "no knob: ", "no knob "):
-            reason = reason.removeprefix(start)
-        yield Line("No knob", reason, weight=6)
+        yield Line("Why", why_of(advised), weight=6)
         return
     advice = full_advice(page) or ""
     if no_verdict(page) is None and advice not in page["summary"]:
         yield Line("Do", advice, weight=8)
     if advised is None or (no_verdict(page) is not None and advised["action"] != "insufficient"):
         return
-    reason = clean(advised["reason"])
+    reason = why_of(advised)
     said = (advice.lower(), (meaning or "").lower())
     if reason not in page["summary"] and reason.lower() not in said:
         yield Line(_LABEL[advised["action"]], reason, weight=6)

@@ -61,12 +61,13 @@ def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
 def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -> str:
     """What the replay, asked again, says otherwise than the page before; or that it does not.
 
-    >>> none = Recommendation("none", "no knob helps", instead=("+2 replicas: all in target",))
+    >>> why = Reason("no_knob_helps", "every limit has room")
+    >>> none = Recommendation("none", why, instead=("+2 replicas: all in target",))
     >>> what_changed(None, none)
     'the advice: none yet → +2 replicas'
     """
     if now is None or now.action == "insufficient":
-        why = "" if now is None else f": {now.reason}"
+        why = "" if now is None else f": {now.why}"
         if before is None or before["action"] == "insufficient":
             return f"nothing: the replay, asked again, gives no advice{why}"
         return f"nothing: the advice stands; the replay, asked again, gives none{why}"

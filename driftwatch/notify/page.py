@@ -19,6 +19,7 @@ from driftwatch.model import (
     Incident,
     KnobMove,
     Limit,
+    Reason,
     Recommendation,
     Slo,
     Step,
@@ -34,7 +35,7 @@ SILENCE_FOR = "2h"
 NAMED_TARGETS = 5
 
 # a notice tells and asks for nothing, whatever the diagnosis would advise
-NOTICE_ADVISES_NOTHING = "a notice asks for nothing to be done"
+NOTICE_ADVISES_NOTHING = Reason("notice", "a notice asks for nothing to be done")
 
 # the grid of the clock on which an answer that time may bring is asked for again
 EVERY = timedelta(minutes=10)
@@ -155,7 +156,7 @@ def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> di
 
 def _advised(found: Recommendation | None, incident: Incident) -> dict[str, Any] | None:
     if found is not None and incident.severity == "notice":
-        found = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
+        found = Recommendation("none", NOTICE_ADVISES_NOTHING)
     return None if found is None else recommendation_json(found)
 
 
@@ -263,7 +264,8 @@ def recommendation_json(advised: Recommendation) -> dict[str, Any]:
         "from_provenance": advised.from_provenance,
         "to": plain(advised.to_value),
         **({"also": also} if also else {}),
-        "reason": advised.reason,
+        "reason": advised.reason.text,
+        "reason_code": advised.reason.code,
         "price": list(advised.price),
         "undo": advised.undo,
         "wrong_if": advised.wrong_if,
@@ -279,7 +281,7 @@ def recommendation_of(said: Mapping[str, Any]) -> Recommendation:
     """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
     return Recommendation(
         action=said["action"],
-        reason=said["reason"],
+        reason=Reason(said["reason_code"], said["reason"]),
         knob=said["knob"],
         from_value=said["from"],
         from_provenance=said["from_provenance"],

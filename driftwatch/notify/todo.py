@@ -32,7 +32,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     if any(text.startswith(_NO_KNOB) for text in advised.values()):
         advice = None
     if advice is not None and advice.action == "change":
-        said.append(f"do:      {change_text(advice)}: {advice.reason}")
+        said.append(f"do:      {change_text(advice)}: {advice.why}")
         if advice.effect:
             said.append(f"effect:  {'; '.join(advice.effect)}")
         said.append(f"price:   {'; '.join(advice.price)}")
@@ -48,9 +48,9 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
             said.append(f"do:      {mend}")
     elif advice is not None and not advised:
         # advice says what to do by itself
-        says = advice.reason.lower().startswith("do not ")
+        says = advice.reason.code in ("leaf", "engine", "gpus_lost")
         start = "no verdict: " if advice.action == "insufficient" else "nothing to set: "
-        said.append(f"do:      {'' if says else start}{advice.reason}")
+        said.append(f"do:      {'' if says else start}{advice.why}")
     missing = finding.diagnosis.missing if finding.diagnosis else ()
     if missing:
         said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
@@ -75,10 +75,10 @@ def change_text(advice: Recommendation) -> str:
 def _answered(advice: Recommendation) -> list[str]:
     """What changes nothing: what helps instead, or that nothing is needed."""
     if advice.action == "no_action":
-        return [f"do:      nothing: {advice.reason}"]
+        return [f"do:      nothing: {advice.why}"]
     # measured: the reason says what the server completes, not that no knob helps
     start = "nothing to set: " if advice.basis == "measured" else ""
-    said = [f"do:      {start}{advice.reason}"]
+    said = [f"do:      {start}{advice.why}"]
     if advice.instead:
         said.append(f"instead: {'; '.join(advice.instead)}")
     return said

@@ -15,6 +15,7 @@ from driftwatch.model import (
     Diagnosis,
     Finding,
     Incident,
+    Reason,
     Recommendation,
     Target,
     TargetKey,
@@ -47,19 +48,20 @@ def without_replay(
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
-        return Recommendation("none", reason=f"do not change a knob; {many} lost")
+        return Recommendation("none", Reason("gpus_lost", f"{many} lost"))
     if leaf is None:  # a limit that binds beside an unknown input may bind for what is unknown
         named = ", ".join(diagnosis.missing) or "its inputs"
-        return Recommendation("none", reason=f"undetermined: {named} unknown")
+        return Recommendation("none", Reason("undetermined", f"{named} unknown"))
     if leaf.kind == "change" or leaf.name == KV_PRESSURE:
         return None
-    return Recommendation("none", reason=leaf.advice or leaf.meaning)
+    return Recommendation("none", Reason("leaf", leaf.advice or leaf.meaning))
 
 
 def not_replayed(target: Target, why: str) -> Recommendation:
     """No verdict, as nobody asked; and the command that asks."""
     return Recommendation(
-        "insufficient", reason=f"{why}; driftwatch recommend {target.key.text} says it"
+        "insufficient",
+        Reason("not_asked", f"{why}; driftwatch recommend {target.key.text} says it"),
     )
 
 
@@ -106,7 +108,7 @@ def with_advice(
             asks = STALE in rules[incident.rule].columns
         if not asks:
             if own is None and diagnosis is not None:
-                own = Recommendation("none", reason=NOTICE_ADVISES_NOTHING)
+                own = Recommendation("none", NOTICE_ADVISES_NOTHING)
             told[incident.id] = replace(finding, recommendation=own)
             caught_up = after is not None and transition.at <= after
             if rows is not None and not caught_up and asking.get(transition.at, 0) < plan.replays:

@@ -12,7 +12,7 @@ import polars as pl
 
 from driftwatch.documents import to_json
 from driftwatch.errors import DriftwatchError
-from driftwatch.model import Recommendation, Target
+from driftwatch.model import Reason, Recommendation, Target
 from driftwatch.pipeline.advising import question_for
 from driftwatch.pipeline.plan import Plan
 
@@ -86,11 +86,13 @@ def replayed(
         advice = _answer(question, ask)
         _to_be_kept(advice)
     except DriftwatchError as error:
-        advice = Advice(at, Recommendation("insufficient", reason=_in_one_line(error.message)))
+        advice = Advice(
+            at, Recommendation("insufficient", Reason("error", _in_one_line(error.message)))
+        )
     except Exception as error:  # noqa: BLE001 - the page goes out without it, and says so
         failed = traceback.format_exc()
         why = f"the replay failed ({type(error).__name__}: {_in_one_line(str(error))})"
-        advice = Advice(at, Recommendation("insufficient", reason=why))
+        advice = Advice(at, Recommendation("insufficient", Reason("failed", why)))
     return Replayed(target, at, advice, incident_id, failed)
 
 
@@ -131,7 +133,7 @@ def capacity_of(advice: Advice) -> dict[str, float | None]:
 def why_no_capacity(advice: Advice) -> str:
     """Why an answer knows no capacity, or knows it and not against the reference's."""
     if advice.recommendation.action == "insufficient":
-        return advice.recommendation.reason
+        return advice.recommendation.why
     if advice.today is not None:
         said = advice.today.reasons.get("capacity_requests_per_second")
         if said is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Candidate, Question
 from driftwatch.recommend.candidates import candidate, capacity_of
 from driftwatch.recommend.case import Case
@@ -83,8 +83,11 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
         return refused
     said = Recommendation(
         "none",
-        reason="no knob: the KV cache binds and requests are preempted; never raise max_num_seqs. "
-        f"Not replayed: {refused.recommendation.reason}",
+        Reason(
+            "kv_binds",
+            "the KV cache binds and requests are preempted; never raise max_num_seqs. "
+            f"Not replayed: {refused.recommendation.reason.text}",
+        ),
         instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
     )
     return replace(refused, recommendation=said)
@@ -106,7 +109,7 @@ def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
     return replace(
         prepared.advice,
         recommendation=Recommendation(
-            "no_action", reason="capacity alone was asked", basis="replay"
+            "no_action", Reason("capacity", "capacity alone was asked"), basis="replay"
         ),
         today=case.today,
         capacity_reference_requests_per_second=case.reference_capacity,
@@ -149,7 +152,7 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
         said = changed(case, advised, choice.gain, what_ifs)
     elif choice.gate is not None:
         gates = failed_first([choice.gate, *gates])
-        said = Recommendation("insufficient", reason=choice.gate.said)
+        said = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))
     elif case.margin or (case.met and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
         said = no_action(case)
     else:

@@ -46,10 +46,8 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 
 def recommendation_document(said: Recommendation) -> dict[str, Any]:
     """The short form alone."""
-    found = asdict(said)
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in found.items()
-    }
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(said).items()}
+    return {**values, "reason": said.why, "reason_code": said.reason.code}
 
 
 def candidate_document(one: Candidate) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Question
 
 # Leaves of the shipped trees at which the engine or its surroundings lost something: a knob would
@@ -35,11 +35,11 @@ def not_a_knob(question: Question) -> Recommendation | None:
     """A verdict without a replay where a knob cannot be the answer; None where it may be."""
     why = no_knob_because(question.evidence, question.leaf)
     if why is not None:
-        return Recommendation("none", reason=f"do not change a knob: {why}", basis=None)
+        return Recommendation("none", Reason("engine", why))
     kind = _NOT_REPLAYED.get(question.evidence.get("engine_kind") or "")
     if kind is not None:
-        reason = f"not applicable: {kind}; the replay knows engines that compute their prompts "
-        return Recommendation("insufficient", reason=f"{reason}and generate", basis=None)
+        text = f"not applicable: {kind}; the replay knows engines that compute their prompts and "
+        return Recommendation("insufficient", Reason("engine_kind", f"{text}generate"))
     return None
 
 

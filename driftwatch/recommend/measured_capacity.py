@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.observed.traffic import Observed
 from driftwatch.recommend.wording import digits
@@ -48,8 +48,12 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
     each = "" if question.replicas else " for each"
     said = Recommendation(
         "none",
-        reason=f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with "
-        f"its queue never empty; whether a knob helps is unknown: {refused.recommendation.reason}",
+        Reason(
+            "measured",
+            f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with its "
+            "queue never empty; whether a knob helps is unknown: "
+            f"{refused.recommendation.reason.text}",
+        ),
         instead=(
             f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one "
             f"completes {digits(capacity)}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from driftwatch.errors import NoVerdict
-from driftwatch.model import Recommendation, Slo
+from driftwatch.model import Reason, Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
 from driftwatch.recommend.calibration.arrivals import Arrivals, redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
@@ -245,14 +245,14 @@ def _fitting(
 def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:
     """No limit binds where nobody waits, whatever a replay could say."""
     said = Recommendation(
-        "no_action", reason="no request waited: no limit binds, and no knob can help"
+        "no_action", Reason("no_queue", "no request waited: no limit binds, and no knob can help")
     )
     return replace(advice, recommendation=said, gates=failed_first(gates))
 
 
 def _insufficient(gates: Sequence[Gate]) -> Recommendation:
-    failed = [gate.said for gate in gates if not gate.passed]
-    return Recommendation("insufficient", reason=failed[0] if failed else "no verdict")
+    failed = [Reason(gate.name, gate.said) for gate in gates if not gate.passed]
+    return Recommendation("insufficient", failed[0] if failed else Reason("none", "no verdict"))
 
 
 def _refused(advice: Advice, gates: Sequence[Gate]) -> Advice:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from driftwatch.diagnose.thresholds import KV_PRESSED_RATIO
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.closed_form import capture_size_at_least
@@ -166,8 +166,11 @@ def _said(
     aim = aims(question.slo) if question.slo is not None else f"a wait of {WAIT_SECONDS:g} s"
     return Recommendation(
         "change",
-        reason=f"{digits(waiting)} requests wait with {_SEQS} full and the KV cache at "
-        f"{percent(full.kv_use)}; not replayed: {refused.recommendation.reason}",
+        Reason(
+            "safe",
+            f"{digits(waiting)} requests wait with {_SEQS} full and the KV cache at "
+            f"{percent(full.kv_use)}; not replayed: {refused.recommendation.reason.text}",
+        ),
         knob=_SEQS,
         from_value=seqs.value,
         from_provenance=seqs.provenance,

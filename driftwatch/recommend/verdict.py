@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.model import KnobMove, Provenance, Recommendation, Serving, Slo
+from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Serving, Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.case import Case
 from driftwatch.recommend.price import (
@@ -122,7 +122,7 @@ def changed(
     now = getattr(world, knob)
     return Recommendation(
         "change",
-        reason=_reason(case, then, elsewhere),
+        Reason("forecast", _reason(case, then, elsewhere)),
         knob=knob,
         from_value=None if now is None else float(now),
         from_provenance=_provenance(case.serving, knob),
@@ -159,24 +159,26 @@ def no_knob(
     limit = case.today.capacity_requests_per_second
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
-        reason = f"no knob helps: {aim} is missed by requests that are served alone"
+        reason = Reason("no_knob_helps", f"{aim} is missed by requests that are served alone")
     elif case.met:
         load = percent(case.utilization or 0.0)
-        reason = f"no knob is worth a restart: requests stay within {aim}, load {load} of capacity"
+        reason = Reason(
+            "not_worth_a_restart", f"requests stay within {aim}, load {load} of capacity"
+        )
     elif breaks is not None:
-        reason = f"no knob is worth a restart: {breaks}"
+        reason = Reason("not_worth_a_restart", breaks)
     else:
         reason = _none_helps(case, gains, aim)
     return Recommendation(
         "none",
-        reason=reason,
+        reason,
         instead=instead_of(case, what_ifs),
         forecast=None,
         basis="replay",
     )
 
 
-def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
+def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> Reason:
     """Whether nothing moves the share, or something does and is not sure or not worth it.
 
     In points: what was measured is of the last minutes, a forecast of demand that lasts, so that
@@ -184,25 +186,27 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> str:
     """
     best = max(gains, key=lambda gain: gain.mean, default=None)
     if best is None or best.mean <= SHARE_KEPT:
-        return (
-            "no knob helps: no other max_num_seqs or max_num_batched_tokens brings more requests "
-            f"within {aim}"
+        return Reason(
+            "no_knob_helps",
+            f"no other max_num_seqs or max_num_batched_tokens brings more requests within {aim}",
         )
     world = case.ground.worlds[0].configuration
     turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
     points = f"{round(100 * best.mean):+d} points"
     if best.mean < MEAN_GAIN:
-        return f"no knob is worth a restart: at best {points} within {aim} ({turned})"
+        return Reason("not_worth_a_restart", f"at best {points} within {aim} ({turned})")
     if worth_it(case.ground, best):
-        return (
-            f"no knob is worth a restart: {turned} brings {points}, and {percent(1 - best.share)} "
-            f"of requests still miss {aim}"
+        return Reason(
+            "not_worth_a_restart",
+            f"{turned} brings {points}, and {percent(1 - best.share)} of requests still miss {aim}",
         )
     if best.least_likely < EVERY_GAIN or best.least < -HARM:
         but = f"{round(100 * best.least):+d} by the least favourable step-time model"
     else:
         but = f"{round(100 * best.least_demand):+d} at the least favourable demand"
-    return f"no knob is sure to help: {turned} brings {points} within {aim} on average, but {but}"
+    return Reason(
+        "not_sure_to_help", f"{turned} brings {points} within {aim} on average, but {but}"
+    )
 
 
 def no_action(case: Case) -> Recommendation:
@@ -212,7 +216,7 @@ def no_action(case: Case) -> Recommendation:
     room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
     return Recommendation(
         "no_action",
-        reason=f"requests stay within {aims(case.ground.judged.slo)}{load}{room}",
+        Reason("in_target", f"requests stay within {aims(case.ground.judged.slo)}{load}{room}"),
         basis="replay",
     )
 

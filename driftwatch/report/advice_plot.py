@@ -93,7 +93,7 @@ def title_of(advice: Advice, name: str = "") -> str:
         brings = f": {said.effect[0]}" if said.effect else ""
         return f"{where}{change_text(said)}{brings}"
     word = {"none": "no knob helps", "no_action": "change nothing"}.get(said.action, "no verdict")
-    return f"{where}{word}: {said.reason}"
+    return f"{where}{word}: {said.reason.text}"
 
 
 def rows(advice: Advice) -> tuple[tuple[str, ...], ...]:
@@ -121,7 +121,7 @@ def _axis(advice: Advice) -> Axis:
     if axis is None or not axis.points:
         raise NoVerdict(
             "there is nothing to draw: nothing was replayed",
-            help_text=advice.recommendation.reason,
+            help_text=advice.recommendation.why,
         )
     return axis
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from driftwatch.model import Recommendation, Slo
+from driftwatch.model import Reason, Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Candidate, Gate
 from driftwatch.recommend.calibration.fitted import Calibration, Fit
 from driftwatch.simulate.step_time import StepTime
@@ -55,7 +55,7 @@ def story() -> Advice:
         AT,
         Recommendation(
             "change",
-            "every step is full at 512 tokens while 28 requests wait",
+            Reason("other", "every step is full at 512 tokens while 28 requests wait"),
             knob="max_num_batched_tokens",
             from_value=512.0,
             from_provenance="config",
@@ -96,7 +96,7 @@ def refused() -> Advice:
     reason = "replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
     return Advice(
         AT,
-        Recommendation("insufficient", reason),
+        Recommendation("insufficient", Reason("other", reason)),
         gates=(Gate("fit_ttft", False, reason), Gate("fit_itl", True, "ITL 0 % (gate 10 %)")),
         slo=Slo(1.0, None, 0.95),
         slo_source="command line",
@@ -117,7 +117,7 @@ def no_knob() -> Advice:
         story(),
         recommendation=Recommendation(
             "none",
-            "the KV cache binds and no knob makes room",
+            Reason("other", "the KV cache binds and no knob makes room"),
             instead=("+2 replicas", "fp8 KV: 17.2 req/s"),
             basis="replay",
         ),

@@ -12,6 +12,7 @@ from driftwatch.model import (
     Finding,
     Incident,
     Limit,
+    Reason,
     Recommendation,
     Severity,
     Slo,
@@ -197,7 +198,10 @@ CAP = case(
         from_value=8.0,
         from_provenance="inferred",
         to_value=40.0,
-        reason="36 requests were running or waiting while it bound; 40 is the next capture size",
+        reason=Reason(
+            "other",
+            "36 requests were running or waiting while it bound; 40 is the next capture size",
+        ),
         price=("restart", "ITL rises with the batch (now 5.14 ms)", "KV holds 186 requests"),
         undo="--max-num-seqs 8",
         wrong_if="requests still wait over 1 s with max_num_seqs 40 and KV under 85 %",
@@ -269,7 +273,9 @@ BUDGET = case(
         from_value=512.0,
         from_provenance="config",
         to_value=2048.0,
-        reason="forecast if this demand lasts: 1 % → > 99 % within TTFT 1.0 s and TPOT 50 ms",
+        reason=Reason(
+            "other", "forecast if this demand lasts: 1 % → > 99 % within TTFT 1.0 s and TPOT 50 ms"
+        ),
         price=(
             "ITL p99 24.0 → 54.0 ms (TPOT p95 27.0, target 50.0)",
             "KV blocks 27,000 → 26,930",
@@ -321,7 +327,7 @@ KV = case(
         meaning="the KV cache is full, requests are preempted or wait for blocks",
         advice=KV_ADVICE,
     ),
-    recommendation=Recommendation(action="none", reason=KV_ADVICE),
+    recommendation=Recommendation(action="none", reason=Reason("other", KV_ADVICE)),
 )
 
 # the replay's answer: what helps where no knob does
@@ -333,8 +339,11 @@ NO_KNOB = replace(
         | {"utilization_ratio": 1.31, "capacity_requests_per_second": 7.02},
         recommendation=Recommendation(
             action="none",
-            reason="no knob helps: no other max_num_seqs or max_num_batched_tokens brings more "
-            "requests within TTFT 1.0 s",
+            reason=Reason(
+                "no_knob_helps",
+                "no other max_num_seqs or max_num_batched_tokens brings more "
+                "requests within TTFT 1.0 s",
+            ),
             instead=(
                 "+2 replicas: forecast 98 % in target",
                 "50 % of the prompt tokens cached: 11.4 req/s each",
@@ -350,7 +359,8 @@ REFUSED = replace(
     finding=replace(
         CAP.finding,
         recommendation=Recommendation(
-            "insufficient", reason="replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
+            "insufficient",
+            reason=Reason("other", "replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"),
         ),
     ),
 )
@@ -358,7 +368,9 @@ KV_REFUSED = replace(
     KV,
     finding=replace(
         KV.finding,
-        recommendation=Recommendation("insufficient", reason="7 busy minutes (gate 10)"),
+        recommendation=Recommendation(
+            "insufficient", reason=Reason("other", "7 busy minutes (gate 10)")
+        ),
     ),
 )
 FINE = replace(
@@ -369,8 +381,11 @@ FINE = replace(
         | {"slo_missed": False, "ttft_in_target_10m_ratio": 0.998, "utilization_ratio": 0.52},
         recommendation=Recommendation(
             "no_action",
-            reason="requests stay within TTFT 1.0 s and TPOT 50 ms, load 52 % of capacity "
-            "(7.80 of 15.0 req/s)",
+            reason=Reason(
+                "other",
+                "requests stay within TTFT 1.0 s and TPOT 50 ms, load 52 % of capacity "
+                "(7.80 of 15.0 req/s)",
+            ),
             basis="replay",
         ),
     ),
@@ -397,7 +412,9 @@ UNDETERMINED = case(
         limits=(Limit("max_num_seqs", None, 7.83, None, None, "not in any metric"),),
         missing=("binding_limit",),
     ),
-    recommendation=Recommendation(action="none", reason="undetermined: binding_limit unknown"),
+    recommendation=Recommendation(
+        action="none", reason=Reason("undetermined", "binding_limit unknown")
+    ),
 )
 
 STUCK = case(
@@ -419,7 +436,8 @@ STUCK = case(
         advice="Do not change a knob; drain it, keep its logs, restart it",
     ),
     recommendation=Recommendation(
-        action="none", reason="Do not change a knob; drain it, keep its logs, restart it"
+        action="none",
+        reason=Reason("leaf", "Do not change a knob; drain it, keep its logs, restart it"),
     ),
 )
 
@@ -568,7 +586,9 @@ CAP_HELD = replace(
         CAP.finding,
         recommendation=Recommendation(
             action="none",
-            reason="do not raise max_num_seqs: the KV cache holds 9 requests at these lengths",
+            reason=Reason(
+                "leaf", "do not raise max_num_seqs: the KV cache holds 9 requests at these lengths"
+            ),
         ),
     ),
 )
@@ -576,7 +596,9 @@ CAP_UNKNOWN = replace(
     CAP,
     finding=replace(
         CAP.finding,
-        recommendation=Recommendation(action="none", reason="max_num_seqs unknown"),
+        recommendation=Recommendation(
+            action="none", reason=Reason("undetermined", "max_num_seqs unknown")
+        ),
     ),
 )
 
@@ -720,7 +742,9 @@ DRAIN = case(
         meaning="slower at equal load than its twins",
         advice="Do not change a knob; drain it",
     ),
-    recommendation=Recommendation(action="none", reason="Do not change a knob; drain it"),
+    recommendation=Recommendation(
+        action="none", reason=Reason("leaf", "Do not change a knob; drain it")
+    ),
 )
 # 5 of 8 within half an hour: one page, the worst of them speaks; its batch left the tuned range
 SLOW_POOL = replace(
@@ -840,7 +864,7 @@ RETUNE = replace(
         reference=PIN | {"values": PIN["values"] | {"requests_per_second": 6.3}},
         recommendation=Recommendation(
             "change",
-            reason="more capacity within TTFT 1.00 s at these lengths",
+            reason=Reason("other", "more capacity within TTFT 1.00 s at these lengths"),
             knob="max_num_seqs",
             from_value=64.0,
             from_provenance="config",

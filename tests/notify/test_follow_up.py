@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.notify.follow_up import follow_up, says_less, what_changed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,13 +26,19 @@ def test_an_update_says_of_when_line_1_is() -> None:
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
     """Line 1 had changed from "No knob helps: +2 replicas" to "add replicas"."""
     replayed = {"action": "none", "basis": "replay", "instead": REPLICAS}
-    measured = Recommendation("none", "it completes 2.5", instead=REPLICAS, basis="measured")
+    measured = Recommendation(
+        "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="measured"
+    )
     said = what_changed(replayed, measured)
     assert said == "nothing: the advice stands, +3 replicas; the replay, asked again, gives none"
     assert says_less(replayed, measured)
-    evidence = Recommendation("none", "the KV cache binds", instead=("add replicas",))
+    evidence = Recommendation(
+        "none", Reason("other", "the KV cache binds"), instead=("add replicas",)
+    )
     assert says_less(replayed, evidence) and not says_less(None, evidence)
-    change = Recommendation("change", "best", "max_num_seqs", 8.0, "inferred", 40.0)
+    change = Recommendation(
+        "change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0
+    )
     assert not says_less(replayed, change)
     again = what_changed({**replayed, "basis": "measured"}, measured)
     assert again == "nothing: the replay, asked again, gives the same advice"

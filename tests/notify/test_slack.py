@@ -15,6 +15,7 @@ import requests
 from page_cases import AT, BUDGET, CAP, CASES, Case, case
 
 from driftwatch.errors import DeliveryError
+from driftwatch.model import Reason
 from driftwatch.notify.sample import sample_page
 from driftwatch.notify.slack import BODY_LIMIT, SlackSender, blocks
 from driftwatch.notify.wording import marked
@@ -118,7 +119,13 @@ EVIL = [
 def _named(text: str) -> Case:
     target = {"instance": text, "engine": "0", "pool": text, "model_name": text}
     made = case("BatchLimitBinding", "page", CAP.finding.evidence, labels=target)
-    evil = replace(CAP.finding.recommendation, reason=text, undo=text, wrong_if=text, price=(text,))  # type: ignore[type-var]
+    evil = replace(
+        CAP.finding.recommendation,
+        reason=Reason("other", text),
+        undo=text,
+        wrong_if=text,
+        price=(text,),
+    )  # type: ignore[type-var]
     diagnosis = replace(CAP.finding.diagnosis, advice=text, meaning=text)  # type: ignore[type-var]
     finding = replace(made.finding, recommendation=evil, diagnosis=diagnosis)
     return replace(made, finding=finding)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.model import Diagnosis, Finding, Incident, Recommendation, Target, TargetKey
+from driftwatch.model import Diagnosis, Finding, Incident, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.advice import DEFAULT_ADVICE
 from driftwatch.notify.todo import todo
 
@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parent / "golden"
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 SET = Recommendation(
     "change",
-    "the cap binds",
+    Reason("other", "the cap binds"),
     knob="max_num_seqs",
     from_value=8.0,
     to_value=40.0,
@@ -73,7 +73,9 @@ def test_a_page_without_a_verdict_advises_nothing(page: str) -> None:
 
 def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
     cap = _open("BatchLimitBinding", "cap")
-    fine = _finding("nothing binds", advice=Recommendation("none", "nothing binds"))
+    fine = _finding(
+        "nothing binds", advice=Recommendation("none", Reason("other", "nothing binds"))
+    )
     assert todo(fine, [cap]) == todo(fine)
     told = todo(_finding("undetermined", "waiting_requests"), [cap])
     assert told[0].startswith("do:      set max_num_seqs")
@@ -81,7 +83,9 @@ def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
 
 
 def test_a_pending_incident_has_no_page_yet() -> None:
-    fine = _finding("nothing binds", advice=Recommendation("none", "nothing binds"))
+    fine = _finding(
+        "nothing binds", advice=Recommendation("none", Reason("other", "nothing binds"))
+    )
     assert todo(fine, [replace(LOST, page=None)]) == todo(fine)
     assert todo(fine)[0] == "do:      nothing to set: nothing binds"
 
@@ -90,7 +94,7 @@ def test_what_is_measured_says_what_helps_as_its_page_does() -> None:
     """The page said +3 replicas, explain of the same minute "nothing to set" alone."""
     overrun = Recommendation(
         "none",
-        "it completes 2.5 of the 5.75 req/s that arrive",
+        Reason("other", "it completes 2.5 of the 5.75 req/s that arrive"),
         instead=("+3 replicas: 5.75 req/s arrive, one completes 2.5",),
         basis="measured",
     )

@@ -28,7 +28,7 @@ from page_cases import (
     case,
 )
 
-from driftwatch.model import Diagnosis, Recommendation, Slo
+from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
 from driftwatch.notify.body import evidence_text, lines
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
@@ -365,7 +365,7 @@ def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
         "ticket",
         {"waiting_requests": 40.0},
         annotations={"summary": "the queue is long"},
-        recommendation=Recommendation("none", reason="the rule advises nothing"),
+        recommendation=Recommendation("none", reason=Reason("other", "the rule advises nothing")),
     )
     assert own.page()["summary"] == "TICKET host:8000: the queue is long. Do not change a knob"
 
@@ -460,10 +460,10 @@ def test_every_resolve_says_what_it_was(name: str) -> None:
 
 def test_a_lost_gpu_is_advised_on_where_the_diagnosis_is_open() -> None:
     evidence = {**UNDETERMINED.finding.evidence, "gpus_lost": 1.0}
-    advised = Recommendation("none", reason="do not change a knob; 1 GPU is lost")
+    advised = Recommendation("none", reason=Reason("engine", "1 GPU is lost"))
     found = replace(UNDETERMINED.finding, evidence=evidence, recommendation=advised)
     page = replace(UNDETERMINED, finding=found).page()
-    assert page["summary"].endswith(". Do not change a knob; 1 GPU is lost")
+    assert page["summary"].endswith(". Do not change a knob: 1 GPU is lost")
 
 
 def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:

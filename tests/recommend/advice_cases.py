@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.model import Recommendation, Serving, Setting, Slo
+from driftwatch.model import Reason, Recommendation, Serving, Setting, Slo
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.advise import answered
 from driftwatch.recommend.kv_blocks import BlockCount
@@ -87,7 +87,9 @@ def prepared_of(
         finished_requests=len(requests),
         saturated=saturated,
     )
-    advice = Advice(AT, Recommendation("insufficient", reason="not asked"), slo=slo)
+    advice = Advice(
+        AT, Recommendation("insufficient", reason=Reason("other", "not asked")), slo=slo
+    )
     return Prepared(advice, observed, ground, requests)
 
 

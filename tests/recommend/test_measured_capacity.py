@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from advice_cases import AT, requests_of, server_with
 
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.page import recommendation_json
 from driftwatch.recommend import advise
@@ -20,7 +20,9 @@ from driftwatch.recommend.prepare import Prepared
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
-REFUSED = Advice(AT, Recommendation("insufficient", reason="replayed tokens/s +70 %"))
+REFUSED = Advice(
+    AT, Recommendation("insufficient", reason=Reason("other", "replayed tokens/s +70 %"))
+)
 QUESTION = Question(
     AT, no_minutes(), server_with(SchedulerConfiguration(64, 2048, 27_000)), replicas=2
 )
@@ -52,7 +54,7 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
     # 2 replicas complete 3 req/s each where 5 arrive at each: 10 req/s need 4 of them
     assert (said.action, said.basis, said.knob) == ("none", "measured", None)
     assert said.instead[0].startswith("at least +2 replicas: ")
-    assert "replayed tokens/s +70 %" in said.reason and "whether a knob helps" in said.reason
+    assert "replayed tokens/s +70 %" in said.why and "whether a knob helps" in said.why
     page: Any = {
         "severity": "page",
         "recommendation": recommendation_json(said),

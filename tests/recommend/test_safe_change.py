@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from advice_cases import AT, requests_of, server_with
 
-from driftwatch.model import Recommendation, Setting, Slo
+from driftwatch.model import Reason, Recommendation, Setting, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question
 from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.safe_change import safe_change
@@ -18,7 +18,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 
 REFUSED = Advice(
     AT,
-    Recommendation("insufficient", reason="replayed tokens/s +70 %"),
+    Recommendation("insufficient", reason=Reason("other", "replayed tokens/s +70 %")),
     gates=(Gate("fit_generation_tokens", False, "replayed tokens/s +70 %"),),
 )
 FULL = {
@@ -75,7 +75,7 @@ def test_a_full_cap_with_an_empty_kv_cache_is_raised_though_no_replay_is_trusted
     assert said.to_value == 64.0
     assert "KV cache 20 % → at most 53 %" in said.price
     assert any("unknown" in cost for cost in said.price)
-    assert "replayed tokens/s +70 %" in said.reason and "60" in said.reason
+    assert "replayed tokens/s +70 %" in said.why and "60" in said.why
 
 
 @pytest.mark.parametrize(

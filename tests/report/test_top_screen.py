@@ -287,6 +287,7 @@ def test_what_an_open_page_asks_for_is_said_whole_and_since_its_beginning() -> N
             alert="EngineStuck",
             recommendation={
                 "action": "none",
+                "reason_code": "leaf",
                 "reason": "do not change a knob; drain it, keep its logs, restart it",
             },
             diagnosis=None,

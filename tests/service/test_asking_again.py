@@ -15,7 +15,7 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.model import Finding, Recommendation, Target, TargetKey, Transition
+from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks
 from driftwatch.pipeline.asking_again import asked_again
@@ -53,11 +53,11 @@ class Engine:
         if self.until is None or question.at < self.until:
             if not self.gates:
                 raise ZeroDivisionError("no requests")
-            said = Recommendation("insufficient", reason=self.gates[0].said)
+            said = Recommendation("insufficient", reason=Reason("other", self.gates[0].said))
             return Advice(question.at, said, gates=self.gates)
         change = Recommendation(
             "change",
-            "best",
+            Reason("other", "best"),
             "max_num_seqs",
             8.0,
             "inferred",
@@ -145,7 +145,9 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
         asked.append(question.at)
         if len(asked) > 1 and later == "change":
             return change(question)
-        none = Recommendation("none", reason="no knob helps", instead=("+2 replicas",))
+        none = Recommendation(
+            "none", reason=Reason("no_knob_helps", "every limit has room"), instead=("+2 replicas",)
+        )
         seconds = 240.0 if len(asked) == 1 else 600.0
         return Advice(question.at, none, window_seconds=seconds)
 
@@ -172,9 +174,11 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     assert "asked_again_at" not in last
 
 
-FEWER = Recommendation("insufficient", reason=FEW.said)
-NONE = Recommendation("none", reason="no knob helps", instead=("+2 replicas",))
-CHANGE = Recommendation("change", "best", "max_num_seqs", 8.0, "inferred", 40.0)
+FEWER = Recommendation("insufficient", reason=Reason("other", FEW.said))
+NONE = Recommendation(
+    "none", reason=Reason("no_knob_helps", "every limit has room"), instead=("+2 replicas",)
+)
+CHANGE = Recommendation("change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0)
 
 
 @pytest.mark.parametrize(

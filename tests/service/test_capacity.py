@@ -10,7 +10,7 @@ import pytest
 from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.model import Recommendation, Target, TargetKey
+from driftwatch.model import Reason, Recommendation, Target, TargetKey
 from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, nothing_told, with_capacity
 from driftwatch.pipeline.past_minutes import SeenMinutes
 from driftwatch.pipeline.replaying import Replayed
@@ -65,14 +65,14 @@ class Asked:
     ) -> Replayed:
         self.whom.append((target.key.instance, at, len(minutes)))
         if self.refuse:
-            why = Recommendation("insufficient", reason="7 busy minutes (gate 10)")
+            why = Recommendation("insufficient", reason=Reason("other", "7 busy minutes (gate 10)"))
             return Replayed(target, at, Advice(at, why))
         return Replayed(
             target,
             at,
             Advice(
                 at,
-                Recommendation("no_action", reason="fine"),
+                Recommendation("no_action", reason=Reason("other", "fine")),
                 today=Candidate({}, capacity_requests_per_second=10.0),
                 capacity_reference_requests_per_second=20.0,
                 offered_requests_per_second=9.0,

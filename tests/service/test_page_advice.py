@@ -18,6 +18,7 @@ from driftwatch.model import (
     Finding,
     Incident,
     Limit,
+    Reason,
     Recommendation,
     TargetKey,
     Transition,
@@ -158,11 +159,11 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
         (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
         (None, (free,), {}, "undetermined: binding_limit unknown"),
         (None, (binds,), {}, "undetermined: binding_limit unknown"),
-        (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob; 1 GPU is lost"),
+        (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob: 1 GPU is lost"),
     ):
         own = without_replay(leaf, _walked("x", *limits), evidence)
         assert own is not None
-        assert (own.action, own.reason) == ("none", said)
+        assert (own.action, own.why) == ("none", said)
 
 
 def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> None:
@@ -204,7 +205,7 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     advised = found[firing.id]
     assert answers == ()
     assert advised.recommendation is not None
-    assert advised.recommendation.reason == "Do not change a knob; drain it"
+    assert advised.recommendation.why == "Do not change a knob; drain it"
     assert advised.twins is not None
     assert 0.3 < advised.twins["utilization_ratio"] < 3.0
 
@@ -220,7 +221,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
 
     def replay(target: object, *_: object, incident_id: str, **__: object) -> Replayed:
         asked.append(incident_id)
-        said = Recommendation("no_action", reason="in target")
+        said = Recommendation("no_action", reason=Reason("other", "in target"))
         return Replayed(cap.targets[key], at, Advice(at, said), incident_id)
 
     monkeypatch.setattr(page_advice, "replayed", replay)
@@ -259,7 +260,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
     assert (said["notice"].recommendation or CHANGE_NOTHING).action == "none"
 
 
-CHANGE_NOTHING = Recommendation("change", "nothing was said")
+CHANGE_NOTHING = Recommendation("change", Reason("other", "nothing was said"))
 
 
 def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource) -> None:
@@ -284,4 +285,4 @@ def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource
     said = found["b"].recommendation
     assert said is not None
     assert (said.action, said.knob) == ("none", None)
-    assert "slower at equal load" in said.reason
+    assert "slower at equal load" in said.why

@@ -14,6 +14,7 @@ from driftwatch.model import (
     Finding,
     Incident,
     KnobMove,
+    Reason,
     Recommendation,
     Serving,
     Setting,
@@ -32,7 +33,7 @@ AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
 A, B, C = (TargetKey(f"{name}:8000", "0") for name in "abc")
 CHANGE = Recommendation(
     "change",
-    reason="1 % → 99 %",
+    reason=Reason("other", "1 % → 99 %"),
     knob="max_num_batched_tokens",
     from_value=512.0,
     to_value=1024.0,

@@ -17,7 +17,7 @@ from verify_cases import DATA
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
-from driftwatch.model import Recommendation
+from driftwatch.model import Reason, Recommendation
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
 from driftwatch.recommend import advise as advising
@@ -43,7 +43,7 @@ class _Kept:
 def _advise(question: Question, **_: Any) -> Advice:
     change = Recommendation(
         "change",
-        "best",
+        Reason("other", "best"),
         "max_num_seqs",
         8.0,
         "inferred",

@@ -244,13 +244,16 @@ def _verdict(advice: Advice) -> Iterator[str]:
     if said.action == "change":
         yield f"do:      {change_text(said)}"
         if said.basis != "replay" or not said.effect:  # which says why
-            yield f"why      {said.reason}"
+            yield f"why      {said.why}"
     elif said.action == "insufficient":
-        yield f"NO VERDICT {said.reason}"
+        yield f"NO VERDICT {said.why}"
     elif said.basis == "measured":
-        yield f"CAPACITY {said.reason}"
+        yield f"CAPACITY {said.why}"
     else:
-        yield _none(_SAY[said.action], said.reason)
+        word = _SAY[said.action]
+        led = said.reason.code in ("not_worth_a_restart", "not_sure_to_help")
+        rest = said.why.removeprefix("no knob") if led else f": {said.reason.text}"
+        yield f"{word}{rest}"
     for label, parts in (
         ("instead", said.instead),
         ("effect", said.effect),
@@ -265,22 +268,12 @@ def _verdict(advice: Advice) -> Iterator[str]:
         yield f"wrong if {said.wrong_if}"
 
 
-def _none(word: str, reason: str) -> str:
-    """``NO KNOB: the KV cache binds``; a reason that begins with the word continues it."""
-    for start in ("do not change a knob: ", "do not change a knob; ", "no knob helps: "):
-        if reason.startswith(start):
-            return f"{word}: {reason.removeprefix(start)}"
-    if reason.lower().startswith(f"{word.lower()} "):
-        return f"{word}{reason[len(word) :]}"
-    return f"{word}: {reason}"
-
-
 def _gates(advice: Advice) -> Iterator[str]:
     """Of a refusal: gates that failed besides the one that the reason names."""
     if advice.recommendation.action != "insufficient":
         return
     for gate in _failed(advice.gates):
-        if gate.said and gate.said not in advice.recommendation.reason:
+        if gate.said and gate.said != advice.recommendation.reason.text:
             yield f"gate     {gate.said}"
 
 
