@@ -80,8 +80,8 @@ def sent(scrapes: pl.DataFrame, instance: str, window: tuple[float, float]) -> S
 def leaf_of_traffic(now: Sent, before: Sent) -> str | None:
     """Where a diagnosis of undisturbed traffic should end; None too near to an edge."""
     lengths = [
-        now.prompt_tokens / before.prompt_tokens,
-        now.generation_tokens / before.generation_tokens,
+        _ratio(now.prompt_tokens, before.prompt_tokens),
+        _ratio(now.generation_tokens, before.generation_tokens),
     ]
     rate = now.per_second / before.per_second
     if any(1 / NEAR < ratio / edge < NEAR for ratio in lengths for edge in (MOVED_UP, MOVED_DOWN)):
@@ -101,9 +101,16 @@ def folk_change(now: Sent, before: Sent, serving: Mapping[str, float]) -> tuple[
         before: in the reference.
         serving: the settings as they are.
     """
-    prompts = now.prompt_tokens / before.prompt_tokens
-    generations = now.generation_tokens / before.generation_tokens
+    prompts = _ratio(now.prompt_tokens, before.prompt_tokens)
+    generations = _ratio(now.generation_tokens, before.generation_tokens)
     if max(prompts, generations) < FOLK_FROM:
         return None
     knob = "max_num_batched_tokens" if prompts >= generations else "max_num_seqs"
     return (knob, 2.0 * serving[knob]) if knob in serving else None
+
+
+def _ratio(now: float, before: float) -> float:
+    """Of mean lengths; an engine that generates nothing (embeddings, prefill only) has not moved."""
+    if before:
+        return now / before
+    return 1.0 if not now else float("inf")

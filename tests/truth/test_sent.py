@@ -81,3 +81,10 @@ def test_the_folk_rule_doubles_a_knob(
     now = Sent(600.0, 10.0, 512.0 * prompts, 210.0 * generations)
     serving = {"max_num_seqs": 64.0, "max_num_batched_tokens": 512.0}
     assert folk_change(now, BEFORE, serving) == change
+
+
+def test_an_engine_that_generates_nothing_is_judged_by_its_prompts() -> None:
+    before, now = Sent(1000.0, 10.0, 512.0, 0.0), Sent(600.0, 10.0, 520.0, 0.0)
+    assert leaf_of_traffic(now, before) == "healthy"
+    assert leaf_of_traffic(Sent(600.0, 10.0, 1100.0, 0.0), before) == "drifted_within_limits"
+    assert folk_change(now, before, {"max_num_seqs": 64.0}) is None
