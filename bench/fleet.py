@@ -18,7 +18,7 @@ from pathlib import Path
 
 from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 
 GOAL_SECONDS = 300.0
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.metrics.history import MetricHistory
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import Outcome

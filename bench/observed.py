@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of
+from advice_truth.shown import question_of
+from truth_judge.whatif import Runs
+
+from driftwatch.errors import NoVerdict
+from driftwatch.fleet.hidden_engine import configuration_of, law_of
+from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.requests import Requests
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of  # noqa: E402
-from advice_truth.shown import question_of  # noqa: E402
-from truth_judge.whatif import Runs  # noqa: E402
-
-from driftwatch.errors import NoVerdict  # noqa: E402
-from driftwatch.fleet.capacity import configuration_of  # noqa: E402
-from driftwatch.fleet.hidden_engine import law_of  # noqa: E402
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes  # noqa: E402
-from driftwatch.simulate.engine import simulate  # noqa: E402
-from driftwatch.simulate.requests import Requests  # noqa: E402
 
 BEFORE_SECONDS = 1200.0  # the true requests run in from here
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,28 +23,25 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from advice_truth import cases as advice_cases
+from advice_truth.shown import question_of
+from truth_judge.whatif import Runs
+
+from driftwatch.errors import NoVerdict
+from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, law_of
+from driftwatch.recommend.calibration.calibrate import calibrate
+from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.prepare import as_it_came
+from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.recommend.worlds import World
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-from advice_truth import cases as advice_cases  # noqa: E402
-from advice_truth.shown import question_of  # noqa: E402
-from truth_judge.whatif import Runs  # noqa: E402
-
-from driftwatch.errors import NoVerdict  # noqa: E402
-from driftwatch.fleet.capacity import configuration_of  # noqa: E402
-from driftwatch.fleet.hidden_engine import disturbance_of, law_of  # noqa: E402
-from driftwatch.recommend.calibration.calibrate import calibrate  # noqa: E402
-from driftwatch.recommend.calibration.prior import prior_of  # noqa: E402
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes  # noqa: E402
-from driftwatch.recommend.prepare import as_it_came  # noqa: E402
-from driftwatch.recommend.settings_known import configurations_of  # noqa: E402
-from driftwatch.recommend.worlds import World  # noqa: E402
-from driftwatch.simulate.configuration import SchedulerConfiguration  # noqa: E402
-from driftwatch.simulate.disturbance import Disturbance  # noqa: E402
-from driftwatch.simulate.engine import simulate  # noqa: E402
-from driftwatch.simulate.requests import Requests  # noqa: E402
-from driftwatch.simulate.step_time import StepTime  # noqa: E402
 
 KINDS = ("code", "servegen", "gamma", "poisson", "hot")
 LASTING = 3890.0

@@ -42,7 +42,7 @@ from truth_judge.running import Ran, run_draw, run_recorded
 from truth_judge.sets import SETS, SIZES, Draw, derived, detection_draws, draws
 from truth_judge.shown import shown
 
-from driftwatch.fleet.scenario_file import shipped_scenarios
+from driftwatch.fleet.scenario.file import shipped_scenarios
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "shared" / "data"

@@ -31,29 +31,28 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
+import numpy as np
+import polars as pl
 
-import numpy as np  # noqa: E402
-import polars as pl  # noqa: E402
-
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows  # noqa: E402
-from driftwatch.fleet.generate import generate  # noqa: E402
-from driftwatch.fleet.naming import targets_of  # noqa: E402
-from driftwatch.fleet.scenario import Scenario  # noqa: E402
-from driftwatch.model import Slo  # noqa: E402
-from driftwatch.service.configured import plan_of_rules  # noqa: E402
-from driftwatch.signals.minutes import minutes  # noqa: E402
-from driftwatch.verify.compare import Comparison, compare  # noqa: E402
-from driftwatch.verify.figures import Parts, parts  # noqa: E402
-from driftwatch.verify.strata import BINS, bins_of  # noqa: E402
-from driftwatch.verify.traffic import comparable, with_traffic  # noqa: E402
-from driftwatch.verify.verification import Change, Verification  # noqa: E402
-from driftwatch.verify.verified import (  # noqa: E402
+from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.fleet.generate import generate
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import targets_of
+from driftwatch.model import Slo
+from driftwatch.service.configured import plan_of_rules
+from driftwatch.signals.minutes import minutes
+from driftwatch.verify.compare import Comparison, compare
+from driftwatch.verify.figures import Parts, parts
+from driftwatch.verify.strata import BINS, bins_of
+from driftwatch.verify.traffic import comparable, with_traffic
+from driftwatch.verify.verification import Change, Verification
+from driftwatch.verify.verified import (
     LOOKS,
     look,
     minutes_of_change,
 )
+
+ROOT = Path(__file__).resolve().parents[1]
 
 SLO = Slo(1.0, 0.05)
 FACTORS = (0.6, 0.8, 0.9, 1.1, 1.2, 1.4)  # of every step's time

@@ -11,7 +11,7 @@ import polars as pl
 from advice_truth.cases import Case
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.fleet.generate import generate
-from driftwatch.fleet.naming import targets_of
+from driftwatch.fleet.servers import targets_of
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.server import Server

@@ -22,7 +22,7 @@ from truth_judge.whatif import Runs
 
 from advice_truth.cases import DRIFT_AT, LASTING, Case, case_of
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.fleet.hidden_engine import law_of, wander
-from driftwatch.fleet.scenario import Engine, Pool
+from driftwatch.fleet.scenario.model import Engine, Pool
 from driftwatch.recommend.calibration.arrivals import redrawn
 from driftwatch.recommend.calibration.bursts import with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate

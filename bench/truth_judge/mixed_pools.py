@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from driftwatch.fleet.capacity import configuration_of
-from driftwatch.fleet.hidden_engine import law_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.hidden_engine import configuration_of, law_of
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.engine import simulate
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.testing.exposition_server import read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 from truth_judge import fleets

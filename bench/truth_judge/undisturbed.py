@@ -17,8 +17,8 @@ from pathlib import Path
 
 import polars as pl
 
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import ServerRun
 from driftwatch.fleet.traffic import PoolTraffic
 from truth_judge.healthy import wander

@@ -27,12 +27,11 @@ import numpy as np
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.capacity import configuration_of
-from driftwatch.fleet.hidden_engine import disturbance_of, law_of
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, law_of
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS
-from driftwatch.fleet.timeline import Life
+from driftwatch.fleet.servers import Life
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate

@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from math import inf
 from typing import Self
 
-from driftwatch.fleet.metric_history import Answer as Scraped
-from driftwatch.fleet.naming import exporter_of, instance_of, seconds_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.metrics.history import Answer as Scraped
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
-from driftwatch.fleet.timeline import servers_of
+from driftwatch.fleet.servers import exporter_of, instance_of, seconds_of, servers_of
 from driftwatch.testing.exposition_server import CONTENT_TYPE
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.fleet.naming import instance_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import instance_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 Floats = npt.NDArray[np.float64]

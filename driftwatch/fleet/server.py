@@ -1,15 +1,232 @@
-"""One simulated vLLM server as a scraper meets it: address, model, version, settings."""
+"""Servers that are not chat: what their requests are to the scheduler, and what their pages show.
+
+The scheduler is simulated as it is; what differs is who computes what. A pooling request ends with
+its prompt and books no generated token (vLLM ``v1/metrics/stats.py``: an output without tokens).
+The prefill side of a disaggregated pair is asked for one token. On the decode side a KV connector
+brings all but the last block of a prompt; who waits for it is deferred, for as long as the transfer
+takes (that time is in no latency here). Speculative decoding drafts ``draft_tokens`` a step, of
+which the accepted share comes beside the step's own token, so an answer takes fewer steps; what
+verifying costs and the KV of tokens beyond one a step are left out. A sleeping engine runs nothing
+and holds what comes (``/sleep``, level 1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.engine_kinds import USUAL, EngineKind
-from driftwatch.fleet.families import REQUEST_TOKENS, Style
-from driftwatch.fleet.families_0_32 import V0_32
+from driftwatch.fleet.metrics.families import REQUEST_TOKENS, Family, Style
+from driftwatch.fleet.metrics.releases import V0_32
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import concerns
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.outcome import Outcome
+from driftwatch.simulate.requests import Requests
+
+Floats = npt.NDArray[np.float64]
+
+_TRANSFER_SECONDS = 0.25  # 2,000 tokens of 128 KiB over 10 Gbit/s
+_SPEC = "Number of {} in speculative decoding."
+_SPEC_FAMILIES = tuple(
+    Family(f"vllm:spec_decode_num_{name}", "counter", _SPEC.format(what), (f"spec_{name}",))
+    for name, what in (
+        ("drafts", "drafts"),
+        ("draft_tokens", "draft tokens"),
+        ("accepted_tokens", "accepted tokens"),
+    )
+)
+# family → its columns, where a page of these kinds shows what others leave at 0 or 1
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "vllm:engine_sleep_state": ("awake", "offloaded", ""),
+    "vllm:prompt_tokens_by_source": (
+        "prompt_tokens_computed",
+        "prompt_tokens_local",
+        "prompt_tokens_transferred",
+    ),
+    "vllm:external_prefix_cache_queries": ("external_queries",),
+    "vllm:external_prefix_cache_hits": ("external_hits",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """What a server does with requests, over the whole scenario."""
+
+    name: str = "generate"  # generate, pooling, prefill_only, decode_only or speculative
+    draft_tokens: int = 0  # of each step
+    # (from when, share of them that is accepted), ascending
+    accepted: tuple[tuple[float, float], ...] = ()
+    asleep: tuple[tuple[float, float], ...] = ()  # stretches (from, to)
+
+    @property
+    def is_usual(self) -> bool:
+        """Its page is that of any server."""
+        return self.name == "generate" and not self.asleep
+
+    def style(self, usual: Style) -> Style:
+        """What its page shows."""
+        if self.is_usual:
+            return usual
+        families = tuple(
+            replace(family, columns=_SHOWN.get(family.name, family.columns))
+            for family in usual.families
+        )
+        return replace(usual, families=families + (_SPEC_FAMILIES if self.draft_tokens else ()))
+
+    def accepted_tokens(self, times: Floats) -> Floats:
+        """Accepted tokens of a step at these times; mean."""
+        since = np.array([at for at, _ in self.accepted])
+        ratios = np.array([ratio for _, ratio in self.accepted])
+        place = np.maximum(np.searchsorted(since, times, side="right") - 1, 0)
+        return np.asarray(self.draft_tokens * ratios[place], dtype=np.float64)
+
+    def sent(self, requests: Requests, block_size: int) -> Requests:
+        """What the scheduler is offered of these requests."""
+        if self.name in ("pooling", "prefill_only"):
+            return replace(requests, generation_tokens=np.ones_like(requests.generation_tokens))
+        if self.name == "decode_only":
+            cached = (requests.prompt_tokens - 1) // block_size * block_size
+            return replace(requests, cached_tokens=cached)
+        if self.name == "speculative" and len(requests):
+            step = 1.0 + self.accepted_tokens(requests.arrival_seconds)
+            steps = np.ceil((requests.generation_tokens - 1) / step).astype(np.int64)
+            return replace(requests, generation_tokens=1 + steps)
+        return requests
+
+    def booked(
+        self, outcome: Outcome, generation_tokens: Sequence[npt.NDArray[np.int64]]
+    ) -> Outcome:
+        """What ended, with the lengths that its clients see.
+
+        Args:
+            generation_tokens: of every request of this life, offer by offer.
+        """
+        if self.name != "speculative" or outcome.requests.is_empty():
+            return outcome
+        told = outcome.requests
+        whole = pl.Series(np.concatenate(generation_tokens)[told["index"].to_numpy()])
+        share = told["generated_tokens"] / told["generation_tokens"]
+        got = (whole * share).round().cast(told.schema["generated_tokens"])
+        return replace(
+            outcome,
+            requests=told.with_columns(
+                generation_tokens=whole.cast(told.schema["generation_tokens"]),
+                generated_tokens=got,
+            ),
+        )
+
+
+USUAL = EngineKind()
+
+
+def kind_of(scenario: Scenario, number: int) -> EngineKind:
+    """The kind of one server of a scenario."""
+    pool = scenario.pool
+    own = [f for f in scenario.faults if concerns(f, number)]
+    asleep = [(f.at, f.until or np.inf) for f in own if f.kind == "sleep"]
+    accepted = [(0.0, pool.acceptance_ratio)]
+    for fault in sorted((f for f in own if f.kind == "acceptance"), key=lambda f: f.at):
+        accepted.append((fault.at, fault.ratio or 0.0))
+        if fault.until is not None:
+            accepted.append((fault.until, pool.acceptance_ratio))
+    drafts = pool.draft_tokens if pool.kind == "speculative" else 0
+    return EngineKind(pool.kind, drafts, tuple(accepted), tuple(sorted(asleep)))
+
+
+@dataclass(slots=True)
+class KindColumns:
+    """The columns of one engine's page that its kind decides, as it goes on."""
+
+    kind: EngineKind  # of the engine
+    accepted: float = 0.0  # tokens accepted until the last scrape
+    outputs: float = 0.0  # outputs after the first until then
+    # of requests, seconds of the scenario, ascending
+    arrivals: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def arrived(self, arrival_seconds: Floats) -> None:
+        """Further requests; only a transfer remembers them."""
+        if self.kind.name == "decode_only":
+            self.arrivals = np.concatenate([self.arrivals, arrival_seconds])
+
+    def shown(self, times: Floats, found: dict[str, Floats]) -> dict[str, Floats]:
+        """The columns as such a server shows them.
+
+        Args:
+            times: of the scrapes, seconds of the scenario.
+            found: columns of a server that generates, one token a step.
+        """
+        kind = self.kind
+        if kind.is_usual:
+            return found
+        nothing = np.zeros(len(times))
+        sleeps = nothing.astype(bool)
+        for start, end in kind.asleep:
+            sleeps |= (times >= start) & (times < end)
+        moved = nothing
+        local = found["prompt_tokens_cached"]
+        if kind.name == "decode_only":
+            moved, local = local, nothing
+            late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
+            came = np.searchsorted(self.arrivals, times, side="right")
+            found["waiting_deferred"] = (came - late).astype(np.float64)
+            found["waiting"] = found["waiting_capacity"] + found["waiting_deferred"]
+            found["external_hits"] = found["prefix_hits"]
+            found["prefix_hits"] = nothing
+        if kind.name == "pooling":
+            found |= self._without_answers(found)
+        if kind.draft_tokens:
+            found |= self._drafted(times, found)
+        return found | {
+            "awake": (~sleeps).astype(float),
+            "offloaded": sleeps.astype(float),
+            "prompt_tokens_local": local,
+            "prompt_tokens_transferred": moved,
+            "external_queries": found["prefix_queries"] if kind.name == "decode_only" else nothing,
+            "external_hits": found.get("external_hits", nothing),
+        }
+
+    @staticmethod
+    def _without_answers(found: Mapping[str, Floats]) -> dict[str, Floats]:
+        """A pooling request stops, with no token and no ``max_tokens``."""
+        nothing = np.zeros_like(found["generation_tokens"])
+        changed = {
+            "generation_tokens": nothing,
+            "finished_stop": found["finished_stop"] + found["finished_length"],
+            "finished_length": nothing,
+            "request_params_max_tokens": np.zeros_like(found["request_params_max_tokens"]),
+        }
+        for name, tokens in (
+            ("request_generation_tokens", found["generation_tokens"]),
+            ("request_max_num_generation_tokens", found["generation_tokens"]),
+            ("iteration_tokens", found["generation_tokens"]),
+        ):
+            histogram = found[name].copy()
+            histogram[:, -1] = np.maximum(histogram[:, -1] - tokens, 0.0)
+            changed[name] = histogram
+        for name in ("request_generation_tokens", "request_max_num_generation_tokens"):
+            changed[name][:, -1] = 0.0
+        return changed
+
+    def _drafted(self, times: Floats, found: Mapping[str, Floats]) -> dict[str, Floats]:
+        """More tokens a step, and the counters of drafts."""
+        outputs = found["itl_seconds_count"]
+        new = np.diff(outputs, prepend=self.outputs)
+        accepted = np.rint(self.accepted + np.cumsum(new * self.kind.accepted_tokens(times)))
+        self.accepted, self.outputs = float(accepted[-1]), float(outputs[-1])
+        histogram = found["iteration_tokens"].copy()
+        histogram[:, -1] += accepted
+        return {
+            "generation_tokens": found["generation_tokens"] + accepted,
+            "iteration_tokens": histogram,
+            "spec_drafts": outputs,
+            "spec_draft_tokens": outputs * self.kind.draft_tokens,
+            "spec_accepted_tokens": accepted,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,9 @@ import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
-from driftwatch.fleet.capacity import configuration_of
-from driftwatch.fleet.dropped import page_without, without
-from driftwatch.fleet.engine_kinds import kind_of
-from driftwatch.fleet.families_0_32 import V0_32
-from driftwatch.fleet.families_old import V0_8
-from driftwatch.fleet.gpu_boards import board
-from driftwatch.fleet.gpu_load import (
+from driftwatch.fleet.gpus import (
     WORK_COLUMNS,
+    board,
     dcgm_text,
     gpu_load,
     gpu_rows,
@@ -27,25 +22,29 @@ from driftwatch.fleet.gpu_load import (
 )
 from driftwatch.fleet.hidden_engine import (
     clock_ratio,
+    configuration_of,
     disturbance_of,
-    generator,
     is_wedged,
     law_of,
     since_start,
 )
 from driftwatch.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
-from driftwatch.fleet.metric_history import Answer, MetricHistory
-from driftwatch.fleet.naming import (
+from driftwatch.fleet.metrics.dropped import page_without, without
+from driftwatch.fleet.metrics.history import Answer, MetricHistory
+from driftwatch.fleet.metrics.releases import V0_8, V0_32
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.server import Server, kind_of
+from driftwatch.fleet.servers import (
+    Life,
     exporter_of,
+    generator,
+    gpu_times,
     host_of,
     instance_of,
     model_name,
+    scrape_times,
     uuids_of,
 )
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scraping import gpu_times, scrape_times
-from driftwatch.fleet.server import Server
-from driftwatch.fleet.timeline import Life
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.compiled import compiling_allowed
 from driftwatch.simulate.engine import Edges, Engine

@@ -15,11 +15,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.fleet.capacity import capacity
-from driftwatch.fleet.hidden_engine import generator
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_traffic import Change, Season
-from driftwatch.fleet.timeline import Server, servers_of, servers_up
+from driftwatch.fleet.hidden_engine import capacity
+from driftwatch.fleet.scenario.demand import Change, Season
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import Server, generator, servers_of, servers_up
 from driftwatch.fleet.traffic_source import Drawn, source_of
 from driftwatch.simulate.requests import Requests, make_requests
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import WorkloadError
-from driftwatch.fleet.scenario_traffic import Traffic
+from driftwatch.fleet.scenario.demand import Traffic
 from driftwatch.simulate.workload import read_requests
 
 Floats = npt.NDArray[np.float64]

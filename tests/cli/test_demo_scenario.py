@@ -19,7 +19,7 @@ import requests
 
 from driftwatch.cli.demo.live import serve_scenario
 from driftwatch.cli.main import main
-from driftwatch.fleet.scenario_file import scenario_named, shipped_scenarios
+from driftwatch.fleet.scenario.file import scenario_named, shipped_scenarios
 from driftwatch.model import Transition
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome

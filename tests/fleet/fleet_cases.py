@@ -8,8 +8,8 @@ from functools import cache
 
 import polars as pl
 
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk, ServerRun
 from driftwatch.fleet.traffic import PoolTraffic
 

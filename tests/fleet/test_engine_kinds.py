@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from driftwatch.fleet.generate import generate
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.signals.engine_kind import kind_of_scrape
 
 Made = Callable[..., pl.DataFrame]

@@ -12,14 +12,12 @@ import requests
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.fleet.generate import generate, generate_compact
+from driftwatch.fleet.generate import generate, generate_compact, write_openmetrics, write_recording
 from driftwatch.fleet.live import LiveFleet
-from driftwatch.fleet.naming import instance_of, seconds_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
+from driftwatch.fleet.servers import instance_of, seconds_of
 from driftwatch.fleet.truth import write_truth
-from driftwatch.fleet.write_openmetrics import write_openmetrics
-from driftwatch.fleet.write_recording import write_recording
 
 SECONDS = 600.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 from fleet_cases import whole_run
 
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 
 
 def gpus(rate: float, **pool: Any) -> pl.DataFrame:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driftwatch.fleet.generate import generate
-from driftwatch.fleet.naming import relabelled_of, targets_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.generate import generate, write_openmetrics
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import relabelled_of, targets_of
 from driftwatch.fleet.truth import configuration_of_pool
-from driftwatch.fleet.write_openmetrics import write_openmetrics
 
 OLD, NEW = "registry/vllm-openai:v0.10.2", "registry/vllm-openai:v0.11.0"
 

@@ -22,8 +22,8 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.fleet.families_old import V0, V0_8
-from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.metrics.history import MetricHistory
+from driftwatch.fleet.metrics.releases import V0, V0_8
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance

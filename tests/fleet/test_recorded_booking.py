@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.fleet.metric_history import MetricHistory
+from driftwatch.fleet.metrics.history import MetricHistory
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import Outcome

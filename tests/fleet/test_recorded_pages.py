@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.utils import floatToGoString
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.exposition import FirstAnswers, page_template
-from driftwatch.fleet.families_old import STYLES
+from driftwatch.fleet.metrics.releases import STYLES
+from driftwatch.fleet.metrics.template import FirstAnswers, page_template
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.vllm_buckets import request_tokens

@@ -11,8 +11,8 @@ import pytest
 
 from driftwatch.collect.recordings.compact import CompactRecordingSource, Part, write_manifest
 from driftwatch.errors import RecordingError
-from driftwatch.fleet.naming import relabelled_of, targets_of
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import relabelled_of, targets_of
 from driftwatch.model import TargetKey
 
 ROLLOUT: dict[str, Any] = {

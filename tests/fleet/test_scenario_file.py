@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.errors import ConfigError, UsageError
-from driftwatch.fleet.scenario_file import (
+from driftwatch.fleet.scenario.file import (
     read_scenario,
     scenario_named,
     shipped_scenarios,

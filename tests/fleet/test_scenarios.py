@@ -23,7 +23,7 @@ from fleet_cases import (
     whole_run,
 )
 
-from driftwatch.fleet.scenario_file import shipped_scenarios
+from driftwatch.fleet.scenario.file import shipped_scenarios
 
 
 def test_longer_prompts_fill_the_token_budget() -> None:

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from driftwatch.collect.registry import HISTOGRAMS
 from driftwatch.fleet.generate import generate
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scraping import gaps, gpu_times, scrape_times
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import gaps, gpu_times, scrape_times
 
 TPOT = "vllm:request_time_per_output_token_seconds"
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.load import LOAD_SCHEMA, load_file
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 
 
 def made(folder: Path, **serving: Any) -> pl.DataFrame:

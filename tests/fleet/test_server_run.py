@@ -12,11 +12,11 @@ from fleet_cases import between, whole_run
 from driftwatch.fleet.generate import generate
 from driftwatch.fleet.hidden_engine import fault_factor
 from driftwatch.fleet.live import LivePages
-from driftwatch.fleet.metric_history import Answer
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_file import scenario_named
+from driftwatch.fleet.metrics.history import Answer
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import scrape_times
-from driftwatch.fleet.timeline import servers_of
+from driftwatch.fleet.servers import servers_of
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.testing.loopback import Request
 

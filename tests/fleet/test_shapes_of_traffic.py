@@ -11,8 +11,8 @@ import pytest
 from fleet_cases import whole_run
 from pydantic import ValidationError
 
-from driftwatch.fleet.capacity import capacity
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.hidden_engine import capacity
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.fleet.traffic_source import ServeGenSource
 

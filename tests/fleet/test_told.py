@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.told import Said, judged, said_by
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.truth import Fired, compared, fired_incident
 
 RULES = {"BatchLimitBinding", "LengthDrift", "CoverageLost"}
 
@@ -35,14 +35,14 @@ def said(
     server: int | None = 0,
     leaf: str | None = None,
     knob: str | None = None,
-) -> Said:
+) -> Fired:
     at: datetime = made.start + timedelta(minutes=minutes)
     instance = None if server is None else f"chat-8b-{server}:8000"
-    return Said(at, alert, severity, instance, leaf, knob)
+    return Fired(at, alert, severity, instance, leaf, knob)
 
 
-def words(made: Scenario, *findings: Said) -> list[list[tuple[str, str]]]:
-    return [[(line.word, line.text) for line in lines] for lines in judged(made, findings, RULES)]
+def words(made: Scenario, *findings: Fired) -> list[list[tuple[str, str]]]:
+    return [[(line.word, line.text) for line in lines] for lines in compared(made, findings, RULES)]
 
 
 def test_found_on_every_server_with_leaf_and_advice() -> None:
@@ -152,10 +152,10 @@ def test_a_page_is_read_as_its_schema_has_it() -> None:
         "diagnosis": None,
         "recommendation": {"action": "none", "knob": "max_num_seqs"},
     }
-    assert said_by(page).knob is None and said_by(page).leaf is None
+    assert fired_incident(page).knob is None and fired_incident(page).leaf is None
     page["recommendation"] = {"action": "change", "knob": "max_num_seqs"}
     page["diagnosis"] = {"leaf": "healthy"}
-    found = said_by(page)
+    found = fired_incident(page)
     assert (found.knob, found.leaf, found.instance) == ("max_num_seqs", "healthy", "a:1")
 
 
@@ -178,7 +178,7 @@ def test_two_answers_to_one_cause_are_not_found_advice() -> None:
         "diagnosis": None,
         "recommendation": {"action": "none", "instead": ["+3 replicas: 99 % in target"]},
     }
-    assert said_by(page).instead == "+3 replicas: 99 % in target"
+    assert fired_incident(page).instead == "+3 replicas: 99 % in target"
 
 
 def test_a_page_without_any_setting_is_another_answer() -> None:

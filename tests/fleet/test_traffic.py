@@ -9,14 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.fleet.hidden_engine import (
-    disturbance_of,
-    generator,
-    law_of,
-    wander,
-)
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.timeline import servers_of, servers_up
+from driftwatch.fleet.hidden_engine import disturbance_of, law_of, wander
+from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.servers import generator, servers_of, servers_up
 from driftwatch.fleet.traffic import PoolTraffic, season_factor
 from driftwatch.fleet.traffic_source import TraceSource
 from driftwatch.simulate.requests import Requests

@@ -12,9 +12,8 @@ import pytest
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import SCRAPE_SCHEMA
-from driftwatch.fleet.generate import generate, generate_compact
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.write_openmetrics import write_openmetrics
+from driftwatch.fleet.generate import generate, generate_compact, write_openmetrics
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.testing.prometheus_server import PrometheusServer
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")

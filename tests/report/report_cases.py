@@ -12,7 +12,7 @@ import polars as pl
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Recording
 from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.model import Incident, Slo
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.week import Week

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from truth_judge.fleets import case_of
 
-from driftwatch.fleet.scenario_file import scenario_named, shipped_scenarios
+from driftwatch.fleet.scenario.file import scenario_named, shipped_scenarios
 from driftwatch.fleet.truth import write_truth
 
 

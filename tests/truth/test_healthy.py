@@ -20,7 +20,7 @@ from truth_judge.undisturbed import scrapes_of, servers_again, without_disturban
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import write_compact
 from driftwatch.fleet import hidden_engine
-from driftwatch.fleet.scenario import Engine, Scenario
+from driftwatch.fleet.scenario.model import Engine, Scenario
 
 
 def scraped(

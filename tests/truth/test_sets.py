@@ -14,8 +14,8 @@ from truth_judge.matching import quiet_months
 from truth_judge.mixed_pools import HELD_OUT, WORKING
 from truth_judge.sets import MIXED, SIZES, detection_draws, draws
 
-from driftwatch.fleet.scenario import Scenario
-from driftwatch.fleet.scenario_file import read_scenario, shipped_scenarios
+from driftwatch.fleet.scenario.file import read_scenario, shipped_scenarios
+from driftwatch.fleet.scenario.model import Scenario
 
 SHIPPED = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from truth_judge.whatif import FOLK, PAGES, RECOMMEND, Gain, Runs, gain, gain_of, ladder, summary
 
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS
 from driftwatch.fleet.traffic import PoolTraffic
 

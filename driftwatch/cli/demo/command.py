@@ -132,7 +132,7 @@ def _run_scenario(
     jobs: int | None,
 ) -> None:
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
-    from driftwatch.fleet.scenario_file import scenario_named
+    from driftwatch.fleet.scenario.file import scenario_named
 
     found = scenario_named(name)
     seed = found.seed if seed is None else seed

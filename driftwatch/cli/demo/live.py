@@ -9,7 +9,7 @@ import click
 from driftwatch.cli.options import Progress
 
 if TYPE_CHECKING:
-    from driftwatch.fleet.scenario import Scenario
+    from driftwatch.fleet.scenario.model import Scenario
 
 _BEFORE_SECONDS = 120.0  # of real time, before the first thing happens
 
@@ -28,7 +28,7 @@ def serve_scenario(scenario: Scenario, seed: int, *, for_seconds: float | None) 
     from driftwatch.cli.logs import until_signal
     from driftwatch.fleet.generate import generate
     from driftwatch.fleet.live import Clock, LiveFleet
-    from driftwatch.fleet.naming import seconds_of
+    from driftwatch.fleet.servers import seconds_of
     from driftwatch.notify.numbers import duration
 
     first = min((effect.at for effect in scenario.truth.effects), default=0.0)

@@ -19,8 +19,8 @@ from driftwatch.cli.options import Progress
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.fleet.scenario import Effect, Scenario
-    from driftwatch.fleet.told import Line
+    from driftwatch.fleet.scenario.model import Effect, Scenario
+    from driftwatch.fleet.truth import Line
     from driftwatch.pipeline.explain import Window
 
 FORMATS = ("recording", "compact", "openmetrics")
@@ -30,7 +30,7 @@ _SHOWN = 3  # pages in full
 
 def list_scenarios() -> None:
     """Name, what happens, what should be found; piped: tab-separated, a row each."""
-    from driftwatch.fleet.scenario_file import shipped_scenarios
+    from driftwatch.fleet.scenario.file import shipped_scenarios
 
     shipped = shipped_scenarios()
     column = max(len(scenario.name) for scenario in shipped) + 1
@@ -54,11 +54,14 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
     Raises:
         UsageError: the folder is there and not empty, or cannot be made.
     """
-    from driftwatch.fleet.generate import generate, generate_compact
-    from driftwatch.fleet.naming import JOB
+    from driftwatch.fleet.generate import (
+        generate,
+        generate_compact,
+        write_openmetrics,
+        write_recording,
+    )
+    from driftwatch.fleet.servers import JOB
     from driftwatch.fleet.truth import CONFIGURATION, PROMETHEUS, write_truth
-    from driftwatch.fleet.write_openmetrics import write_openmetrics
-    from driftwatch.fleet.write_recording import write_recording
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,14 +111,13 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
     from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
-    from driftwatch.fleet.told import Said, said_by
-    from driftwatch.fleet.truth import CONFIGURATION, write_truth
+    from driftwatch.fleet.truth import CONFIGURATION, Fired, fired_incident, write_truth
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
 
     _print_story(scenario, seed)
     sender, taken = StdoutSender(mark=True, stored=False), Taken()
-    said: dict[str, Said] = {}  # incident id → what its page said, with the advice that stood
+    said: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
     updates = 0
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
@@ -138,12 +140,12 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
                 if page is not None and transition.event == "advised" and incident in said:
-                    now = said_by(page)
+                    now = fired_incident(page)
                     said[incident] = replace(said[incident], knob=now.knob, instead=now.instead)
                     updates += 1
                 if page is None or transition.event != "firing":
                     continue
-                said[incident] = said_by(page)
+                said[incident] = fired_incident(page)
                 if len(said) <= _SHOWN:
                     click.echo("-" * 80)
                     sender.send(page)
@@ -164,9 +166,9 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
 
 def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterator[str]:
     """Injected beside said."""
-    from driftwatch.fleet.told import judged
+    from driftwatch.fleet.truth import compared
 
-    *effects, rest = judged(scenario, said, rules)
+    *effects, rest = compared(scenario, said, rules)
     for effect, lines in zip(scenario.truth.effects, effects, strict=True):
         yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
         for line in lines:

@@ -16,7 +16,7 @@ import polars as pl
 from driftwatch.detect.lengths.columns import Memory, columns
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.fleet.scenario import Scenario
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,10 +19,8 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.dropped import METRIC_NAMES
-from driftwatch.fleet.scenario_faults import FAULT_KINDS, FaultKind
-from driftwatch.fleet.scenario_fit import misfits
-from driftwatch.fleet.scenario_traffic import (
+from driftwatch.fleet.metrics.dropped import METRIC_NAMES
+from driftwatch.fleet.scenario.demand import (
     Bursts,
     Change,
     Hours,
@@ -32,6 +30,7 @@ from driftwatch.fleet.scenario_traffic import (
     Season,
     Traffic,
 )
+from driftwatch.fleet.scenario.fit import misfits
 from driftwatch.settings_values import Count, Name, Number, Part, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
@@ -340,4 +339,68 @@ SCENARIO_PARTS: Mapping[str, type[Part]] = {
     "truth": Truth,
     "truth.baseline": Baseline,
     "truth.effects": Effect,
+}
+
+
+FaultKind = Literal[
+    "slowdown",
+    "clock_throttle",
+    "wedge",
+    "restart",
+    "rollout",
+    "scale",
+    "gone",
+    "stats_disabled",
+    "bucket_layout",
+    "missed_scrapes",
+    "sleep",
+    "acceptance",
+]
+
+
+class FaultFields(NamedTuple):
+    """What a kind of fault is: in words, the keys that it needs, and those that it may have."""
+
+    meaning: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
+    "slowdown": FaultFields(
+        "steps take `factor` times as long, after a `ramp` if there is one",
+        ("factor",),
+        ("until", "ramp"),
+    ),
+    "clock_throttle": FaultFields(
+        "steps take `factor` times as long and the SM clock falls by as much",
+        ("factor",),
+        ("until",),
+    ),
+    "wedge": FaultFields(
+        "the engine hangs: its page answers, gauges stand still, no token comes", (), ("until",)
+    ),
+    "restart": FaultFields(
+        "nobody answers for `down`, then counters begin at 0", (), ("down", "serving")
+    ),
+    "rollout": FaultFields(
+        "replicas restart one after the other, from the lowest number on, `every` so long",
+        (),
+        ("down", "every", "factor", "serving", "release", "vllm_version", "image"),
+    ),
+    "scale": FaultFields(
+        "from then on there are `to` replicas; new ones answer after 40 s", ("to",)
+    ),
+    "gone": FaultFields("the servers run on and are no longer scraped", (), ("until",)),
+    "stats_disabled": FaultFields(
+        "a restart with `--disable-log-stats`: no `vllm:` series", (), ("down",)
+    ),
+    "bucket_layout": FaultFields(
+        "a restart with `--custom-histogram-buckets`: every second edge", (), ("down",)
+    ),
+    "missed_scrapes": FaultFields("a `ratio` of the scrapes times out", ("ratio",), ("until",)),
+    "sleep": FaultFields("the engine sleeps: it runs nothing and holds what comes", (), ("until",)),
+    "acceptance": FaultFields(
+        "a `ratio` of the drafted tokens is accepted (kind speculative)", ("ratio",), ("until",)
+    ),
 }

@@ -16,20 +16,19 @@ import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
-from driftwatch.fleet.exposition import (
+from driftwatch.fleet.metrics.columns import (
+    EngineColumns,
+    HttpHistory,
+    process_columns,
+)
+from driftwatch.fleet.metrics.engine import EngineHistory, Floats
+from driftwatch.fleet.metrics.frame import Pages
+from driftwatch.fleet.metrics.template import (
     PROCESS,
     FirstAnswers,
     PageTemplate,
     page_template,
 )
-from driftwatch.fleet.metric_history_columns import (
-    EngineColumns,
-    HttpHistory,
-    process_columns,
-)
-from driftwatch.fleet.metric_history_engine import EngineHistory
-from driftwatch.fleet.metric_history_frame import Pages
-from driftwatch.fleet.metric_history_requests import Floats
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.outcome import Outcome
 

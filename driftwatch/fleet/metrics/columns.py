@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from driftwatch.fleet.engine_kinds import KindColumns
-from driftwatch.fleet.families import GROUPS
-from driftwatch.fleet.metric_history_requests import (
+from driftwatch.fleet.metrics.engine import (
     REJECTED,
     UNFINISHED,
     Floats,
     Tally,
 )
-from driftwatch.fleet.server import Server
+from driftwatch.fleet.metrics.families import GROUPS
+from driftwatch.fleet.server import KindColumns, Server
 
 # The API server's process, as the recorded pages show it before and after 8,227 requests.
 _CPU_AT_START_SECONDS = 6.5

@@ -15,14 +15,14 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-from driftwatch.fleet.families import Family
-from driftwatch.fleet.families_process import (
+from driftwatch.fleet.metrics.families import (
     HTTP,
     HTTP_BY_HANDLER,
     HTTP_HIGHR,
     HTTP_REQUESTS,
     PYTHON,
     PYTHON_INFO,
+    Family,
 )
 from driftwatch.fleet.server import Server
 

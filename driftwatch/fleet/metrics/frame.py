@@ -12,8 +12,8 @@ import polars as pl
 from driftwatch.collect.pages.layout import Layout, Shape, lay_out
 from driftwatch.collect.pages.series import Line, read_line
 from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
-from driftwatch.fleet.exposition import PageTemplate
-from driftwatch.fleet.metric_history_requests import Floats
+from driftwatch.fleet.metrics.engine import Floats
+from driftwatch.fleet.metrics.template import PageTemplate
 
 Columns = Mapping[tuple[str, int], Floats]
 
