@@ -110,7 +110,7 @@ def folk_change(now: Sent, before: Sent, serving: Mapping[str, float]) -> tuple[
 
 
 def _ratio(now: float, before: float) -> float:
-    """Of mean lengths; an engine that generates nothing (embeddings, prefill only) has not moved."""
+    """Of mean lengths; one that generates nothing (embeddings, prefill) has not moved."""
     if before:
         return now / before
     return 1.0 if not now else float("inf")
