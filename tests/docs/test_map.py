@@ -1,4 +1,4 @@
-"""docs/architecture.md is the map of the source as it is: every package, in the order of the walls."""
+"""docs/architecture.md is the map of the source: every package, in the order of the walls."""
 
 from __future__ import annotations
 
