@@ -92,7 +92,6 @@ _WORDS: Mapping[DType, str] = {
     "float": "a number",
     "bool": "true or false",
     "string": "text",
-    "time": "a time",
 }
 _DTYPES: Mapping[DType, type[pl.DataType]] = {
     "float": pl.Float64,
@@ -166,8 +165,6 @@ class _Builder:
     def _column(self, name: str) -> tuple[pl.Expr, DType]:
         self.columns.add(name)
         kind = self.known[name].dtype
-        if kind == "time":
-            return pl.col(name), kind
         # Cast: an evidence column that is NULL throughout may come without its type.
         column = pl.col(name).cast(_DTYPES[kind])
         return (_finite(column) if kind == "float" else column), kind

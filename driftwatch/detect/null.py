@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Floats = npt.NDArray[np.float64]
-Slots = npt.NDArray[np.intp]
+from driftwatch.arrays import Floats, Indices, Texts
 
 EPOCH = date(1970, 1, 1).toordinal()
 # what finished days are kept in: more minutes than a day has
@@ -63,7 +62,7 @@ class Null:
         """Number of bins."""
         return len(self.edges) - 1
 
-    def with_keys(self, keys: pl.DataFrame) -> tuple[Null, Slots]:
+    def with_keys(self, keys: pl.DataFrame) -> tuple[Null, Indices]:
         """Room for these keys, and the slot of each of them, in order.
 
         Args:
@@ -104,7 +103,7 @@ class Null:
         dates[done, 0] = self.day
         return replace(self, day=day, current=np.zeros_like(self.current), past=past, dates=dates)
 
-    def add(self, slots: Slots, values: Floats) -> Null:
+    def add(self, slots: Indices, values: Floats) -> Null:
         """One more value of some keys, on the day being counted.
 
         Args:
@@ -115,9 +114,9 @@ class Null:
         _count(current, self.edges, slots, values)
         return replace(self, current=current)
 
-    def known_days(self) -> npt.NDArray[np.intp]:
+    def known_days(self) -> Indices:
         """Finished days per key."""
-        known: npt.NDArray[np.intp] = (self.dates != NO_DAY).sum(axis=1)
+        known: Indices = (self.dates != NO_DAY).sum(axis=1)
         return known
 
     def quantile(self, q: float, least_days: int = 5) -> Floats:
@@ -139,9 +138,7 @@ class Null:
         found: Floats = np.take_along_axis(largest, middle, axis=1).mean(axis=1)
         return found
 
-    def pooled_quantile(
-        self, q: float, groups: npt.NDArray[np.intp], least_days: int = 5
-    ) -> Floats:
+    def pooled_quantile(self, q: float, groups: Indices, least_days: int = 5) -> Floats:
         """The ``q`` quantile of the finished days of all keys of a group, added up.
 
         Args:
@@ -274,7 +271,7 @@ def day_number(day: date) -> int:
     return day.toordinal() - EPOCH
 
 
-def first_known(*sources: tuple[str, Floats]) -> tuple[Floats, npt.NDArray[np.object_]]:
+def first_known(*sources: tuple[str, Floats]) -> tuple[Floats, Texts]:
     """Row by row the first source that is known, and its name.
 
     Args:
@@ -291,7 +288,7 @@ def first_known(*sources: tuple[str, Floats]) -> tuple[Floats, npt.NDArray[np.ob
     return value, name
 
 
-def _count(current: npt.NDArray[np.uint32], edges: Floats, slots: Slots, values: Floats) -> None:
+def _count(current: npt.NDArray[np.uint32], edges: Floats, slots: Indices, values: Floats) -> None:
     known = ~np.isnan(values)
     cell = np.clip(np.searchsorted(edges, values[known], side="right") - 1, 0, len(edges) - 2)
     np.add.at(current, (slots[known], cell), 1)

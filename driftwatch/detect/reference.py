@@ -8,20 +8,109 @@ a forward pass had to do, so that a change of throughput can be taken apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.detect.distributions.compared import STATISTICS, compared
-from driftwatch.detect.prefill import extra_prefill_columns
-from driftwatch.detect.swings import LENGTHS as _LENGTHS
-from driftwatch.detect.swings import MIN_REQUESTS as MIN_REQUESTS
-from driftwatch.detect.swings import usual_ratio
+from driftwatch.detect.distributions import STATISTICS, compared
 from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)
+LENGTHS: Final = ("prompt_tokens", "generation_tokens")
+BLOCK: Final = timedelta(minutes=10)
+# A mean of fewer lengths is not compared.
+MIN_REQUESTS: Final = 100
+# An hour's: fewer say nothing about a tail.
+MIN_BLOCKS: Final = 6
+# What a server may go beyond once: ten minutes of a month of 30 days, times two lengths.
+MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
+# A baseline that saw this much of a day knows its nights; a shorter one answers for as long as it
+# lasted, and no longer.
+WHOLE_DAY: Final = timedelta(hours=20)
+
+
+def swings(minutes: pl.DataFrame) -> pl.DataFrame:
+    """Targets → how far a ten-minute mean of each length goes from the baseline's by itself.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of a baseline.
+
+    Returns:
+        instance, engine, and ``reference_…_usual_ratio`` of both lengths: a factor of 1 and more
+        that a mean is above, or below, about once a month; NULL where fewer than
+        :data:`MIN_BLOCKS` blocks have :data:`MIN_REQUESTS` finished requests.
+    """
+    block = (pl.col("end") - timedelta(minutes=1)).dt.truncate(BLOCK)
+    blocks = minutes.group_by(*_KEY, block=block, maintain_order=True).agg(
+        pl.col(f"{name}_{part}").sum() for name in LENGTHS for part in ("sum", "count")
+    )
+    return blocks.group_by(_KEY, maintain_order=True).agg(
+        _usual(name).alias(f"reference_{name}_usual_ratio") for name in LENGTHS
+    )
+
+
+def _usual(name: str) -> pl.Expr:
+    tokens, count = pl.col(f"{name}_sum"), pl.col(f"{name}_count")
+    counted = (count >= MIN_REQUESTS) & (tokens > 0)
+    mean = tokens.filter(counted).sum() / count.filter(counted).sum()
+    furthest = (tokens / count / mean).log().abs().filter(counted).max()
+    number = counted.sum()
+    beyond = math.log(MONTH_BLOCKS) / number.cast(pl.Float64).log()
+    return pl.when(number >= MIN_BLOCKS).then((furthest * beyond).exp())
+
+
+def usual_ratio(name: str) -> pl.Expr:
+    """A row's ``…_usual_ratio``: the reference's, for as long as the reference answers for it.
+
+    Args:
+        name: of :data:`LENGTHS`.
+    """
+    length = pl.col("reference_until") - pl.col("reference_since")
+    answers = (length >= WHOLE_DAY) | (pl.col("end") <= pl.col("reference_until") + length)
+    return pl.when(answers).then(pl.col(f"reference_{name}_usual_ratio"))
+
+
+def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
+    """Expressions of the evidence columns on computed prompt tokens, by name.
+
+    Args:
+        at_least: first tokens in the window; a ratio of fewer requests is unknown.
+
+    They read a row's ``ttft_seconds_count`` and ``prompt_tokens_total`` (both booked at a request's
+    first token), ``duration_seconds``, ``prefix_cache_hit_ratio``, and of the reference
+    ``requests_per_second``, ``prompt_tokens_mean`` and ``prefix_cache_hit_ratio``.
+    """
+    requests = pl.col("ttft_seconds_count")
+    enough = (requests >= at_least) & (pl.col("duration_seconds") > 0)
+    hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
+    longer = pl.col("prompt_tokens_total") / requests / pl.col("reference_prompt_tokens_mean")
+    rate = requests / pl.col("duration_seconds") / pl.col("reference_requests_per_second")
+    hit_expected = hit_before / longer.clip(lower_bound=1.0)
+    by_prompts = longer * _missed(hit_expected) / _missed(hit_before)
+    by_hits = _missed(hit) / _missed(hit_expected)
+    lost = _rise(by_hits)
+    rises = lost + _rise(by_prompts) + _rise(rate)
+    known = {
+        "computed_prompt_tokens_ratio": rate * by_prompts * by_hits,
+        "lost_prefix_hits_prefill_ratio": by_hits,
+        "lost_prefix_hits_share_ratio": pl.when(rises > 0).then(lost / rises).otherwise(0.0),
+    }
+    every = pl.all_horizontal(enough, *(value.is_finite() for value in (rate, by_prompts, by_hits)))
+    return {name: pl.when(every).then(value) for name, value in known.items()}
+
+
+def _missed(hit: pl.Expr) -> pl.Expr:
+    return 1.0 - hit
+
+
+def _rise(factor: pl.Expr) -> pl.Expr:
+    """Logarithm of a factor above 1; 0 of one that is not."""
+    return factor.clip(lower_bound=1.0).log()
+
 
 # Evidence columns that a baseline window remembers, printed as "before" beside "now".
 REMEMBERED = (
@@ -62,13 +151,13 @@ _WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
 _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
 LOW_RATE = "requests_per_second_low"
-# How far a ten-minute mean goes by itself (driftwatch/detect/swings.py).
-USUAL = tuple(f"{name}_usual_ratio" for name in _LENGTHS)
+# How far a ten-minute mean goes by itself (driftwatch/detect/reference.py).
+USUAL = tuple(f"{name}_usual_ratio" for name in LENGTHS)
 # Whose 95th percentile is remembered: targets are derived from it where nobody sets any.
 LATENCIES = ("ttft_seconds", "tpot_seconds")
 P95 = tuple(f"{name}_p95" for name in LATENCIES)
 # Histograms that are remembered: cumulative counts by edge.
-HISTOGRAMS = tuple(f"{name}_{part}" for name in _LENGTHS for part in ("buckets", "edges"))
+HISTOGRAMS = tuple(f"{name}_{part}" for name in LENGTHS for part in ("buckets", "edges"))
 
 REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -163,7 +252,7 @@ def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         reference: :data:`REFERENCE_SCHEMA`.
-        swings: from :func:`driftwatch.detect.swings.swings`, of the same windows.
+        swings: from :func:`driftwatch.detect.reference.swings`, of the same windows.
     """
     fewer = reference.drop(f"reference_{c}" for c in USUAL)
     joined = fewer.join(swings, on=_KEY, how="left", maintain_order="left")
@@ -209,15 +298,15 @@ def with_reference(
             f"{name}_mean_ratio": pl.when(enough).then(
                 pl.col(f"{name}_mean") / pl.col(f"reference_{name}_mean")
             )
-            for name in _LENGTHS
+            for name in LENGTHS
         },
         **{
             f"{name}_mean_{span}_ratio": pl.col(f"{name}_mean_{span}")
             / pl.col(f"reference_{name}_mean")
-            for name in _LENGTHS
+            for name in LENGTHS
             for span in ("2m", "10m")
         },
-        **{f"{name}_usual_ratio": usual_ratio(name) for name in _LENGTHS},
+        **{f"{name}_usual_ratio": usual_ratio(name) for name in LENGTHS},
         **{
             ratio: pl.when(pl.col(f"reference_{column}") > 0).then(
                 pl.col(column) / pl.col(f"reference_{column}")
@@ -235,7 +324,7 @@ def with_reference(
             for name, found in _distances(joined).items()
             for statistic in STATISTICS
         },
-    ).drop(f"{name}_mean_{span}" for name in _LENGTHS for span in ("2m", "10m"))
+    ).drop(f"{name}_mean_{span}" for name in LENGTHS for span in ("2m", "10m"))
 
 
 def _means(totals: pl.DataFrame, fresh: pl.Series, span: str) -> list[pl.Series]:
@@ -246,7 +335,7 @@ def _means(totals: pl.DataFrame, fresh: pl.Series, span: str) -> list[pl.Series]
             .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
             .alias(f"{name}_mean_{span}")
         ).to_series()
-        for name in _LENGTHS
+        for name in LENGTHS
     ]
 
 
@@ -260,5 +349,5 @@ def _distances(joined: pl.DataFrame) -> dict[str, pl.DataFrame]:
             joined[f"reference_{name}_edges"],
             at_least=MIN_REQUESTS,
         )
-        for name in _LENGTHS
+        for name in LENGTHS
     }

@@ -18,8 +18,8 @@ from driftwatch.detect.reference import (
     MIN_REQUESTS,
     P95,
     REFERENCE_SCHEMA,
+    swings,
 )
-from driftwatch.detect.swings import swings
 from driftwatch.signals.histograms import quantile
 
 _KEY = list(KEY_COLUMNS)

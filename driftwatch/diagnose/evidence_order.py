@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.reference import REFERENCE_COLUMNS
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.minutes import CARRIED_BY_ROWS
@@ -23,7 +23,6 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
         "float": pl.Float64,
         "bool": pl.Boolean,
         "string": pl.String,
-        "time": TIME,
     }
     head = [*_KEY, "pool", "start", "end"]
     evidence = [

@@ -19,12 +19,11 @@ from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
-from driftwatch.signals.engine_kind import engine_columns
+from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
+from driftwatch.signals.facts import inside
 from driftwatch.signals.gpus import gpu_columns
 from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
-from driftwatch.signals.scrapes_inside import inside
-from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
 from driftwatch.signals.windows import Kind, totals
 
 _KEY = list(KEY_COLUMNS)
@@ -49,7 +48,7 @@ class Carried:
     Attributes:
         until: end of the last evaluated minute; None before the first.
         plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
-        alive: :data:`driftwatch.signals.stuck.ALIVE_SCHEMA`.
+        alive: :data:`driftwatch.signals.engine.ALIVE_SCHEMA`.
         seen: instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input.
         past: what evaluated scrapes leave behind; not in the store, whose scrapes make it anew.
     """

@@ -36,9 +36,8 @@ from driftwatch.diagnose.thresholds import (
     POWER_OF_TWO_BAND,
     SMALLEST_BUDGET_TOKENS,
 )
-from driftwatch.signals.as_of import at_end, keys
-from driftwatch.signals.continuity import MAX_GAP_SECONDS
-from driftwatch.signals.scrapes_inside import inside
+from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, keys
+from driftwatch.signals.facts import inside
 
 _KEY = list(KEY_COLUMNS)
 _NONE = pl.lit(None, dtype=pl.Float64)

@@ -1,18 +1,24 @@
-"""A diagnosis tree as data. Files in ``rules/trees/`` are read by ``driftwatch.rulebook``.
+"""A diagnosis tree as data, and the walk for all rows at once with the numbers at each edge.
 
-Every node is three-valued: yes, no, or unknown. An unknown ends the walk in ``undetermined``,
-naming the missing columns, except where the node says what an unknown of a column means
-(``not_asked``): then the comparisons with that column count as false and the answer is printed
-"not asked: reason".
+Files in ``rules/trees/`` are read by ``driftwatch.rulebook``. Every node is three-valued: yes, no,
+or unknown. An unknown ends the walk in ``undetermined``, naming the missing columns, except where
+the node says what an unknown of a column means (``not_asked``): then the comparisons with that
+column count as false and the answer is printed "not asked: reason".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import polars as pl
 
 from driftwatch.condition import Condition
+from driftwatch.diagnose.limits import BUDGET, KV, SEQS
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Answer, Diagnosis, Limit, Step
+from driftwatch.signals.engine import POOLING
 
 LeafKind = Literal["change", "none", "notice", "healthy"]
 
@@ -82,3 +88,167 @@ class Tree:
     nodes: Mapping[str, Node]
     leaves: Mapping[str, Leaf]
     continues: str | None = None
+
+
+UNDETERMINED = "undetermined"
+
+
+def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
+    """The diagnosis of every row.
+
+    Every node's condition is evaluated once, for all rows together; following the answers is a
+    look-up. A node whose condition stays unknown ends the walk in ``undetermined``, naming the
+    columns that are missing.
+
+    Args:
+        tree: checked by the rulebook (no dead ends, no cycles).
+        rows: evidence rows (:func:`driftwatch.diagnose.evidence_table.evidence_table`).
+    """
+    strict, lenient = (
+        rows.select(
+            getattr(node, which).expression.alias(node.name) for node in tree.nodes.values()
+        ).to_dicts()
+        for which in ("when", "lenient")
+    )
+    evidence = rows.select(c for c in rows.columns if c in BY_NAME).to_dicts()
+    limits = limits_of(rows)
+    return [
+        _follow(tree, asked, forgiving, values, row_limits)
+        for asked, forgiving, values, row_limits in zip(
+            strict, lenient, evidence, limits, strict=True
+        )
+    ]
+
+
+def _follow(
+    tree: Tree,
+    strict: Mapping[str, bool | None],
+    lenient: Mapping[str, bool | None],
+    values: Mapping[str, Any],
+    limits: tuple[Limit, ...],
+) -> Diagnosis:
+    """One row's way from the start to a leaf."""
+    path: list[Step] = []
+    cause: str | None = None
+    place = tree.start
+    while place in tree.nodes:
+        node = tree.nodes[place]
+        step = _step(node, strict[place], lenient[place], values)
+        path.append(step)
+        if step.answer == "unknown":
+            return Diagnosis(
+                tree.name,
+                UNDETERMINED,
+                tuple(path),
+                cause,
+                limits,
+                missing=_missing(node, values),
+                advice=None,
+            )
+        yes = lenient[place] is True
+        if yes and node.cause_on_yes:
+            cause = node.cause_on_yes
+        place = node.yes if yes else node.no
+    leaf: Leaf = tree.leaves[place]
+    # demand is what is left where causes were asked for; a slow engine was never asked for one
+    asked_for_causes = any(tree.nodes[step.node].cause_on_yes for step in path)
+    if leaf.kind in ("change", "none") and asked_for_causes and cause is None:
+        cause = "demand" if _lengths_known(values) else None
+    return Diagnosis(
+        tree.name, leaf.name, tuple(path), cause, limits, advice=leaf.advice, meaning=leaf.meaning
+    )
+
+
+def _lengths_known(values: Mapping[str, Any]) -> bool:
+    """Both lengths were compared with a reference, so "as before" is a finding, not a gap."""
+    return (
+        values.get("prompt_tokens_mean_ratio") is not None
+        and values.get("generation_tokens_mean_ratio") is not None
+    )
+
+
+def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping[str, Any]) -> Step:
+    """The answer at one node, with the numbers it rests on."""
+    shown = {
+        column: values.get(column)
+        for column in (*sorted(node.when.columns), *node.show)
+        if column in values
+    }
+    answer: Answer
+    reason: str | None = None
+    if lenient is None:
+        answer = "unknown"
+        reason = "unknown: " + "; ".join(
+            f"{c}: {_why_unknown(c, values)}" for c in _missing(node, values)
+        )
+    elif strict is None:
+        unasked = [c for c in node.not_asked if values.get(c) is None and c in node.when.columns]
+        said = (_said_more(node.not_asked[c], c, values) for c in unasked)
+        reason = "; ".join(dict.fromkeys(said))
+        answer = "yes" if lenient else _no_or_not_asked(node, unasked)
+    else:
+        answer = "yes" if strict else "no"
+    return Step(node.name, node.question, answer, shown, reason)
+
+
+_NOT_SIZED = "no finished requests to size by"
+# Column → the one that says, in the detector's own words, why it is unknown.
+_WHY = {
+    "slower_at_equal_load": "speed_unknown_reason",
+    "speed_at_equal_load_ratio": "speed_unknown_reason",
+    "speed_at_equal_load_upper_ratio": "speed_unknown_reason",
+    "release_changed_since_pin": "release_comparison",
+}
+
+
+def _why_unknown(column: str, values: Mapping[str, Any]) -> str:
+    own = values.get(_WHY[column]) if column in _WHY else None
+    return own or BY_NAME[column].disabled_by or "not on the page"
+
+
+def _said_more(reason: str, column: str, values: Mapping[str, Any]) -> str:
+    own = values.get(_WHY[column]) if column in _WHY else None
+    return f"{reason}: {own}" if own else reason
+
+
+def _no_or_not_asked(node: Node, unasked: Sequence[str]) -> Answer:
+    """ "not asked" where nothing of the question could be asked, else "no"."""
+    return "not asked" if set(node.when.columns) <= set(unasked) else "no"
+
+
+def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Columns the node needs, has no word for, and does not have."""
+    return tuple(
+        sorted(c for c in node.when.columns if values.get(c) is None and c not in node.not_asked)
+    )
+
+
+def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:
+    """The limits model of every row, in the order of the table in recommendation.md."""
+    return [_limits(row) for row in rows.to_dicts()]
+
+
+def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
+    binding = row["binding_limit"]
+    running = row["running_requests"]
+    if binding in (BUDGET, SEQS, KV) and row.get("binding_running_requests") is not None:
+        running = row["binding_running_requests"]  # while it bound, not in the light minutes
+    notes = {
+        SEQS: "inferred" if row["max_num_seqs_inferred"] else None,
+        BUDGET: None,
+        KV: None,
+    }
+    found = []
+    for name in (BUDGET, SEQS, KV):
+        allows = row[f"allows_{name}"]
+        binds = None if binding is None else binding == name
+        margin = None if not allows or running is None else max(0.0, 1 - running / allows)
+        if binds and margin is not None:
+            margin = 0.0  # the closed form is of mean lengths; what binds leaves no room
+        note = notes[name]
+        if allows is None:
+            setting = "kv_cache_tokens" if name == KV else name
+            none = "no tokens generated" if row["engine_kind"] == POOLING else _NOT_SIZED
+            note = f"{setting} unknown" if row[setting] is None else none
+        found.append(Limit(name, allows, running, margin, binds, note))
+    return tuple(found)

@@ -13,8 +13,8 @@ from driftwatch.doctor.checks import Check, Seen
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.signals.gpu_words import reasons_of
 from driftwatch.signals.gpus import gpu_counts
+from driftwatch.signals.gpus.words import reasons_of
 
 _UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
 _BUSY = 0.2  # a kernel is resident at least as long as the engine is active

@@ -16,7 +16,7 @@ from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.model import TargetKey
 from driftwatch.notify.engine_words import ASLEEP, ENGINE_WORDS, NEVER_FILLED, NOT_APPLICABLE
 from driftwatch.rulebook.rules import Rule
-from driftwatch.signals.engine_kind import KIND_COLUMNS, kind_of_scrape
+from driftwatch.signals.engine import KIND_COLUMNS, kind_of_scrape
 
 Row = Mapping[str, object]
 

@@ -1,85 +1,123 @@
-"""The evidence table's schema as data: docs, ``driftwatch evidence`` and every check read this.
+"""The evidence table's columns as data (``columns.toml``): docs, conditions and pages read this.
 
 One row per target and window (a minute, unless asked otherwise). NULL is unknown, never 0;
 NaN and infinities become NULL before any condition sees them.
-
-A module a theme, in the table's order; each column says in its place what it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
 
-from driftwatch.evidence.batch import BATCH
-from driftwatch.evidence.capacity import CAPACITY, SLO
-from driftwatch.evidence.demand import CACHE, DEMAND
-from driftwatch.evidence.engine import ENGINE
-from driftwatch.evidence.gpus import GPUS
-from driftwatch.evidence.latency import LATENCY
-from driftwatch.evidence.lengths import DRIFT, LENGTHS
-from driftwatch.evidence.limits import LIMITS
-from driftwatch.evidence.schema import Column, DType, Need
-from driftwatch.evidence.speed import SPEED
-from driftwatch.evidence.target import (
-    COVERAGE,
-    KNOBS,
-    RELEASE,
-    RELEASE_COMPARISON,
-    RELEASE_SINCE_PIN,
-    RESTARTS,
-)
-from driftwatch.evidence.throughput import THROUGHPUT
-from driftwatch.evidence.traffic import TRAFFIC
-from driftwatch.evidence.trends import ATTRIBUTION, TRENDS
-
-__all__ = [
-    "BY_NAME",
-    "COLUMNS",
-    "DETECTED",
-    "NOT_CONTINUOUS",
-    "Column",
-    "DType",
-    "Need",
-    "search",
+DType = Literal["float", "bool", "string"]
+# What a column needs besides what the scrapes show.
+Need = Literal[
+    "prompt_tokens_reference",  # tuned_for, or a baseline
+    "generation_tokens_reference",
+    "lengths_reference",  # one of both
+    "baseline",
+    "gpu_count",  # declared, or read
+    "gpu_reading",
+    "slo",  # one of both targets
+    "slo_ttft",
+    "slo_tpot",
+    "max_num_seqs",  # configured, else inferred once it binds
+    "max_num_batched_tokens",
+    "pool_of_several",
+    "pool_of_three",
+    "speed_pin",  # an armed pin of its own or of its pool
+    "release",  # of vLLM, its image or the driver
+    "own_past",  # hours to days of its own minutes
 ]
 
-COLUMNS: tuple[Column, ...] = (
-    *BATCH,
-    *LENGTHS,
-    *THROUGHPUT,
-    *ENGINE,
-    *LATENCY,
-    *CACHE,
-    *DEMAND,
-    *GPUS,
-    *SPEED,
-    *TRAFFIC,
-    *TRENDS,
-    *ATTRIBUTION,
-    *LIMITS,
-    *SLO,
-    *COVERAGE,
-    *CAPACITY,
-    *KNOBS,
-    *RELEASE,
-    *RESTARTS,
-)
 
-# Columns that detectors with a past add to the minutes; a window has those of its last minute.
-DETECTED: tuple[str, ...] = tuple(
-    column.name
-    for column in (
-        *SPEED,
-        *TRAFFIC,
-        *TRENDS,
-        *ATTRIBUTION,
-        RELEASE_SINCE_PIN,
-        RELEASE_COMPARISON,
-        *DRIFT,
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the evidence table.
+
+    Attributes:
+        name: column name, unit in the name.
+        dtype: float, bool or string.
+        unit: base unit, ``1`` for ratios.
+        meaning: definition in the field's words.
+        sources: scrape columns it is computed from (see the metric registry), or other inputs.
+        disabled_by: what makes it NULL besides a missing source.
+        aliases: words people search by.
+        needs: what it is NULL without, besides its sources.
+        optional: those of its sources that it does without, or that something stands in for.
+        short: what a line of a page calls it; empty = its name.
+        detected: a detector with a past adds it; a window has that of its last minute.
+        stored: kept with each minute, as neither its counters nor the detectors give it back.
+    """
+
+    name: str
+    dtype: DType
+    unit: str
+    meaning: str
+    sources: tuple[str, ...] = ()
+    disabled_by: str = ""
+    aliases: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    optional: tuple[str, ...] = ()
+    short: str = ""
+    detected: bool = False
+    stored: bool = False
+
+
+def _columns(text: str) -> Iterator[Column]:
+    """The columns of a file, as the comment at its top describes it."""
+    document = tomllib.loads(text)
+    phrases: dict[str, str] = document["phrases"]
+    inputs: dict[str, list[str]] = document["inputs"]
+    for of, entries in groupby(document["column"], key=lambda entry: entry.get("of", [""])):
+        family = list(entries)
+        for number, one in enumerate(of):
+            for entry in family:
+                words = {"of": one, "OF": one.upper(), "as": entry.get("as", of)[number]}
+                yield _column(entry, {**phrases, **words}, inputs)
+
+
+def _column(
+    entry: Mapping[str, Any], words: Mapping[str, str], inputs: Mapping[str, list[str]]
+) -> Column:
+    def text(key: str) -> str:
+        filled = entry.get(key, "").replace("{}", "\0")  # where a page puts the value
+        return " ".join(filled.format_map(words).split()).replace("\0", "{}")
+
+    def names(key: str) -> tuple[str, ...]:
+        every = (
+            inputs[name[1:]] if name.startswith("@") else [name.format_map(words)]
+            for name in entry.get(key, ())
+        )
+        return tuple(dict.fromkeys(name for some in every for name in some))
+
+    needs: Any = names("needs")
+    return Column(
+        name=text("name"),
+        dtype=entry.get("type", "float"),
+        unit=entry.get("unit", "1"),
+        meaning=text("meaning"),
+        sources=names("from"),
+        disabled_by=text("unknown"),
+        aliases=names("search"),
+        needs=needs,
+        optional=names("optional"),
+        short=text("short"),
+        detected=entry.get("detected", False),
+        stored=entry.get("stored", False),
     )
-)
 
+
+COLUMNS: tuple[Column, ...] = tuple(
+    _columns(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+)
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
+# Columns that detectors with a past add to the minutes; a window has those of its last minute.
+DETECTED: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.detected)
 
 _PADS_NOTHING = (
     "exists only where batches are padded (static and dynamic batchers); "

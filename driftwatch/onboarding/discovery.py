@@ -15,8 +15,8 @@ from driftwatch.collect.serving import from_cache_config, merge
 from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.onboarding.arguments import WANTED, Arguments
 from driftwatch.pipeline.plan import Plan
-from driftwatch.signals.gpu_words import MIXED, reasons_of
 from driftwatch.signals.gpus import gpu_counts
+from driftwatch.signals.gpus.words import MIXED, reasons_of
 
 _APART = 1.1  # KV cache sizes this much apart are two configurations; profiling varies by less
 # labels that name one server rather than a kind of them

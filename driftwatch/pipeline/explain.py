@@ -16,7 +16,7 @@ from driftwatch.diagnose.evidence_table import (
     evidence_table,
     minute_windows,
 )
-from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment

@@ -11,19 +11,18 @@ import polars as pl
 
 from driftwatch.baselines.pinned import with_releases
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
-from driftwatch.detect.distributions.compared import STATISTICS
+from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
 from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
-from driftwatch.diagnose.walk import walk
+from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
 from driftwatch.pipeline.page_advice import explained
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replaying import CAPACITY
 from driftwatch.pipeline.state import State
-from driftwatch.signals.gpu_words import reasons_of
+from driftwatch.signals.gpus.words import reasons_of
 
 _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
@@ -225,7 +224,6 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if row.get("forward_passes_overcounted"):
         for name in (
             "requests_per_forward_pass",
-            "decode_requests_per_forward_pass",
             "tokens_per_forward_pass",
         ):
             found[name] = "a lower bound: several API servers count each step once each"

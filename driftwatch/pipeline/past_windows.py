@@ -22,7 +22,7 @@ from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import ten_minute_columns
 from driftwatch.diagnose.limits import with_allowances
-from driftwatch.diagnose.walk import walk
+from driftwatch.diagnose.tree import walk
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Target, TargetKey

@@ -11,8 +11,7 @@ import polars as pl
 from driftwatch.baselines.making import Acceptance, measured, pins_of, with_more
 from driftwatch.collect.schema import Recording, Source, in_order
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.reference import no_reference, with_swings
-from driftwatch.detect.swings import swings
+from driftwatch.detect.reference import no_reference, swings, with_swings
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.plan import Plan

@@ -9,8 +9,7 @@ import polars as pl
 
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.signals.as_of import at_end
-from driftwatch.signals.continuity import MAX_GAP_SECONDS, in_seconds
+from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, in_seconds
 
 _KEY = list(KEY_COLUMNS)
 MAX_GAP = timedelta(seconds=MAX_GAP_SECONDS)

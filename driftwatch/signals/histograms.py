@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Floats = npt.NDArray[np.float64]
+from driftwatch.arrays import Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,16 @@ def _by_edges(
 ) -> Floats:
     """Apply ``compute(counts[n, k], edges[k]) -> [n, width]`` per group of equal edges."""
     result = np.full((len(buckets), width), np.nan)
+    for rows, le, counts in by_layout(buckets, edges):
+        result[rows] = compute(counts, le)
+    return result
+
+
+def by_layout(buckets: pl.Series, edges: pl.Series) -> Iterator[tuple[Indices, Floats, Floats]]:
+    """Histograms of equal edges at a time: rows, edges [k], cumulative counts [rows, k].
+
+    Rows without as many counts as edges are in none.
+    """
     sizes = edges.list.len().fill_null(0).to_numpy()
     counted = buckets.list.len().fill_null(0).to_numpy()
     usable = (sizes > 0) & (sizes == counted)
@@ -48,18 +57,17 @@ def _by_edges(
         rows = np.flatnonzero(usable & (sizes == size))
         counts, le = matrix_of(buckets, rows, size), matrix_of(edges, rows, size)
         for group in equal_rows(le):
-            result[rows[group]] = compute(counts[group], le[group[0]])
-    return result
+            yield rows[group], le[group[0]], counts[group]
 
 
-def matrix_of(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
+def matrix_of(lists: pl.Series, rows: Indices, size: int) -> Floats:
     """Some rows of a list column, each of ``size`` numbers, as a matrix [rows, size]."""
     flat = lists.gather(rows).explode(empty_as_null=True).to_numpy()
     matrix: Floats = flat.astype(float).reshape(len(rows), size)
     return matrix
 
 
-def equal_rows(matrix: Floats) -> Iterator[npt.NDArray[np.intp]]:
+def equal_rows(matrix: Floats) -> Iterator[Indices]:
     """Numbers of the rows that are the same, a group at a time; mostly all of them are."""
     same = (matrix == matrix[0]).all(axis=1)
     same[0] = True

@@ -14,9 +14,8 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, sorted_by
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
-from driftwatch.signals.repeats import with_samples
-from driftwatch.signals.scrapes_inside import gauge_facts, scrape_facts
-from driftwatch.signals.stuck import WORK, waiting
+from driftwatch.signals.engine import WORK, waiting
+from driftwatch.signals.facts import gauge_facts, scrape_facts, with_samples
 from driftwatch.signals.windows import SUMS
 
 _KEY = list(KEY_COLUMNS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.signals.histograms import quantile
-
 _SECONDS = pl.col("duration_seconds")
 # The columns of the serving frame that joins in: what is configured, per target.
 SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
@@ -70,7 +68,6 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     rows = joined.with_columns(
         effective_batch_size=_rate("itl_seconds_sum"),
         requests_per_forward_pass=_over(outputs, steps),
-        decode_requests_per_forward_pass=_over(pl.col("itl_seconds_count"), steps),
         running_requests=pl.col("running_requests_mean"),
         tokens_per_forward_pass=_over(pl.col("iteration_tokens_sum"), steps),
         forward_passes_per_second=pl.when(_SECONDS > 0).then(steps / _SECONDS),
@@ -108,9 +105,10 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             for h in ("ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds")
         },
     )
-    estimates = ("effective_batch_size", "decode_requests_per_forward_pass", "running_requests")
-    positive = [pl.when(pl.col(c) > 0).then(pl.col(c)) for c in estimates]
-    rows = rows.with_columns(
+    decoding = _over(pl.col("itl_seconds_count"), steps)
+    estimates = (pl.col("effective_batch_size"), decoding, pl.col("running_requests"))
+    positive = [pl.when(estimate > 0).then(estimate) for estimate in estimates]
+    return rows.with_columns(
         tokens_per_second_per_gpu=pl.col("generation_tokens_per_second")
         / pl.col("gpus_per_replica"),
         batch_utilization=pl.col("tokens_per_forward_pass") / pl.col("max_num_batched_tokens"),
@@ -119,29 +117,3 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             pl.sum_horizontal(p.is_not_null() for p in positive) >= 2
         ).then(pl.max_horizontal(positive) / pl.min_horizontal(positive)),
     )
-    return _with_quantiles(rows)
-
-
-_QUANTILES = (
-    ("prompt_tokens", "prompt_tokens", ("p50", "p95")),
-    ("generation_tokens", "generation_tokens", ("p50", "p95")),
-    ("queue_seconds", "batch_assembly_wait_seconds", ("p95",)),
-    ("ttft_seconds", "ttft_seconds", ("p95",)),
-    ("itl_seconds", "itl_seconds", ("p95",)),
-    ("tpot_seconds", "tpot_seconds", ("p95",)),
-    ("e2e_seconds", "e2e_seconds", ("p95",)),
-)
-
-
-def _with_quantiles(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add value, lower and upper edge of each quantile column."""
-    columns: dict[str, pl.Series] = {}
-    for histogram, stem, quantiles in _QUANTILES:
-        for name in quantiles:
-            found = quantile(
-                rows[f"{histogram}_buckets"], rows[f"{histogram}_edges"], int(name[1:]) / 100
-            )
-            columns[f"{stem}_{name}"] = found.value
-            columns[f"{stem}_{name}_lower"] = found.lower
-            columns[f"{stem}_{name}_upper"] = found.upper
-    return rows.with_columns(**columns)

@@ -22,8 +22,7 @@ import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.signals.as_of import at_end, at_start, keys
-from driftwatch.signals.continuity import MEAN_GAUGES, in_seconds
+from driftwatch.signals.continuity import MEAN_GAUGES, at_end, at_start, in_seconds, keys
 
 Kind = Literal["chained", "whole"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.evidence import BY_NAME, DETECTED
+from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED
 from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
 _TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -13,32 +13,6 @@ _TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
     "bool": pl.Boolean,
     "string": pl.String,
 }
-# Evidence of the minute that neither its counters nor those of the minutes before give back.
-_OF_SCRAPES = (
-    "scrapes_10m",
-    "limit_binding_share_10m_low_ratio",
-    "engine_kind",
-    "binding_limit",
-    "binding_margin_ratio",
-    "binding_running_requests",
-    "binding_waiting_requests",
-    "binding_kv_cache_usage_ratio",
-    "waiting_deferred_share_10m_ratio",
-    "deferred_requests_10m",
-    "queue_wait_estimate_10m_seconds",
-    "capacity_ratio",
-    "utilization_ratio",
-    "capacity_requests_per_second",
-    "capacity_unknown_reason",
-    "pool_idle_ratio",
-    "gpu_count_source",
-    "gpu_clock_event_reasons",
-    "gpus_lost",
-    "coverage_missing_seconds",
-    "coverage_missing_inputs",
-    "pool_coverage_missing_ratio",
-    "pool_coverage_missing_targets",
-)
 _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "model_name": pl.String,
     "cache_config": pl.String,
@@ -51,7 +25,7 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {
     **{
         name: _TYPES[BY_NAME[name].dtype]
-        for name in (*_OF_SCRAPES, *DETECTED)
+        for name in (*(c.name for c in COLUMNS if c.stored), *DETECTED)
         if name not in MINUTE_SCHEMA
     },
     **_BESIDE_EVIDENCE,

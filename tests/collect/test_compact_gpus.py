@@ -10,8 +10,8 @@ import polars as pl
 from driftwatch.collect.gpus import GPU_SCHEMA
 from driftwatch.collect.recordings.compact import CompactRecordingSource, write_manifest, write_part
 from driftwatch.collect.schema import empty_scrapes
-from driftwatch.signals.gpu_joins import linked, servers
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
+from driftwatch.signals.gpus.joins import linked, servers
 
 
 def test_readings_of_several_parts_find_their_servers(tmp_path: Path) -> None:

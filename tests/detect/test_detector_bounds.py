@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from sqlalchemy import select
 
-from driftwatch.detect.distributions.alignment import MAX_MERGED_RATIO, aligned
-from driftwatch.detect.lengths.resets import Thresholds, threshold_of
+from driftwatch.detect.distributions import MAX_MERGED_RATIO, aligned
+from driftwatch.detect.lengths.scales import Thresholds, threshold_of
 from driftwatch.detect.null import day_number, null
 from driftwatch.detect.proposals import marked
 from driftwatch.signals.minutes import MINUTE_SCHEMA

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftwatch.detect.prefill import extra_prefill_columns
+from driftwatch.detect.reference import extra_prefill_columns
 
 REFERENCE = {
     "reference_requests_per_second": 2.0,

@@ -15,8 +15,7 @@ import pytest
 from pipeline_cases import at, recording, scrapes, serving, whole, windows
 from scipy.spatial.distance import jensenshannon
 
-from driftwatch.detect.distributions.alignment import TOO_FEW_IN_COMMON
-from driftwatch.detect.distributions.compared import STATISTICS
+from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
 from driftwatch.detect.reference import (
     HISTOGRAMS,
     REFERENCE_COLUMNS,
@@ -85,12 +84,7 @@ def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
             )
             ratio = changed.get((name, i), 1.0)
             assert row[f"{length}_w1_ratio"] == pytest.approx(ratio, rel=0.1), (name, length)
-            assert row[f"{length}_w1_upper_ratio"] >= row[f"{length}_w1_ratio"]
             assert (js > 0.5) is (ratio > 1), (name, length)
-            assert (row[f"{length}_psi"] > 0.25) is (ratio > 1), (name, length)
-            assert (row[f"{length}_cramers_v"] > 0.3) is (ratio > 1), (name, length)
-            assert (row[f"{length}_ks_distance"] > 0.3) is (ratio > 1), (name, length)
-            assert (row[f"{length}_chi2_p_value"] < 1e-9) is (ratio > 1), (name, length)
             assert row[f"{length}_moved"], (name, length)
     moved = phase(shared_data, "prompt_drift_4x", "baseline")["prompt_tokens_moved"]
     assert moved == "+42 points in 200–500, -45 in 100–200"

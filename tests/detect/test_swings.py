@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from driftwatch.detect.reference import MONTH_BLOCKS, swings, usual_ratio
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.swings import MONTH_BLOCKS, swings, usual_ratio
 from driftwatch.signals.minutes import no_minutes
 
 START = datetime(2026, 11, 16, tzinfo=UTC)

@@ -30,7 +30,7 @@ from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
 from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
 from driftwatch.pipeline.state import HISTORY
 from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.scrapes_inside import scrape_facts
+from driftwatch.signals.facts import scrape_facts
 
 
 def page(t: float, running: float, waiting: float, **more: Any) -> dict[str, Any]:

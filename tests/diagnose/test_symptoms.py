@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from test_walk import ASKED, KNOWN, SCHEMA, frame
 
 from driftwatch.cli.recorded import from_recording
-from driftwatch.diagnose.tree import Tree
-from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.book import load_rulebook

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.condition import parse_condition
-from driftwatch.diagnose.tree import Leaf, Node, Tree
-from driftwatch.diagnose.walk import UNDETERMINED, walk
+from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
 from driftwatch.evidence import BY_NAME, COLUMNS, DType
 from driftwatch.model import Diagnosis
 from driftwatch.recommend.engine_first import no_knob_because

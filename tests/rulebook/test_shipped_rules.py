@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.diagnose.walk import walk
+from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import COLUMNS, DType
 from driftwatch.model import Diagnosis
 from driftwatch.rulebook.book import Rulebook, load_rulebook

@@ -10,9 +10,8 @@ from pipeline_cases import scrapes, windows
 
 from driftwatch.diagnose.limits import binding_of_scrape
 from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.engine_kind import engine_columns
-from driftwatch.signals.scrapes_inside import scrape_facts
-from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
+from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
+from driftwatch.signals.facts import scrape_facts
 
 NOTHING = pl.DataFrame(schema=ALIVE_SCHEMA)
 

@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.gpus import GPU_FIELDS, TIME, empty_gpus, gpu_frame
-from driftwatch.signals.gpu_words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA, gpu_columns, gpu_counts
+from driftwatch.signals.gpus.words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 READ = {
@@ -552,7 +552,7 @@ def test_what_doctor_is_told() -> None:
 
 
 def test_every_reading_that_is_shown_is_a_field_of_the_table() -> None:
-    from driftwatch.signals.gpu_readings import READ as SHOWN
+    from driftwatch.signals.gpus.readings import READ as SHOWN
 
     assert set(SHOWN.values()) <= {field.column for field in GPU_FIELDS} | {"lost"}
 

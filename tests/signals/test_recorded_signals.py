@@ -12,9 +12,11 @@ from pipeline_cases import grid, recording, serving, summary, whole
 
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.histograms import quantile
+from driftwatch.signals.minutes import BUCKETED
 from driftwatch.signals.windows import totals
 
-# truth → evidence column and the factor between their units
+# truth → evidence column (or what its histograms give) and the factor between their units
 SIGNALS = {
     "running_mean": ("running_requests", 1),
     "waiting_mean": ("waiting_requests", 1),
@@ -34,7 +36,7 @@ SIGNALS = {
     "gen_p50": ("generation_tokens_p50", 1),
     "gen_p95": ("generation_tokens_p95", 1),
     "queue_mean_ms": ("batch_assembly_wait_seconds", 1000),
-    "queue_p95_s": ("batch_assembly_wait_seconds_p95", 1),
+    "queue_p95_s": ("queue_seconds_p95", 1),
     "ttft_mean_ms": ("ttft_seconds_mean", 1000),
     "ttft_p95_ms": ("ttft_seconds_p95", 1000),
     "itl_mean_ms": ("itl_seconds_mean", 1000),
@@ -96,9 +98,21 @@ def _rows(frame: pl.DataFrame, stretches: list[tuple[str, float, float, Any]]) -
     # ascending ends within the target, as the table wants them; the answers back in our order
     order = sorted(range(len(stretches)), key=lambda i: stretches[i][2])
     asked = pl.concat([whole(frame, stretches[i][1], stretches[i][2]) for i in order])
-    rows = evidence_table(
-        frame, asked, kind="whole", cut=True, serving=serving(frame)
-    ).rows.to_dicts()
+    table = evidence_table(frame, asked, kind="whole", cut=True, serving=serving(frame)).rows
+    table = table.with_columns(
+        (
+            pl.col("itl_seconds_count")
+            / (pl.col("forward_passes_per_second") * pl.col("duration_seconds"))
+        ).alias("decode_requests_per_forward_pass"),
+        *(
+            quantile(table[f"{name}_buckets"], table[f"{name}_edges"], q / 100).value.alias(
+                f"{name}_p{q}"
+            )
+            for name in BUCKETED
+            for q in (50, 95)
+        ),
+    )
+    rows = table.to_dicts()
     return [rows[order.index(i)] for i in range(len(stretches))]
 
 

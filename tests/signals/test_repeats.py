@@ -14,8 +14,8 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
 from driftwatch.pipeline.history import recent
 from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.facts import scrape_facts
 from driftwatch.signals.past import Past, joined
-from driftwatch.signals.scrapes_inside import scrape_facts
 
 MINUTE = timedelta(minutes=1)
 

@@ -9,6 +9,7 @@ import pytest
 from pipeline_cases import scrapes, serving, windows
 
 from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.histograms import quantile
 from driftwatch.signals.rows import base_columns
 from driftwatch.signals.windows import totals
 
@@ -72,7 +73,6 @@ def row(changes: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any
 EXPECTED = {
     "effective_batch_size": 2.0,  # 120 / 60
     "requests_per_forward_pass": 4.0,  # (900 + 100) / 250
-    "decode_requests_per_forward_pass": 3.6,
     "tokens_per_forward_pass": 40.0,
     "batch_utilization": 0.1,  # 40 / 400
     "sequence_utilization": 0.5,  # 4 / 8
@@ -209,9 +209,12 @@ def test_quantiles_come_with_their_bucket() -> None:
         ]
     )
     found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
-    columns = base_columns(found, serving(frame)).row(0, named=True)
-    assert (columns["prompt_tokens_p50"], columns["prompt_tokens_p50_upper"]) == (100.0, 100.0)
-    assert columns["prompt_tokens_p95"] == pytest.approx(100 + 900 * (76 - 40) / 40)
-    assert columns["prompt_tokens_p95_lower"] == 100.0
-    assert columns["prompt_tokens_p95_upper"] == 1000.0
-    assert columns["generation_tokens_p50"] is None
+    rows = base_columns(found, serving(frame))
+
+    def of(name: str, q: float) -> tuple[float | None, float | None, float | None]:
+        at = quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], q)
+        return at.lower[0], at.value[0], at.upper[0]
+
+    assert of("prompt_tokens", 0.5)[1:] == (100.0, 100.0)
+    assert of("prompt_tokens", 0.95) == (100.0, pytest.approx(100 + 900 * (76 - 40) / 40), 1000.0)
+    assert of("generation_tokens", 0.5)[1] is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
 
 from driftwatch.signals.continuity import with_epochs
+from driftwatch.signals.engine import ALIVE_SCHEMA, seconds_since_last_token
 from driftwatch.signals.past import Past, joined, left_behind
-from driftwatch.signals.stuck import ALIVE_SCHEMA, seconds_since_last_token
 
 NOTHING = pl.DataFrame(schema=ALIVE_SCHEMA)
 

@@ -65,7 +65,7 @@ def _explain(
     target: str | None, length: timedelta, where: past.Asked, symptom: str, as_json: bool
 ) -> None:
     from driftwatch.clock import SystemClock
-    from driftwatch.diagnose.walk import UNDETERMINED
+    from driftwatch.diagnose.tree import UNDETERMINED
     from driftwatch.pipeline.explain import SYMPTOMS
 
     at, recording, plan = where.at, where.recording, where.plan

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.episodes import Integers
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.detect.lengths.fold import Told, fold
-from driftwatch.detect.lengths.layouts import SIGNALS, Bools, Lengths, read, wider
+from driftwatch.detect.lengths.layouts import SIGNALS, Lengths, read, wider
 from driftwatch.detect.lengths.lives import Block
 from driftwatch.detect.lengths.memory import Memory, memory_from
 from driftwatch.detect.lengths.scales import SOURCES
@@ -90,9 +89,9 @@ class _Rows:
     target: Integers
     pool: Integers
     lengths: Lengths
-    restarted: Bools
-    clean: Bools
-    slow: Bools
+    restarted: Flags
+    clean: Flags
+    slow: Flags
     order: Integers
 
 
@@ -131,7 +130,7 @@ def _rows(minutes: pl.DataFrame, memory: Memory) -> _Rows:
     )
 
 
-def _flag(minutes: pl.DataFrame, name: str) -> Bools:
+def _flag(minutes: pl.DataFrame, name: str) -> Flags:
     """A column of yes or no; unknown, or not there yet, is no."""
     if name not in minutes.columns:
         return np.zeros(len(minutes), dtype=bool)

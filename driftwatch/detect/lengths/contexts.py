@@ -12,12 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.calibration import CONTEXT_REQUESTS
-from driftwatch.detect.lengths.episodes import MOVED_OF_POOL, Integers, moved_enough
-from driftwatch.detect.lengths.layouts import Bools, Distance, Singles, distances
+from driftwatch.arrays import Flags, Floats, Integers, Singles
+from driftwatch.detect.lengths.episodes import MOVED_OF_POOL, moved_enough
+from driftwatch.detect.lengths.layouts import (
+    MIN_REQUESTS,
+    WINDOWS,
+    Distance,
+    Window,
+    chosen,
+    distances,
+)
 from driftwatch.detect.lengths.peers import Compared, ln_mean_ratio
-from driftwatch.detect.lengths.windows import MIN_REQUESTS, WINDOWS, Window, chosen
+from driftwatch.detect.lengths.scales import CONTEXT_REQUESTS
 
 # ends of sums that make the previous hour of each window: latest 70 minutes less latest 10, ...
 HOUR_ENDS = tuple(w + 60 for w in WINDOWS)
@@ -47,7 +53,7 @@ class Past:
         return day % 7 == _SUNDAY or day in self.holidays
 
     def rows(self, hours: list[int]) -> Integers:
-        """Places of those of these hours that are known."""
+        """Indices of those of these hours that are known."""
         place = np.searchsorted(self.hours, hours)
         inside = place < len(self.hours)
         place, wanted = place[inside], np.asarray(hours)[inside]
@@ -77,7 +83,7 @@ class _Best:
     w1: Floats
     direction: Floats
     mean: Floats
-    same_hour: Bools
+    same_hour: Flags
 
 
 def against_contexts(
@@ -85,7 +91,7 @@ def against_contexts(
     counts: dict[int, Floats],
     sums: dict[int, Floats],
     first: int,
-    asked: Bools,
+    asked: Flags,
     past: Past,
     grid: Floats,
 ) -> tuple[Compared, Floats]:

@@ -1,31 +1,126 @@
 """The smallest factor of a pool's lengths that its drift score would show, from its own windows.
 
-Every other hour a pool's window is scored again with its lengths times each of a few factors,
-against the contexts that it has; what is told changes at full hours. A factor is detectable where
-it, and every larger one, would have shown in 95 of 100 of the last day's windows.
+"No drift" means little where only a shift of x3 would be seen. Every other hour a pool's window is
+scored again with its lengths times each of a few factors, against the contexts that it has; the
+verdict changes at full hours. A factor is detectable where it, and every larger one, would have
+shown in 95 of 100 of the last day's windows.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
-from driftwatch.detect.detectable import rescaling, smallest_factor
-from driftwatch.detect.distributions.alignment import MIN_COMMON_EDGES
-from driftwatch.detect.distributions.cells import Floats
+from driftwatch.arrays import Flags, Floats
+from driftwatch.detect.distributions import MIN_COMMON_EDGES, cell_bounds
 from driftwatch.detect.lengths.contexts import Past, against_contexts
-from driftwatch.detect.lengths.layouts import Bools
+from driftwatch.detect.lengths.layouts import Window
 from driftwatch.detect.lengths.memory import FACTORS, Memory
-from driftwatch.detect.lengths.windows import Window
+
+# A shift counts as detectable if it shows in so many of the windows.
+POWER_RATIO = 0.95
+# Tokens up to which every length is placed by itself.
+_EVERY = 128
+
+
+def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
+    """The smallest factor from which on every one shows.
+
+    A factor that shows while a larger one does not was luck of the buckets: mass that happens to
+    lie just below an edge.
+
+    Args:
+        shown: [..., f], the share of windows in which each factor showed; NaN is unknown.
+        factors: [f], ascending.
+
+    Returns:
+        [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the windows.
+
+    >>> smallest_factor(np.array([0.2, 0.96, 0.9, 0.97, 1.0]), (1.05, 1.1, 1.2, 1.5, 2.0)).item()
+    1.5
+    """
+    with np.errstate(invalid="ignore"):
+        enough = shown >= POWER_RATIO
+    onward = np.logical_and.accumulate(enough[..., ::-1], axis=-1)[..., ::-1]
+    first = np.argmax(onward, axis=-1)
+    return np.where(onward.any(axis=-1), np.asarray(factors)[first], np.nan)
+
+
+def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
+    """Where the mass of each cell goes when every length is multiplied and rounded to a token.
+
+    Inside a cell lengths are placed as a smooth distribution through all the edges would have them
+    (monotone cubic interpolation of the CDF over ln tokens: Fritsch & Carlson 1980). Spread evenly
+    instead, a narrow distribution would seem to cross an edge far too early. Lengths are whole
+    tokens: 1.15 times one token is one token. What buckets cannot show stays unknown: lengths that
+    are all alike cross their edge at once, sooner or later.
+
+    Args:
+        edges: [k], upper edges in tokens, ``inf`` last.
+        ratio: > 0.
+        lengths: [k], counts by cell of all that is known of these lengths, some.
+
+    Returns:
+        [k, k]; row i holds the shares of cell i that come to lie in each cell. Rows add up to 1.
+
+    >>> lengths = np.array([0.0, 50.0, 50.0, 0.0])
+    >>> rescaling(np.array([10.0, 20.0, 40.0, np.inf]), 1.5, lengths).round(1)
+    array([[0.9, 0.1, 0. , 0. ],
+           [0. , 0.2, 0.8, 0. ],
+           [0. , 0. , 0.5, 0.5],
+           [0. , 0. , 0. , 1. ]])
+    """
+    last = _lengths_up_to(edges)
+    before = np.concatenate([[0.0], last[:-1]])
+    middle = (before + 1 + last) / 2
+    at, to = np.searchsorted(edges, last), np.searchsorted(edges, np.rint(middle * ratio))
+    # a whole number stands for half a token on either side of it
+    held = np.concatenate([[0.0], np.cumsum(lengths) / lengths.sum()])
+    ends = np.concatenate([[0.0], np.minimum(np.floor(edges), last[-1])])
+    ends, first = np.unique(np.maximum(ends, 0.0), return_index=True)
+    # of edges between the same whole numbers the last one's sum counts
+    held = held[np.append(first[1:] - 1, len(held) - 1)]
+    smooth = PchipInterpolator(np.log(ends + 0.5), held)
+    weight = smooth(np.log(last + 0.5)) - smooth(np.log(before + 0.5))
+    cells = len(edges)
+    mass = np.bincount(at, weight, minlength=cells)
+    # an empty cell's lengths are placed evenly in ln tokens
+    even = np.log(last + 0.5) - np.log(before + 0.5)
+    weight = np.where(mass[at] > 0, weight, even)
+    found: Floats = np.zeros((cells, cells))
+    np.add.at(found, (at, to), weight)
+    mass = found.sum(axis=1)
+    found[mass <= 0] = np.eye(cells)[mass <= 0]  # no whole number lies in such a cell
+    found /= found.sum(axis=1, keepdims=True)
+    return found
+
+
+def _lengths_up_to(edges: Floats) -> Floats:
+    """Integers tokens up to the end of the open cell: all the small ones, then steps of about 1 %.
+
+    The edges are among them, so that no step lies in two cells.
+    """
+    _, upper = cell_bounds(edges)
+    end = max(float(upper[-1]), 2.0 * _EVERY)
+    steps = math.ceil(math.log(end / _EVERY) / 0.01)
+    found = np.concatenate(
+        [np.arange(1, _EVERY + 1), np.geomspace(_EVERY, end, steps), edges[:-1]], dtype=float
+    )
+    found = np.unique(np.floor(found))
+    return found[found >= 1]
+
 
 # fewer windows say nothing of 95 in 100
 LEAST_TRIALS = 6
 EVERY = 120  # minutes
 
 
-def due(pools: list[str], minute: int) -> Bools:
+def due(pools: list[str], minute: int) -> Flags:
     """Which pools are tried in a minute: each every :data:`EVERY` minutes, spread by their names.
 
     Args:
@@ -41,7 +136,7 @@ def tried(
     pool: tuple[dict[int, Floats], dict[int, Floats]],
     minute: int,
     past: Past,
-    asked: Bools,
+    asked: Flags,
     scale: Floats,
 ) -> Memory:
     """With the factors tried in the windows of one minute.
@@ -76,7 +171,7 @@ def tried(
     return replace(memory, shown=trials)
 
 
-def _times(counts: Floats, grid: Floats, factor: float, asked: Bools) -> Floats:
+def _times(counts: Floats, grid: Floats, factor: float, asked: Flags) -> Floats:
     """Cumulative counts of lengths times a factor, on the same edges."""
     out = counts.copy()
     for place in zip(*np.nonzero(asked), strict=True):

@@ -11,12 +11,9 @@ import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.layouts import Bools, Distance
-
-Integers = npt.NDArray[np.int64]
+from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.detect.lengths.layouts import Distance
 
 MOVED = math.log(1.15)
 # A pool's own lengths: a new client of 20 % moves typical lengths by 12 % where its requests are as
@@ -49,7 +46,7 @@ class Reading:
 
 
 def reading(
-    scores: Floats, moved: Bools, clearly: Bools, may: Bools, weights: Floats | None = None
+    scores: Floats, moved: Flags, clearly: Flags, may: Flags, weights: Floats | None = None
 ) -> Reading:
     """One minute's scores of all signals, as one.
 
@@ -100,7 +97,7 @@ class Watch:
             *(np.concatenate([getattr(self, f.name), getattr(fresh, f.name)]) for f in fields(self))
         )
 
-    def kept(self, stay: Bools) -> Watch:
+    def kept(self, stay: Flags) -> Watch:
         """Only some of the units."""
         return Watch(*(getattr(self, f.name)[stay] for f in fields(self)))
 
@@ -108,9 +105,9 @@ class Watch:
         """After a long silence: no shift, no running episode."""
         return replace(watch(len(self.run)), unheard=np.full(len(self.run), FORGOTTEN))
 
-    def on(self) -> Bools:
+    def on(self) -> Flags:
         """Which units have a shift."""
-        state: Bools = self.since != OFF
+        state: Flags = self.since != OFF
         return state
 
 
@@ -131,7 +128,7 @@ def watch(units: int) -> Watch:
 
 def moved_enough(
     distance: Distance, mean_ln_ratio: Floats, least: float = MOVED
-) -> tuple[Bools, Bools]:
+) -> tuple[Flags, Flags]:
     """Which rows moved enough for an alarm, and which a lot: mean and typical length agree on that.
 
     Args:
@@ -200,7 +197,7 @@ def step(
     )
 
 
-def uneventful(state: Watch, scores: Floats, moved: Bools) -> bool:
+def uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
     """Whether minutes can be lived through at once: no shift, no episode, nothing above 1.
 
     Args:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.detect.distributions.cells import Floats
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
 from driftwatch.detect.lengths.detectable import due, smallest, tried
-from driftwatch.detect.lengths.episodes import Integers
-from driftwatch.detect.lengths.layouts import Bools
+from driftwatch.detect.lengths.layouts import WINDOWS, Latest, Window, running, shortest
 from driftwatch.detect.lengths.lives import (
     DAY,
     Block,
@@ -29,14 +28,14 @@ from driftwatch.detect.lengths.lives import (
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
 from driftwatch.detect.lengths.peers import (
     LEAST_MEMBERS,
+    QUICK,
     Compared,
     against_twins,
+    quickly,
     without_worst,
     worst,
 )
-from driftwatch.detect.lengths.quick import QUICK, quickly
 from driftwatch.detect.lengths.scales import peer_scales
-from driftwatch.detect.lengths.windows import WINDOWS, Latest, Window, running, shortest
 
 # after a restart only short generations have had the time to finish
 SETTLING = 10
@@ -74,7 +73,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     block, restarted = _settled(block, memory.restarted)
     full = _appended(memory, block)
     targets, pools = _latest(full, len(block.counts))
-    seen: Bools = np.asarray(block.known.any(axis=2))
+    seen: Flags = np.asarray(block.known.any(axis=2))
     members = _pooled(seen, memory)
 
     scale, source = peer_scales(memory.peers, memory.of_pool)

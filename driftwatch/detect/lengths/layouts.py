@@ -1,26 +1,23 @@
-"""Histograms of many layouts on one grid of edges: what two layouts share stays comparable.
+"""Histograms of many layouts on one grid of edges, and their sums over the latest minutes.
 
 The grid is the union of all edges seen. A histogram is kept as its cumulative counts at the
 grid's edges, NaN at edges that its layout does not have. Sums keep NaN, so a sum of several
 layouts is known exactly at the edges that all of them have, and a change of layout
-(``--custom-histogram-buckets``, ``max_model_len``) is never taken for a change of traffic.
+(``--custom-histogram-buckets``, ``max_model_len``) is never taken for a change of traffic. Sums
+are always added in the same order: the same to the bit however minutes were split over calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.detect.distributions.alignment import MIN_COMMON_EDGES
-from driftwatch.detect.distributions.cells import Floats, ln_widths, shares
-from driftwatch.detect.distributions.distances import js_and_w1
-
-Bools = npt.NDArray[np.bool_]
-Singles = npt.NDArray[np.float32]
+from driftwatch.arrays import Flags, Floats, Indices, Integers, Singles
+from driftwatch.detect.distributions import MIN_COMMON_EDGES, js_and_w1, ln_widths, shares
 
 SIGNALS = ("prompt_tokens", "generation_tokens")
 # vLLM's own ladder up to 10 M tokens has 22; a fleet of many custom layouts still fits.
@@ -40,7 +37,7 @@ class Lengths:
 
     counts: Singles
     sums: Floats
-    known: Bools
+    known: Flags
 
 
 def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
@@ -149,7 +146,7 @@ def _cells(cumulative: Floats) -> Floats:
     return np.maximum(np.diff(cumulative, axis=1, prepend=0.0), 0.0)
 
 
-def known_alike(known: Bools) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+def known_alike(known: Flags) -> Iterator[tuple[Indices, Indices]]:
     """Rows that know the same edges, and which those are; mostly all rows know all."""
     if not len(known):
         return
@@ -161,9 +158,7 @@ def known_alike(known: Bools) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArra
         yield np.flatnonzero(kind.ravel() == number), np.flatnonzero(which)
 
 
-def _layouts(
-    minutes: pl.DataFrame, name: str
-) -> Iterator[tuple[npt.NDArray[np.intp], Floats, Floats]]:
+def _layouts(minutes: pl.DataFrame, name: str) -> Iterator[tuple[Indices, Floats, Floats]]:
     """Rows of one layout at a time: row numbers, edges, cumulative counts [rows, edges]."""
     buckets, edges = minutes[f"{name}_buckets"], minutes[f"{name}_edges"]
     counted = buckets.list.len().fill_null(0).to_numpy().astype(np.int64)
@@ -182,6 +177,104 @@ def _layouts(
                 yield which, of, counts
 
 
-def _matrix(lists: pl.Series, rows: npt.NDArray[np.intp], size: int) -> Floats:
+def _matrix(lists: pl.Series, rows: Indices, size: int) -> Floats:
     flat = lists.gather(rows).explode(empty_as_null=True).cast(pl.Float64).to_numpy()
     return np.asarray(flat, dtype=float).reshape(len(rows), size)
+
+
+WINDOWS = (10, 20, 60)
+MIN_REQUESTS = 100
+
+
+def running(
+    history: npt.NDArray[np.floating], block: int, ends: Sequence[int]
+) -> dict[int, Floats]:
+    """Sums of the latest so many minutes, at each minute of the block.
+
+    Args:
+        history: minutes first, the block's last; at least ``max(ends) - 1`` before the block.
+        block: number of its minutes.
+        ends: numbers of minutes, rising.
+
+    Returns:
+        Number of minutes → sums [block, ...].
+    """
+    before = len(history) - block
+    total = np.zeros((block, *history.shape[1:]))
+    found = {}
+    for lag in range(ends[-1]):
+        total += history[before - lag : before - lag + block]
+        if lag + 1 in ends:
+            found[lag + 1] = total.copy()
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latest:
+    """What finished in the latest so many minutes, at each minute of a block.
+
+    Attributes:
+        counts: number of minutes → cumulative [minutes, units, signals, edges].
+        sums: of tokens [minutes, units, signals].
+    """
+
+    counts: dict[int, Floats]
+    sums: dict[int, Floats]
+
+    @property
+    def in_windows(self) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """Of the numbers of minutes that are windows."""
+        return {w: self.counts[w] for w in WINDOWS}, {w: self.sums[w] for w in WINDOWS}
+
+    def at(self, minute: int) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """Of one minute of the block."""
+        only = slice(minute, minute + 1)
+        counts = {w: values[only] for w, values in self.counts.items()}
+        return counts, {w: values[only] for w, values in self.sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The shortest window with enough requests, per unit, minute and signal.
+
+    Attributes:
+        minutes: its length [block, units, signals]; 0 = even the longest holds too few.
+        counts: cumulative [block, units, signals, edges].
+        sums: of tokens [block, units, signals].
+    """
+
+    minutes: Integers
+    counts: Floats
+    sums: Floats
+
+    def at(self, place: int) -> Window:
+        """Those of one minute of the block."""
+        one = slice(place, place + 1)
+        return Window(self.minutes[one], self.counts[one], self.sums[one])
+
+    @property
+    def requests(self) -> Floats:
+        """Finished requests [block, units, signals]."""
+        last: Floats = self.counts[..., -1]
+        return last
+
+
+def shortest(counts: dict[int, Floats], sums: dict[int, Floats]) -> Window:
+    """Of the :data:`WINDOWS` the first with :data:`MIN_REQUESTS`; the longest where none has."""
+    length = np.full(sums[WINDOWS[0]].shape, 0, dtype=np.int64)
+    found, total = counts[WINDOWS[-1]].copy(), sums[WINDOWS[-1]].copy()
+    for minutes in reversed(WINDOWS):
+        enough = counts[minutes][..., -1] >= MIN_REQUESTS
+        length[enough] = minutes
+        found[enough] = counts[minutes][enough]
+        total[enough] = sums[minutes][enough]
+    return Window(length, found, total)
+
+
+def chosen(by_length: dict[int, Floats], length: Integers, like: Floats) -> Floats:
+    """For each place the value of the window of its length; ``like`` where the length is 0."""
+    found = like.copy()
+    for minutes, values in by_length.items():
+        here = length == minutes
+        found[here] = values[here]
+    return found

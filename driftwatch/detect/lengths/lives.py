@@ -10,21 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.episodes import (
-    CALM,
-    Integers,
-    Watch,
-    lived_through,
-    reading,
-    step,
-    uneventful,
-)
-from driftwatch.detect.lengths.layouts import Bools, Singles
+from driftwatch.arrays import Flags, Floats, Integers, Singles
+from driftwatch.detect.lengths.episodes import CALM, Watch, lived_through, reading, step, uneventful
 from driftwatch.detect.lengths.memory import HELD_OF_POOL, Memory
-from driftwatch.detect.lengths.peers import Compared, leading
+from driftwatch.detect.lengths.peers import Compared, leading, weights
 from driftwatch.detect.lengths.scales import context_scales
-from driftwatch.detect.lengths.whole import weights
 from driftwatch.detect.null import Null
 
 DAY = 1440
@@ -47,10 +37,10 @@ class Block:
     first: int
     counts: Singles
     sums: Floats
-    known: Bools
-    restarted: Bools
-    clean: Bools
-    slow: Bools
+    known: Flags
+    restarted: Flags
+    clean: Flags
+    slow: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,7 @@ def peers_lived(
         peers: targets against their twins.
         members: targets heard of, [minutes, pools].
         scored: ``peers`` in their scales.
-        quick: of :func:`driftwatch.detect.lengths.quick.quickly`.
+        quick: of :func:`driftwatch.detect.lengths.peers.quickly`.
 
     Returns:
         The memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
@@ -142,7 +132,7 @@ def peers_lived(
 
 
 def contexts_lived(
-    memory: Memory, block: Block, contexts: Compared, distances: Floats, clean: Bools
+    memory: Memory, block: Block, contexts: Compared, distances: Floats, clean: Flags
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """The same for pools.
 
@@ -197,7 +187,7 @@ def contexts_lived(
 
 
 def _learnt(
-    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
+    past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """Distances wait until it is clear that they were not the beginning of a shift."""
     due = held[0]
@@ -207,7 +197,7 @@ def _learnt(
 
 
 def _all_learnt(
-    past: Null, held: Floats, slots: Integers, values: Floats, learns: Bools
+    past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """The same for a block of quiet minutes."""
     waiting = np.concatenate([held, np.where(learns[..., None], values, np.nan)])

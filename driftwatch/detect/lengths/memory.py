@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.episodes import Integers, Watch, watch
-from driftwatch.detect.lengths.layouts import ONLY_INF, SIGNALS, Singles, regridded
-from driftwatch.detect.lengths.resets import RESETS_SCHEMA, Thresholds
+from driftwatch.arrays import Codes, Floats, Integers, Singles
+from driftwatch.detect.lengths.episodes import Watch, watch
+from driftwatch.detect.lengths.layouts import ONLY_INF, SIGNALS, regridded
+from driftwatch.detect.lengths.scales import RESETS_SCHEMA, Thresholds
 from driftwatch.detect.null import Null, null, null_from
 
 KEEP = 60  # minutes of a target
@@ -114,7 +114,7 @@ class Memory:
     held_peers: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
     held_contexts: Floats = field(default_factory=lambda: np.zeros((HELD_OF_POOL, 0, 2)))
     thresholds: Thresholds = field(default_factory=Thresholds)
-    shown: npt.NDArray[np.int8] = field(
+    shown: Codes = field(
         default_factory=lambda: np.zeros((TRIALS, 0, 2, len(FACTORS)), dtype=np.int8)
     )
     detectable: Floats = field(default_factory=lambda: np.zeros((0, 2)))

@@ -1,23 +1,73 @@
-"""One target against its twins: the same pool, the same minutes, without the target.
+"""One target against its peers: the same pool, the same minutes, without the target.
 
-Requests are spread over twins alike, so what is left is chance and bursts: JS falls with the
-square root of the requests, whatever their number (measured on ServeGen and Azure from 115 to
-130,000 requests a window: the 99 % quantile of JS x sqrt(n) moves by less than a fifth over a day
-of fivefold load, that of JS itself threefold). So the scale is kept for JS x sqrt(n_eff).
+Requests are spread over peers alike, so what is left is chance and bursts: JS falls with the
+square root of the requests, whatever their number. So the scale is kept for JS x sqrt(n_eff).
+
+A burst of one client is as far from the peers as a server whose lengths all changed, but it moves
+one part of the distribution. Where all parts moved the same way, less is needed; where they moved
+by :data:`CLEARLY`, five minutes are enough.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.episodes import Integers, moved_enough
-from driftwatch.detect.lengths.layouts import Bools, distances
-from driftwatch.detect.lengths.whole import WHOLE, whole_moved
-from driftwatch.detect.lengths.windows import MIN_REQUESTS, Window, chosen
+from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.detect.distributions import cell_bounds, shares
+from driftwatch.detect.lengths.episodes import CLEARLY, moved_enough
+from driftwatch.detect.lengths.layouts import MIN_REQUESTS, Window, chosen, distances, known_alike
+
+_PARTS: Floats = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
+# What each part must have moved by, where ten minutes are compared.
+WHOLE = math.log(1.1)
+# What a score counts for where one part of the distribution moved.
+PART = 0.7
+
+
+def weights(whole: Flags) -> Floats:
+    """What scores count for, by whether all of the distribution moved."""
+    found: Floats = np.where(whole, 1.0, PART)
+    return found
+
+
+def whole_moved(counts: Floats, twins: Floats, grid: Floats, least: float) -> Flags:
+    """Whether every part of a distribution has moved, all the same way.
+
+    Args:
+        counts: cumulative [n, edges]; NaN where an edge is not known.
+        twins: the same.
+        grid: [edges].
+        least: by how much, in ln.
+    """
+    found = np.zeros(len(counts), dtype=bool)
+    for rows, common in known_alike(~(np.isnan(counts) | np.isnan(twins))):
+        edges = grid[common]
+        if len(edges) < 2:
+            continue
+        moved = _ln_quantiles(counts[np.ix_(rows, common)], edges)
+        moved -= _ln_quantiles(twins[np.ix_(rows, common)], edges)
+        # a side without requests has no quantiles
+        moved[(counts[rows, -1] <= 0) | (twins[rows, -1] <= 0)] = 0.0
+        found[rows] = (moved >= least).all(axis=1) | (moved <= -least).all(axis=1)
+    return found
+
+
+def _ln_quantiles(cumulative: Floats, edges: Floats) -> Floats:
+    """ln of the quantiles at :data:`_PARTS` [n, parts], linear in ln inside a cell."""
+    below = np.cumsum(shares(np.maximum(np.diff(cumulative, axis=1, prepend=0.0), 0.0)), axis=1)
+    lower, upper = (np.log(x) for x in cell_bounds(edges))
+    cell = np.minimum((below[:, None, :] < _PARTS[:, None]).sum(axis=2), len(edges) - 1)
+    until = np.take_along_axis(below, cell, axis=1)
+    since = np.where(cell > 0, np.take_along_axis(below, np.maximum(cell - 1, 0), axis=1), 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        inside = np.clip(np.nan_to_num((_PARTS - since) / (until - since)), 0.0, 1.0)
+    found: Floats = lower[cell] + inside * (upper - lower)[cell]
+    return found
+
 
 LEAST_MEMBERS = 3
 
@@ -31,15 +81,15 @@ class Compared:
         mean: ln of the ratio of means, NaN = unknown.
         moved: see :func:`driftwatch.detect.lengths.episodes.moved_enough`.
         clearly: the same.
-        whole: see :func:`driftwatch.detect.lengths.whole.whole_moved`; only of what has
+        whole: see :func:`driftwatch.detect.lengths.peers.whole_moved`; only of what has
             ``moved`` by more than is usual.
     """
 
     statistic: Floats
     mean: Floats
-    moved: Bools
-    clearly: Bools
-    whole: Bools
+    moved: Flags
+    clearly: Flags
+    whole: Flags
 
 
 def against_twins(
@@ -47,7 +97,7 @@ def against_twins(
     pool_counts: Mapping[int, Floats],
     pool_sums: Mapping[int, Floats],
     of_pool: Integers,
-    asked: Bools,
+    asked: Flags,
     scale: Floats,
     grid: Floats,
 ) -> Compared:
@@ -115,7 +165,7 @@ def without_worst(
     by_pool: tuple[Mapping[int, Floats], Mapping[int, Floats]],
     of_pool: Integers,
     furthest: Integers,
-    asked: Bools,
+    asked: Flags,
     scale: Floats,
     grid: Floats,
 ) -> Compared:
@@ -165,7 +215,7 @@ def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floa
     return found
 
 
-def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
+def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
     """Which targets are at least half as far from their twins as the furthest of the pool.
 
     Where two differ, each is among the twins of the rest; only those that lead are told of.
@@ -178,5 +228,60 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Bools:
     furthest = np.zeros(pools + 1)
     known = np.where(np.isnan(scores), 0.0, scores)
     np.maximum.at(furthest, of_pool, known)
-    found: Bools = known >= 0.5 * furthest[of_pool]
+    found: Flags = known >= 0.5 * furthest[of_pool]
+    return found
+
+
+QUICK = 5  # minutes
+
+
+def quickly(
+    counts: Floats,
+    sums: Floats,
+    of_pools: tuple[Floats, Floats],
+    of_pool: Integers,
+    asked: Flags,
+    scale: Floats,
+    grid: Floats,
+) -> Floats:
+    """Scores of targets whose whole distribution has moved by :data:`CLEARLY` in five minutes.
+
+    Only the furthest of each pool: it is among the twins of the others.
+
+    Args:
+        counts: cumulative, of the latest :data:`QUICK` minutes [minutes, targets, signals, edges].
+        sums: of tokens [minutes, targets, signals].
+        of_pools: the same two of pools.
+        of_pool: place of each target's pool, -1 = none.
+        asked: where there is somebody to compare [minutes, targets, signals].
+        scale: of ten minutes' statistic [targets, signals]; it holds for any number of requests.
+        grid: [edges].
+
+    Returns:
+        The highest of the signals [minutes, targets]; 0 = none.
+    """
+    found = np.zeros(sums.shape[:2])
+    if not of_pools[1].shape[1]:
+        return found
+    n = counts[..., -1]
+    others = of_pools[0][..., -1][:, of_pool] - n
+    tokens = of_pools[1][:, of_pool] - sums
+    with np.errstate(invalid="ignore"):
+        # few get this far, so that all else costs next to nothing
+        far = np.abs(ln_mean_ratio(sums, n, tokens, others)) >= CLEARLY
+    far &= asked & (n >= MIN_REQUESTS)
+    if not far.any():
+        return found
+    own = Window(np.where(far, QUICK, 0), counts, sums)
+    pools = {QUICK: of_pools[0]}, {QUICK: of_pools[1]}
+    apart = against_twins(own, *pools, of_pool, asked, scale, grid)
+    clear = apart.clearly
+    twins = np.maximum(of_pools[0][:, of_pool] - counts, 0.0)
+    clear[clear] = whole_moved(counts[clear], twins[clear], grid, CLEARLY)
+    furthest = np.where(np.isnan(apart.statistic), 0.0, apart.statistic / scale).max(axis=2)
+    found[:] = np.where(clear, apart.statistic / scale, 0.0).max(axis=2)
+    for minute, target in zip(*np.nonzero(found), strict=True):
+        pool = of_pool == of_pool[target]
+        if furthest[minute, pool].max() > found[minute, target]:
+            found[minute, target] = 0.0
     return found

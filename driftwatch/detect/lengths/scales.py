@@ -1,29 +1,194 @@
-"""How large a distance usually is: own past, then the pool's, then what is shipped.
+"""How large a distance usually is, and the score from which it counts.
 
-The scale is the 99 % quantile of five days or more. Between twins it is never more than a few
-times the median: half of a past would have to be disturbed before a disturbance counts as usual.
+Scales: own past, then the pool's, then what is shipped (every shipped number with its source). A
+scale is the 99 % quantile of five days or more; between peers never more than a few times the
+median: half of a past would have to be disturbed before a disturbance counts as usual.
+
+Thresholds are set anew each week so that a quiet fleet keeps a budget of false episodes. Peaks of
+episodes above the usual scale (a score of 1) fall off about exponentially, so their count and their
+median excess say at which threshold the budget is met: rate(h) = rate(1) exp(-(h-1)/b). The median
+is not moved by the few episodes that were true. A fleet with few of them leans on the excess that
+the calibration traffic has; where most were true and high, the excess has a bound, or their heights
+would make it deaf to the next.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
-from driftwatch.detect.distributions.cells import Floats
-from driftwatch.detect.lengths.calibration import (
-    CONTEXT_SCALE,
-    CONTEXT_THRESHOLD,
-    MOST_TAIL,
-    PEER_SCALE,
-    PEER_TAIL,
-    UNCALIBRATED,
-)
-from driftwatch.detect.lengths.episodes import Integers
+from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.collect.schema import TIME
 from driftwatch.detect.lengths.layouts import SIGNALS
 from driftwatch.detect.null import Null
-from driftwatch.detect.swings import MONTH_BLOCKS
+from driftwatch.detect.reference import MONTH_BLOCKS
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A number and its source.
+
+    Attributes:
+        value: the number.
+        source: the measurement it was read from.
+    """
+
+    value: float
+    source: str
+
+
+PEER_SCALE: Final = Shipped(
+    4.0,
+    "99 % quantile of JS x sqrt(n_eff), one server against its twins: 3.3 (prompts) and 3.7 "
+    "(generations) on ServeGen m-small days 1-7, 3.9 and 3.9 on Azure conv 2023; 1.9 to 2.3 on "
+    "the same traffic thinned to 1 in 10 or 20",
+)
+UNCALIBRATED: Final = Shipped(
+    2.0,
+    "own scales of five days: 2.2 to 2.8 (ServeGen m-small days 8-14), 2.7 to 3.5 (m-mid days "
+    "8-14, even clients), 4.4 to 4.6 (Azure conv at 5 requests a second): traffic that nobody "
+    "measured may be a factor of 2 apart. Of 20 false episodes on m-mid before it had a scale of "
+    "its own the highest score was 2.0; prompts x1.4 at one of six servers score 3.6 to 5.6",
+)
+CONTEXT_SCALE: Final = Shipped(
+    10.5,
+    "99 % quantile of JS x sqrt(m) of a pool's nearest context on ServeGen m-small days 2-7 "
+    "(prompts 10.5, generations 9.6); Azure conv 2023 with a season has 2",
+)
+PEER_TAIL: Final = Shipped(
+    2.6,
+    "99 % quantile over median of the same statistic: 2.5 and 2.8 (ServeGen), 2.0 and 2.4 (Azure), "
+    "1.5 to 1.9 (thinned)",
+)
+# The 99 % quantile counts up to so many times the tail that bursty traffic has.
+MOST_TAIL: Final = 1.4
+PEER_THRESHOLD: Final = Shipped(
+    1.4,
+    "0.6 false episodes a server-month (3 in 4.7 of ServeGen days 1-7, 2.9 requests a second a "
+    "server; 2 in 2.3 of Azure conv) with a part of a distribution counting 0.7; the design's 1.3 "
+    "for any move gives 5 to 19 on these bursts",
+)
+CONTEXT_THRESHOLD: Final = Shipped(
+    2.0, "detection.md; the largest of six ServeGen days is 1.6 times its 99 % quantile"
+)
+# What the weekly reset may do to a threshold, as multiples of the design's (detection.md: 1.3, 2.0)
+DESIGN_PEER: Final = 1.3
+DESIGN_CONTEXT: Final = 2.0
+LEAST_FACTOR: Final = 0.8
+MOST_FACTOR: Final = 3.0
+
+# Where more requests make a pool's own drift no better known: JS of adjacent hours has a floor
+# that no sample size removes (ServeGen: 0.04 in the median at 130,000 requests a window).
+CONTEXT_REQUESTS: Final = 4000.0
+
+
+SCOPES = ("peers", "contexts")
+RESETS_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "scope": pl.String,
+    "since": TIME,  # from when on the threshold holds
+    "threshold": pl.Float64,
+    "episodes_above_usual": pl.Int64,
+    "unit_months": pl.Float64,  # of servers for peers, of pools for contexts
+    "budget_per_unit_month": pl.Float64,
+}
+# peaks are counted in bins of their logarithm, 1 to 20
+PEAKS: Floats = np.geomspace(1.0, 20.0, 121)
+MONTH_MINUTES = 43_200.0
+# ServeGen days 1-7: the excess falls to 1/e in about so much; as if so many episodes had shown it
+_EXCESS = 0.25
+_EXCESS_EPISODES = 10
+_MOST_EXCESS = 0.4
+# less than a quarter of a unit-month of calibrated verdicts says too little
+_LEAST_MONTHS = 0.25
+# 1970-01-01 was a Thursday: day 4 began a week
+_WEEK_DAYS, _MONDAY = 7, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is in force, and what the running week has shown.
+
+    Attributes:
+        values: h per scope.
+        week: number of the running week; -1 before the first minute.
+        peaks: counts of episode peaks, [scopes, bins].
+        minutes: unit-minutes with a calibrated verdict, [scopes].
+        resets: :data:`RESETS_SCHEMA`, a row per reset.
+    """
+
+    values: tuple[float, float] = (PEER_THRESHOLD.value, CONTEXT_THRESHOLD.value)
+    week: int = -1
+    peaks: Floats = field(default_factory=lambda: np.zeros((len(SCOPES), len(PEAKS) - 1)))
+    minutes: Floats = field(default_factory=lambda: np.zeros(len(SCOPES)))
+    resets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RESETS_SCHEMA))
+
+    def counted(self, scope: int, peaks: Floats, minutes: int) -> Thresholds:
+        """With the peaks of episodes that ended (0 = none), and minutes with a verdict."""
+        ended = peaks[peaks > 0]
+        totals, times = self.peaks, self.minutes.copy()
+        times[scope] += minutes
+        if len(ended):
+            totals = totals.copy()
+            inside = np.clip(ended, PEAKS[0], np.nextafter(PEAKS[-1], 0))
+            totals[scope] += np.histogram(inside, PEAKS)[0]
+        return replace(self, peaks=totals, minutes=times)
+
+    def at(self, day: int, budget: float) -> Thresholds:
+        """On a day: in a new week they are set anew.
+
+        Args:
+            day: days since 1970-01-01.
+            budget: false episodes per server-month; a pool may have four times as many, for it
+                is one voice for all its servers.
+        """
+        week = (day - _MONDAY) // _WEEK_DAYS
+        if week == self.week:
+            return self
+        if self.week < 0:
+            return replace(self, week=week)
+        values, rows = list(self.values), []
+        since = pl.Series([(week * _WEEK_DAYS + _MONDAY) * 86_400_000_000]).cast(TIME)[0]
+        for scope, (name, design, of) in enumerate(
+            zip(SCOPES, (DESIGN_PEER, DESIGN_CONTEXT), (1.0, 4.0), strict=True)
+        ):
+            months = self.minutes[scope] / MONTH_MINUTES
+            if months < _LEAST_MONTHS or budget <= 0:
+                continue
+            found = threshold_of(self.peaks[scope], months, budget * of)
+            values[scope] = float(np.clip(found, LEAST_FACTOR * design, MOST_FACTOR * design))
+            rows.append(
+                (name, since, values[scope], int(self.peaks[scope].sum()), months, budget * of)
+            )
+        told = pl.DataFrame(rows, schema=RESETS_SCHEMA, orient="row")
+        return Thresholds(
+            values=(values[0], values[1]),
+            week=week,
+            resets=pl.concat([self.resets, told]).tail(2 * 60),
+        )
+
+
+def threshold_of(peaks: Floats, months: float, budget: float) -> float:
+    """The threshold that episodes pass ``budget`` times a unit-month.
+
+    Args:
+        peaks: counts by :data:`PEAKS`.
+        months: unit-months in which they were counted.
+        budget: per unit-month, > 0.
+    """
+    episodes = peaks.sum()
+    excess = _EXCESS
+    if episodes:
+        middle = int(np.searchsorted(np.cumsum(peaks), episodes / 2))
+        own = (math.sqrt(PEAKS[middle] * PEAKS[middle + 1]) - 1.0) / math.log(2.0)
+        own = min(own, _MOST_EXCESS)
+        excess = (episodes * own + _EXCESS_EPISODES * _EXCESS) / (episodes + _EXCESS_EPISODES)
+    rate = (episodes + 0.5) / months
+    return 1.0 + excess * max(0.0, math.log(rate / budget))
+
 
 USUAL = 0.99
 MIDDLE = 0.5
@@ -37,7 +202,7 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
 
     A pool knows as many days as the member that knows most; of fewer than five of them the scale
     moves only part of the way from the shipped one (in ln), and until then it counts
-    :data:`~driftwatch.detect.lengths.calibration.UNCALIBRATED` times.
+    :data:`~driftwatch.detect.lengths.scales.UNCALIBRATED` times.
 
     Args:
         past: slot = place of the target x signals + place of the signal.
@@ -90,9 +255,7 @@ def _guarded(scale: Floats, median: Floats, tail: float) -> Floats:
     return np.minimum(scale, MOST_TAIL * tail * median)
 
 
-def _first(
-    own: Floats, other: Floats, is_pool: npt.NDArray[np.bool_] | None
-) -> tuple[Floats, Integers]:
+def _first(own: Floats, other: Floats, is_pool: Flags | None) -> tuple[Floats, Integers]:
     """Own, else the other, which is the pool's or shipped."""
     unknown = np.isnan(own)
     found = np.where(unknown, other, own)

@@ -14,8 +14,8 @@ from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.change import LOOKBACK
 from driftwatch.detect.speed.load import load_of
 from driftwatch.detect.speed.memory import Memory, memory_from
+from driftwatch.detect.speed.output import COLUMNS
 from driftwatch.detect.speed.stretch import MINUTE, Stretch
-from driftwatch.detect.speed.told import COLUMNS
 
 __all__ = ["Memory", "columns", "memory_from"]
 
@@ -51,7 +51,7 @@ def columns(
         minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
         stretch.place(load_of(rows), at, minute)
         memory = stretch.run()
-        found.append(stretch.told.frame(stretch.why, at, minute).with_columns(rows["row"]))
+        found.append(stretch.output.frame(stretch.why, at, minute).with_columns(rows["row"]))
     told = found[0] if len(found) == 1 else pl.concat(found).sort("row")
     return told.drop("row").select(*COLUMNS), memory
 

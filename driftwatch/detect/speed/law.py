@@ -12,17 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Codes, Floats, Integers, Singles
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.change import deepest_falls
-from driftwatch.detect.speed.composition import (
+from driftwatch.detect.speed.fit import (
     EVERYTHING,
     Ranges,
     bunched,
     inside,
+    nonnegative_fit,
     novelty,
     ranges_of,
 )
-from driftwatch.detect.speed.fit import nonnegative_fit
 from driftwatch.detect.speed.load import (
     AGAIN,
     CHANGED,
@@ -35,9 +36,6 @@ from driftwatch.detect.speed.load import (
     SATURATED,
     STANDING,
     WARM_MINUTES,
-    Codes,
-    Floats,
-    Singles,
     features,
     load_of,
 )
@@ -223,7 +221,7 @@ def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, flo
 def law_of(
     values: npt.NDArray[np.floating],
     scrapes: float,
-    blocks: npt.NDArray[np.int64],
+    blocks: Integers,
     minutes: int,
     *,
     again: bool = True,

@@ -1,26 +1,23 @@
-"""A law that a pool's own clean minutes give: provisional, and enough to compare twins with.
+"""Which step-time model each target is compared with: a pin's, or what its pool has learnt.
 
-It is fitted as soon as the minutes suffice, again when two, six, 24 and 48 hours of clean minutes
-are there, and then no more. The minutes are thinned as they grow, so that a pool costs at most
-``MOST · 60`` bytes (58 kB) whatever its size and age.
+A pool's own is provisional, and enough to compare peers with. It is fitted as soon as the clean
+minutes suffice, again when two, six, 24 and 48 hours of them are there, and then no more. The
+minutes are thinned as they grow, so that a pool costs at most ``MOST · 60`` bytes (58 kB).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
-from driftwatch.detect.speed.law import (
-    MIN_MINUTES,
-    Law,
-    law_from,
-    law_of,
-    missing,
-)
-from driftwatch.detect.speed.load import REQUESTS, WIDTH, Singles
+from driftwatch.arrays import Integers, Singles
+from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.speed.law import MIN_MINUTES, Law, law_from, law_of, missing
+from driftwatch.detect.speed.load import REQUESTS, WIDTH
 
 MOST = 960  # minutes (of one target each) that are kept
 A_MINUTE = 4  # targets of a pool whose minute is taken
@@ -40,10 +37,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-Whole = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-
-def _no_numbers() -> Whole:
+def _no_numbers() -> Integers:
     return np.empty(0, dtype=np.int64)
 
 
@@ -67,15 +61,15 @@ class Learner:
     """
 
     values: Singles = field(default_factory=_no_values)
-    taken: Whole = field(default_factory=_no_numbers)
-    blocks: Whole = field(default_factory=_no_numbers)
+    taken: Integers = field(default_factory=_no_numbers)
+    blocks: Integers = field(default_factory=_no_numbers)
     minutes: int = 0
     scrapes: float = 0.0
     stride: int = 1
     fits: int = 0
     law: Law | None = None
 
-    def with_minute(self, values: Singles, scrapes: float, blocks: Whole) -> Learner:
+    def with_minute(self, values: Singles, scrapes: float, blocks: Integers) -> Learner:
         """One more minute.
 
         Args:
@@ -185,3 +179,69 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
         )
         for row in frame.iter_rows(named=True)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Of one target.
+
+    Attributes:
+        law: of a pin, or provisional; None where nothing is pinned.
+        twins: the law that twins are compared by: the same, else what the pool has learnt.
+        key: which law it is.
+        name: own pin, pool pin or provisional; None without a law.
+        missing: why there is no law; where a pool is still learning, what comes before that.
+        learning: nothing but its pool's learner can say what is missing.
+    """
+
+    law: Law | None
+    twins: Law | None
+    key: str | None
+    name: str | None
+    missing: str | None
+    learning: bool = False
+
+
+def references_of(
+    targets: pl.DataFrame, pins: Pins, learners: Mapping[str, Learner], *, accepts: bool
+) -> list[Reference]:
+    """The reference of each target.
+
+    Args:
+        targets: instance, engine, pool.
+        pins: in force.
+        learners: what pools have learnt.
+        accepts: whether what a pool has learnt is a reference without anybody's word.
+    """
+    learnt = {pool: _learnt(pool, one, accepts=accepts) for pool, one in learners.items()}
+    nothing = _learnt("", Learner(), accepts=accepts)
+    found = []
+    for instance, engine, pool in targets.select("instance", "engine", "pool").iter_rows():
+        pin = pins.of_target(instance, engine, pool)
+        own = learnt.get(pool, nothing)
+        found.append(own if pin is None else _pinned(pin, own))
+    return found
+
+
+def _pinned(pin: Pin, learnt: Reference) -> Reference:
+    if pin.law is None:
+        missing = f"arming: {pin.arming or 'the pin has no load model'}"
+        return Reference(None, learnt.twins, learnt.key, None, missing)
+    name = "own pin" if pin.scope == "target" else "pool pin"
+    if pin.accepted_by == "provisional":
+        name = "provisional"
+    return Reference(pin.law, pin.law, pin.id, name, None)
+
+
+def _learnt(pool: str, one: Learner, *, accepts: bool) -> Reference:
+    if one.law is None:
+        prefix = "arming: " if accepts else "no pin; arming: "
+        return Reference(None, None, None, None, prefix, learning=True)
+    key = f"{PROVISIONAL}{pool}/{one.fits}"
+    if accepts:
+        return Reference(one.law, one.law, key, "provisional", None)
+    missing = "no pin, and enough minutes for one: driftwatch baseline propose"
+    return Reference(None, one.law, key, None, missing)
+
+
+PROVISIONAL = "provisional:"

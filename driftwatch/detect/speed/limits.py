@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Floats, Indices, Texts
 from driftwatch.detect.null import Null, null
 from driftwatch.detect.speed.change import Limits
 from driftwatch.detect.speed.fit import WANDER_SD
 from driftwatch.detect.speed.law import Law
-from driftwatch.detect.speed.load import Floats
 
 LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE = "level", "change", "peer level", "peer change"
 STATISTICS = (LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE)
@@ -134,10 +134,10 @@ def limits_of(
 def _usual(
     past: Null,
     keys: pl.DataFrame,
-    groups: np.ndarray[tuple[int], np.dtype[np.intp]],
+    groups: Indices,
     which: str,
     days: int,
-) -> tuple[Floats, Floats, np.ndarray[tuple[int], np.dtype[np.object_]]]:
+) -> tuple[Floats, Floats, Texts]:
     """Median, standard deviation of the lower half, and whose past it is."""
     known, slots = past.with_keys(keys.with_columns(statistic=pl.lit(which)))
     where = np.full(known.size, -1, dtype=np.intp)

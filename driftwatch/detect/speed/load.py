@@ -21,11 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Codes, Flags, Floats, Singles
 from driftwatch.collect.registry import BY_COLUMN
-
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.int8]
 
 MIN_TOKENS = 100.0  # of a minute: the mean of fewer is noise of its own
 WARM_MINUTES = 3  # from a restart on: graphs are captured, caches are cold
@@ -98,7 +95,7 @@ class Load:
     values: Singles
     why: Codes
     scrapes: Floats
-    usable: npt.NDArray[np.bool_]
+    usable: Flags
 
 
 def load_of(minutes: pl.DataFrame) -> Load:

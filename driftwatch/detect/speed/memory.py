@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Singles
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.null import Null, null_from
 from driftwatch.detect.speed.change import LOOKBACK, Holding
 from driftwatch.detect.speed.learner import Learner, learners_frame, learners_from, widened
 from driftwatch.detect.speed.limits import no_past
-from driftwatch.detect.speed.load import WIDTH, Singles
+from driftwatch.detect.speed.load import WIDTH
 
 _KEY = list(KEY_COLUMNS)
 TARGET_SCHEMA: dict[str, Any] = {

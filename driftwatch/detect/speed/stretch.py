@@ -13,23 +13,24 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Codes, Flags, Floats, Indices, Texts
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.null import Null, day_number
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.change import (
     LEVEL_MINUTES,
     LOOKBACK,
-    Flags,
     Limits,
     Past,
+    last_quantiles,
+    of_others,
     past_of,
 )
-from driftwatch.detect.speed.composition import bunched
+from driftwatch.detect.speed.fit import bunched
 from driftwatch.detect.speed.law import BLOCK_SECONDS, Laws
-from driftwatch.detect.speed.learner import Learner
+from driftwatch.detect.speed.learner import PROVISIONAL, Learner, Reference, references_of
 from driftwatch.detect.speed.limits import (
     CHANGE,
     LEVEL,
@@ -47,19 +48,14 @@ from driftwatch.detect.speed.load import (
     SETTLING_MINUTES,
     WARM_MINUTES,
     WARMING,
-    Codes,
-    Floats,
     Load,
 )
 from driftwatch.detect.speed.memory import Memory, with_holding
-from driftwatch.detect.speed.references import PROVISIONAL, Reference, references_of
-from driftwatch.detect.speed.told import Told
-from driftwatch.detect.speed.windows import last_quantiles, of_others
+from driftwatch.detect.speed.output import Output
 
 _KEY = list(KEY_COLUMNS)
 MINUTE = timedelta(minutes=1)
 _FIRST_LAW_MINUTES, _NEXT_LAW_MINUTES = 5, 60
-Places = npt.NDArray[np.intp]
 
 
 class Stretch:
@@ -103,19 +99,19 @@ class Stretch:
         self._known: Mapping[str, object] = memory.known if same else {}
         self._keys: list[str | None] = self.targets["reference"].to_list()
         named = self.targets.select(_KEY)
-        self._slots: dict[str, Places] = {}
+        self._slots: dict[str, Indices] = {}
         self._past: Null = memory.past
         for name in STATISTICS:
             self._past, self._slots[name] = self._past.with_keys(
                 named.with_columns(statistic=pl.lit(name))
             )
-        self._counted: list[tuple[Places, Floats]] = []
+        self._counted: list[tuple[Indices, Floats]] = []
         self.why: Codes = np.full((count, minutes), 1, dtype=np.int8)
         self._scrapes = np.zeros((count, minutes))
         self._usable = np.zeros((count, minutes), dtype=bool)
-        self.told = Told.of(count, minutes)
+        self.output = Output.of(count, minutes)
 
-    def place(self, load: Load, target: Places, minute: Places) -> None:
+    def place(self, load: Load, target: Indices, minute: Indices) -> None:
         """Put rows of load where they belong."""
         self.load[target, LOOKBACK + minute] = load.values
         self.why[target, minute] = load.why
@@ -259,7 +255,7 @@ class Stretch:
                 missing[:, k] = self._missing(references)
         here = slice(start - self._first, stop - self._first)
         self._count(here, clean & (why == KNOWN))
-        self.told.write(
+        self.output.write(
             slice(start, stop),
             here,
             references,
@@ -298,7 +294,7 @@ class Stretch:
                         self._numbers[inside] * 2**24 + self._seconds(minute) // BLOCK_SECONDS,
                     )
 
-    def _missing(self, references: Sequence[Reference]) -> npt.NDArray[np.object_]:
+    def _missing(self, references: Sequence[Reference]) -> Texts:
         """Why there is no law, target by target."""
         told: dict[str, str] = {}
         shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
@@ -377,7 +373,7 @@ class Stretch:
         )
 
 
-def _groups(pools: Sequence[str]) -> list[Places]:
+def _groups(pools: Sequence[str]) -> list[Indices]:
     """Rows by pool, pools in order of their names."""
     names, inverse = np.unique(np.array(pools, dtype=object).astype(str), return_inverse=True)
     order = np.argsort(inverse, kind="stable")
@@ -385,7 +381,7 @@ def _groups(pools: Sequence[str]) -> list[Places]:
     return [rows for rows in np.split(order, cuts) if len(rows)]
 
 
-def _within(flags: npt.NDArray[np.bool_], minutes: int) -> npt.NDArray[np.bool_]:
+def _within(flags: Flags, minutes: int) -> Flags:
     """Whether a flag is set in a minute or in one of those before it."""
     found = flags.copy()
     for back in range(1, minutes):

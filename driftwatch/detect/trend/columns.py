@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats, Indices, Integers
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.trend.attribution import FACTORS, attributed
 from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.daily import at_hour
 from driftwatch.detect.trend.hours import added, read
 from driftwatch.detect.trend.memory import HELD, HOLD, Memory, memory_from
-from driftwatch.detect.trend.pinned import Pinned, pinned
+from driftwatch.detect.trend.pinned import FACTORS, Pinned, attributed, pinned
 
 __all__ = ["Memory", "columns", "memory_from"]
 
-Floats = npt.NDArray[np.float64]
 
 _FLAGS = ("latency_creeps", "pin_lengths_moved")
 REASON = "trend_unknown_reason"
@@ -79,9 +77,7 @@ def columns(
     return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()), memory
 
 
-def _with_their_targets(
-    minutes: pl.DataFrame, memory: Memory
-) -> tuple[Memory, npt.NDArray[np.intp]]:
+def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, Indices]:
     """The memory with these minutes' targets, and the row of each minute's target."""
     key = ["instance", "engine"]
     began = minutes.select(
@@ -111,7 +107,7 @@ def _pinned(memory: Memory, pins: Pins, settings: DetectSettings) -> Pinned:
     return pinned(pins, memory.targets, settings)
 
 
-def _pin_age(beside: Pinned, target: npt.NDArray[np.intp], minute: npt.NDArray[np.int64]) -> Floats:
+def _pin_age(beside: Pinned, target: Indices, minute: Integers) -> Floats:
     """Seconds since the end of the pinned window; NaN without one, and inside it."""
     of = beside.of[target]
     age = np.full(len(target), np.nan)

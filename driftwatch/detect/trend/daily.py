@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
 from driftwatch.detect.trend.creep import crept
@@ -20,10 +20,8 @@ from driftwatch.detect.trend.pinned import Pinned
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
 from driftwatch.signals.histograms import quantile
 
-Floats = npt.NDArray[np.float64]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Whole rows that are kept here; the store has them for as long as reports reach back.
+# Integers rows that are kept here; the store has them for as long as reports reach back.
 _KEPT_DAYS = 2
 PROVISIONAL = 0  # what a speed is compared with where there is no pin
 

@@ -19,12 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
+from driftwatch.arrays import Floats
 from driftwatch.detect.trend.memory import COVARIATES
-
-Floats = npt.NDArray[np.float64]
 
 # Of an hour, so that its p50 and its p99 are somebody's: 100, and three beyond the p99.
 LEAST_FINISHED = {"e2e_p50": 100.0, "e2e_p99": 300.0}

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Indices, Integers
 from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, TRENDS, Memory
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED, counted
 
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.intp]
 Layouts = Mapping[str, tuple[tuple[float, ...], ...]]
 
 # ln of a median of few tokens says little; H2's speed is NULL then, so every known value counts.
@@ -34,13 +33,13 @@ class Told:
         bins: per sketch the bin of each row, -1 where unknown.
     """
 
-    target: Rows
+    target: Indices
     sums: Floats
     cells: Mapping[str, Floats]
     layout: Mapping[str, npt.NDArray[np.int16]]
-    bins: Mapping[str, npt.NDArray[np.int64]]
+    bins: Mapping[str, Integers]
 
-    def only(self, rows: npt.NDArray[np.bool_]) -> Told:
+    def only(self, rows: Flags) -> Told:
         """Some of the rows."""
         return Told(
             self.target[rows],
@@ -51,7 +50,7 @@ class Told:
         )
 
 
-def read(minutes: pl.DataFrame, target: Rows, layouts: Layouts) -> tuple[Told, Layouts]:
+def read(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Told, Layouts]:
     """What is added up of minutes, and the layouts with those that are new.
 
     Args:
@@ -151,7 +150,7 @@ def _histograms(
     return cells, numbers, known
 
 
-def _by_layout(le: Floats) -> list[tuple[tuple[float, ...], npt.NDArray[np.intp]]]:
+def _by_layout(le: Floats) -> list[tuple[tuple[float, ...], Indices]]:
     same = (le == le[0]).all(axis=1)
     if same.all():
         return [(tuple(le[0].tolist()), np.arange(len(le)))]
@@ -162,13 +161,13 @@ def _by_layout(le: Floats) -> list[tuple[tuple[float, ...], npt.NDArray[np.intp]
     ]
 
 
-def _matrix(lists: pl.Series, rows: Rows, size: int) -> Floats:
+def _matrix(lists: pl.Series, rows: Indices, size: int) -> Floats:
     part = lists if len(rows) == len(lists) else lists.gather(rows)
     flat = part.explode(empty_as_null=True).to_numpy()
     return np.asarray(flat, dtype=float).reshape(len(rows), size)
 
 
-def added(memory: Memory, told: Told, minute: npt.NDArray[np.int64]) -> Memory:
+def added(memory: Memory, told: Told, minute: Integers) -> Memory:
     """The memory with some minutes of its open hour added.
 
     A target whose edges change begins its histograms of that signal anew, and what was kept of
@@ -213,7 +212,7 @@ def added(memory: Memory, told: Told, minute: npt.NDArray[np.int64]) -> Memory:
     return replace(memory, arrays=arrays)
 
 
-def _mixed(number: npt.NDArray[np.int16], target: Rows, starts: Rows) -> bool:
+def _mixed(number: npt.NDArray[np.int16], target: Indices, starts: Indices) -> bool:
     """Whether a target has more than one layout in these rows."""
     if (number == number[0]).all():
         return False
@@ -222,7 +221,7 @@ def _mixed(number: npt.NDArray[np.int16], target: Rows, starts: Rows) -> bool:
     return bool(((highest >= 0) & (lowest != highest)).any())
 
 
-def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: Rows) -> None:
+def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: Indices) -> None:
     names = [f"day_{signal}"]
     if signal in LENGTHS:
         names += [f"last_hours_{signal}", f"last_days_{signal}", f"usual_{signal}"]

@@ -77,12 +77,7 @@ HELD = (
     *(
         f"{name}_{part}"
         for name in TRENDS
-        for part in (
-            "slope_14d_ratio",
-            "slope_14d_lower_ratio",
-            "slope_14d_upper_ratio",
-            "trend_p_value",
-        )
+        for part in ("slope_14d_ratio", "slope_14d_lower_ratio", "slope_14d_upper_ratio")
     ),
     "latency_creeps",
     "prompt_tokens_pin_score",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from driftwatch.arrays import Floats, Indices, Integers
+
 Counts = npt.NDArray[np.uint16]
 
 
@@ -32,7 +33,7 @@ class Bins:
     count: int
     logarithmic: bool
 
-    def index(self, values: Floats) -> npt.NDArray[np.int64]:
+    def index(self, values: Floats) -> Integers:
         """The bin of each value; -1 for NaN and, where logarithms count, for what is not > 0."""
         with np.errstate(invalid="ignore", divide="ignore"):
             line = np.log(values) if self.logarithmic else values
@@ -74,7 +75,7 @@ BATCH = Bins(lowest=float(np.log(0.01)), width=_GAMMA_LN, count=691, logarithmic
 LN_SPEED = Bins(lowest=-1.1, width=0.004, count=550, logarithmic=False)
 
 
-def counted(counts: Counts, rows: npt.NDArray[np.intp], bins: npt.NDArray[np.int64]) -> None:
+def counted(counts: Counts, rows: Indices, bins: Integers) -> None:
     """Count one more in these bins, in place.
 
     Args:

@@ -10,25 +10,13 @@ Sunday is no reason to tune again.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from driftwatch.detect.distributions.alignment import aligned
-from driftwatch.detect.distributions.cells import counts_of
-from driftwatch.detect.distributions.distances import js_distance, w1_ratio
+from driftwatch.arrays import Flags, Floats, Indices, Singles
+from driftwatch.detect.distributions import aligned, counts_of, js_and_w1
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week
-from driftwatch.detect.trend.memory import (
-    HOLD,
-    HOURS,
-    LENGTHS,
-    PAST_DAYS,
-    SIGNALS,
-    Array,
-    Memory,
-)
+from driftwatch.detect.trend.memory import HOLD, HOURS, LENGTHS, PAST_DAYS, SIGNALS, Array, Memory
 from driftwatch.detect.trend.pinned import SCALARS, Pinned
-
-Floats = npt.NDArray[np.float64]
 
 # Usual distance of 24 h from other 24 h before five days of it are known: the largest of a day from
 # the days before it in real client traffic (ServeGen m-small, days 1-7; Azure's is 0.005).
@@ -66,13 +54,11 @@ def judged(
     new = number != pin
     held[new, HOLD["pin_lengths_moved"]] = np.nan
     arrays["pin"] = number
-    whole: npt.NDArray[np.bool_] = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(
-        axis=1
-    ) >= LEAST_HOURS
+    whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(axis=1) >= LEAST_HOURS
     rows = np.flatnonzero(there)
     rows = rows[whole[rows] & pinned.whole_days[pinned.of[rows]]]
-    known: npt.NDArray[np.bool_] = np.zeros(len(pin), dtype=bool)
-    apart: npt.NDArray[np.bool_] = np.zeros(len(pin), dtype=bool)
+    known: Flags = np.zeros(len(pin), dtype=bool)
+    apart: Flags = np.zeros(len(pin), dtype=bool)
     for i, signal in enumerate(LENGTHS):
         score, change = _against(memory, arrays, pinned, signal, rows)
         mean = _mean_ratio(arrays, pinned, i, rows)
@@ -103,7 +89,7 @@ def _against(
     arrays: dict[str, Array],
     pinned: Pinned,
     signal: str,
-    rows: npt.NDArray[np.intp],
+    rows: Indices,
 ) -> tuple[Floats, Floats]:
     """Score and |ln| of the typical ratio of each target [n], NaN where there is none."""
     n = len(arrays["pin"])
@@ -128,15 +114,13 @@ def _against(
         enough = (np.nan_to_num(counts).sum(axis=1) >= LEAST_REQUESTS) & (
             np.nan_to_num(of_pin).sum() >= LEAST_REQUESTS
         )
-        distance = js_distance(counts, of_pin)
+        distance, typical = js_and_w1(counts, of_pin, common)
         score[mine] = np.where(enough, distance / usual[mine], np.nan)
-        change[mine] = np.where(enough, np.log(w1_ratio(counts, of_pin, common)), np.nan)
+        change[mine] = np.where(enough, np.log(typical), np.nan)
     return score, change
 
 
-def _mean_ratio(
-    arrays: dict[str, Array], pinned: Pinned, signal: int, rows: npt.NDArray[np.intp]
-) -> Floats:
+def _mean_ratio(arrays: dict[str, Array], pinned: Pinned, signal: int, rows: Indices) -> Floats:
     """Ratio of means [n], NaN where unknown."""
     sums = arrays["last_hours_sums"].sum(axis=1)
     found = np.full(len(sums), np.nan)
@@ -148,7 +132,7 @@ def _mean_ratio(
     return found
 
 
-def usual_of(distances: npt.NDArray[np.float32]) -> Floats:
+def usual_of(distances: Singles) -> Floats:
     """What is usual, from the distances of past days [n, days]."""
     known = np.isfinite(distances).sum(axis=1)
     told = np.where((known >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
@@ -159,7 +143,7 @@ def usual_of(distances: npt.NDArray[np.float32]) -> Floats:
 
 def day_distances(
     memory: Memory, arrays: dict[str, Array], signal: str, day: int, settings: DetectSettings
-) -> npt.NDArray[np.float32]:
+) -> Singles:
     """Distance of the day's lengths from those of the days before in the same part of the week.
 
     Args:
@@ -186,8 +170,10 @@ def day_distances(
     with np.errstate(invalid="ignore"):
         off = arrays["held"][:, HOLD[f"{signal}_pin_score"]] > 1.0
     for number in np.unique(layout[layout >= 0]):
-        cells = len(memory.layouts[signal][number])
+        edges = np.array(memory.layouts[signal][number])
+        cells = len(edges)
         rows = np.flatnonzero((layout == number) & (days >= 2) & ~off)
         rows = rows[today[rows, cells - 1] >= LEAST_REQUESTS]
-        found[rows] = js_distance(counts_of(today[rows, :cells]), counts_of(before[rows, :cells]))
+        own, other = counts_of(today[rows, :cells]), counts_of(before[rows, :cells])
+        found[rows] = js_and_w1(own, other, edges)[0]
     return found

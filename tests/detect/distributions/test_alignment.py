@@ -10,8 +10,7 @@ from histogram_cases import EDGES, Floats, azure_lengths, binned, drawn_layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.detect.distributions.alignment import aligned, common_layout
-from driftwatch.detect.distributions.distances import js_distance, wasserstein
+from driftwatch.detect.distributions import aligned, js_and_w1
 from driftwatch.simulate.vllm_buckets import request_tokens
 
 LONGER = np.array([*request_tokens(131_072), np.inf])
@@ -31,27 +30,27 @@ def test_the_same_requests_under_another_layout_are_no_difference(
         np.testing.assert_array_equal(own, other)
         assert own.sum() == len(lengths)
         assert set(edges) == set(EDGES) & set(layout)
-        assert js_distance(own, other)[0] == 0.0
-        assert wasserstein(own, other, edges).ratio[0] == pytest.approx(1.0)
+        js, w1 = js_and_w1(own, other, edges)
+        assert (js[0], w1[0]) == (0.0, pytest.approx(1.0))
 
 
 def test_layouts_with_too_little_in_common_give_no_verdict(shared_data: Path) -> None:
     lengths = azure_lengths(shared_data, "conv", "ContextTokens")
     # 1, 2 and inf
-    assert common_layout(EDGES, POWERS) is None
     assert aligned(binned(lengths), EDGES, binned(lengths, POWERS), POWERS) is None
     # a layout that does not end with +Inf is none
-    assert common_layout(EDGES[:-1], EDGES[:-1]) is None
+    other = EDGES[1:-1]
+    assert aligned(binned(lengths)[:, :-1], EDGES[:-1], binned(lengths)[:, 1:-1], other) is None
     # edges enough in common, but most requests lie where both layouts were finer
     other = np.array([1.0, 2.0, 5.0, 10.0, 60.0, 300.0, 900.0, 3000.0, np.inf])
     pair = aligned(binned(lengths), EDGES, binned(lengths, other), other)
     assert pair is not None
-    assert np.isnan(js_distance(pair[0], pair[1])).all()
+    assert np.isnan(js_and_w1(*pair)[0]).all()
     # the same layouts with requests where they agree: a verdict
     short = np.full(200, 4.0)
     pair = aligned(binned(short), EDGES, binned(short, other), other)
     assert pair is not None
-    assert js_distance(pair[0], pair[1])[0] == 0.0
+    assert js_and_w1(*pair)[0][0] == 0.0
 
 
 def test_a_real_shift_is_seen_through_another_layout(shared_data: Path) -> None:
@@ -59,8 +58,8 @@ def test_a_real_shift_is_seen_through_another_layout(shared_data: Path) -> None:
     code = azure_lengths(shared_data, "code", "ContextTokens")
     pair = aligned(binned(code, LONGER), LONGER, binned(conv), EDGES)
     assert pair is not None
-    same = js_distance(binned(code), binned(conv))[0]
-    assert js_distance(pair[0], pair[1])[0] == pytest.approx(same, rel=0.02)
+    same = js_and_w1(binned(code), binned(conv), EDGES)[0][0]
+    assert js_and_w1(*pair)[0][0] == pytest.approx(same, rel=0.02)
 
 
 @given(
@@ -77,5 +76,5 @@ def test_no_layouts_make_a_difference_of_equal_requests(
     values = np.array(lengths, dtype=float)
     pair = aligned(binned(values, first), first, binned(values, second), second)
     assert pair is not None  # three edges are common
-    js = js_distance(pair[0], pair[1])[0]
+    js = js_and_w1(*pair)[0][0]
     assert np.isnan(js) or js == 0.0

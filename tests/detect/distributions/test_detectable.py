@@ -12,8 +12,8 @@ from histogram_cases import EDGES, Floats, azure_lengths, binned, counts, drawn_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.detect.detectable import POWER_RATIO, rescaling, smallest_factor
-from driftwatch.detect.distributions.distances import js_and_w1, js_distance
+from driftwatch.detect.distributions import js_and_w1
+from driftwatch.detect.lengths.detectable import POWER_RATIO, rescaling, smallest_factor
 
 FACTORS = tuple(round(1 + 0.05 * i, 2) for i in range(1, 41))
 
@@ -51,7 +51,7 @@ def test_what_it_promises_is_what_multiplied_lengths_show(
     raw = windows(azure_lengths(shared_data, trace, column), 300)
     history = np.concatenate([binned(window) for window in raw])
     context = history.sum(axis=0, keepdims=True)
-    threshold = float(np.quantile(js_distance(history, context), 0.99)) * 1.3
+    threshold = float(np.quantile(js_and_w1(history, context, EDGES)[0], 0.99)) * 1.3
     found = promised(history, threshold)
     assert 1.05 < found < 3.0
     # these lengths lie unevenly in their cells, which no bucket shows: within a seventh
@@ -68,7 +68,7 @@ def test_of_smooth_lengths_it_is_right_to_a_step_or_two(spread: float, size: int
     raw = windows(np.clip(np.round(np.exp(rng.normal(5.5, spread, 40_000))), 1, 8000), size)
     history = np.concatenate([binned(window) for window in raw])
     context = history.sum(axis=0, keepdims=True)
-    threshold = float(np.quantile(js_distance(history, context), 0.99)) * 1.3
+    threshold = float(np.quantile(js_and_w1(history, context, EDGES)[0], 0.99)) * 1.3
     found = promised(history, threshold)
     assert power(raw, found + 0.1, context, threshold) >= POWER_RATIO
     assert power(raw, found - 0.15, context, threshold) < POWER_RATIO
@@ -146,8 +146,8 @@ def test_production_lengths_move_as_far_as_they_are_said_to(shared_data: Path, k
 
     before = of(tokens)
     for ratio in (1.5, 2.0, 3.0):
-        real = js_distance(of(np.rint(tokens * ratio)), before)[0]
-        said = js_distance(before @ rescaling(EDGES, ratio, before[0]), before)[0]
+        real = js_and_w1(of(np.rint(tokens * ratio)), before, EDGES)[0][0]
+        said = js_and_w1(before @ rescaling(EDGES, ratio, before[0]), before, EDGES)[0][0]
         assert said == pytest.approx(real, rel=0.35), ratio
 
 

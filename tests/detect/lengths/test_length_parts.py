@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from length_cases import minutes_of, told
 
-from driftwatch.detect.lengths.calibration import PEER_SCALE, UNCALIBRATED
 from driftwatch.detect.lengths.contexts import Past
 from driftwatch.detect.lengths.layouts import (
     MOST_EDGES,
@@ -17,11 +16,11 @@ from driftwatch.detect.lengths.layouts import (
     distances,
     read,
     regridded,
+    running,
     wider,
 )
 from driftwatch.detect.lengths.memory import Memory
-from driftwatch.detect.lengths.scales import context_scales, peer_scales
-from driftwatch.detect.lengths.windows import running
+from driftwatch.detect.lengths.scales import PEER_SCALE, UNCALIBRATED, context_scales, peer_scales
 from driftwatch.detect.null import day_number
 from driftwatch.detect.settings import DetectSettings
 

@@ -16,7 +16,7 @@ from driftwatch.detect.lengths.episodes import (
     uneventful,
     watch,
 )
-from driftwatch.detect.lengths.resets import PEAKS, SCOPES, Thresholds, threshold_of
+from driftwatch.detect.lengths.scales import PEAKS, SCOPES, Thresholds, threshold_of
 from driftwatch.detect.null import day_number
 
 MONDAY = day_number(date(2026, 11, 9))

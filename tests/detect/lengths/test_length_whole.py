@@ -6,11 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.detect.lengths.calibration import PEER_SCALE, PEER_THRESHOLD, UNCALIBRATED
 from driftwatch.detect.lengths.episodes import CALM, OFF, Reading, reading, step, watch
-from driftwatch.detect.lengths.quick import quickly
-from driftwatch.detect.lengths.scales import peer_scales
-from driftwatch.detect.lengths.whole import PART, WHOLE, weights, whole_moved
+from driftwatch.detect.lengths.peers import PART, WHOLE, quickly, weights, whole_moved
+from driftwatch.detect.lengths.scales import PEER_SCALE, PEER_THRESHOLD, UNCALIBRATED, peer_scales
 from driftwatch.detect.null import Null, null
 
 EDGES = np.array([10, 20, 50, 100, 200, 500, 1000, 2000, 5000, np.inf])

@@ -9,7 +9,7 @@ from made_minutes import made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.speed.composition import bunched, ranges_of
+from driftwatch.detect.speed.fit import bunched, ranges_of
 from driftwatch.detect.speed.law import Law, Laws, fit
 from driftwatch.detect.speed.load import (
     FIRST,

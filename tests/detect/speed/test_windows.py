@@ -8,7 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.detect.speed.change import Holding, Limits, Past, deepest_falls, past_of
+from driftwatch.detect.speed.change import (
+    Holding,
+    Limits,
+    Past,
+    deepest_falls,
+    faded_mean,
+    last_quantiles,
+    of_others,
+    past_of,
+)
 from driftwatch.detect.speed.law import Law
 from driftwatch.detect.speed.limits import (
     CHANGE,
@@ -18,7 +27,6 @@ from driftwatch.detect.speed.limits import (
     limits_of,
     no_past,
 )
-from driftwatch.detect.speed.windows import faded_mean, last_quantiles, of_others
 
 
 @pytest.fixture(scope="module")

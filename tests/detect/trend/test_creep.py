@@ -94,7 +94,6 @@ def test_every_column_says_what_it_is() -> None:
     held = crept(arrays, TODAY, PLAIN)[0]
     for part in ("", "lower_", "upper_"):
         assert held[HOLD[f"speed_slope_14d_{part}ratio"]] == pytest.approx(-0.14)
-    assert held[HOLD["speed_trend_p_value"]] < 1e-4
     assert held[HOLD["latency_creeps"]] == 1.0
     assert np.isnan(held[HOLD["e2e_p50_slope_14d_ratio"]])
 
@@ -128,4 +127,3 @@ def test_ten_days_of_real_minutes_whose_engine_slows(shared_data: Path) -> None:
         None,
         "p99 end-to-end at equal lengths: 0 of 7 days",
     )
-    assert last["e2e_p50_trend_p_value"] > 0.05

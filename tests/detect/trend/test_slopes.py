@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm, theilslopes
 
-from driftwatch.detect.trend.slopes import trends
+from driftwatch.detect.trend.creep import trends
 
 ONE = np.zeros(28, dtype=np.int64)
 DAYS = np.arange(28.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import orjson
 import polars as pl
 
-from driftwatch.signals.gpu_joins import WAYS
+from driftwatch.signals.gpus.joins import WAYS
 
 # nvml.h, nvmlClocksEventReason*
 _GPU_IDLE = 0x1

@@ -11,9 +11,9 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.collect.gpus import TIME
-from driftwatch.signals.gpu_joins import GPU_TARGET_SCHEMA, LOOK_BACK, linked, servers
-from driftwatch.signals.gpu_readings import ONE_PASS, READ, window_readings
-from driftwatch.signals.gpu_words import (
+from driftwatch.signals.gpus.joins import GPU_TARGET_SCHEMA, LOOK_BACK, linked, servers
+from driftwatch.signals.gpus.readings import ONE_PASS, READ, window_readings
+from driftwatch.signals.gpus.words import (
     NO_READING,
     agrees,
     mixed_text,

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import polars as pl
 
-from driftwatch.signals.gpu_joins import LOOK_BACK, node
-from driftwatch.signals.gpu_words import (
+from driftwatch.signals.gpus.joins import LOOK_BACK, node
+from driftwatch.signals.gpus.words import (
     CLOCK_WHILE_IDLE,
     CLOCK_WITHOUT_UTILIZATION,
     clock_events,

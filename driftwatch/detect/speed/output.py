@@ -1,4 +1,4 @@
-"""What the detector tells of each target and minute, on its way into evidence columns."""
+"""Speed, flags and reasons of each target and minute, on their way into evidence columns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from driftwatch.detect.speed.change import Flags, Limits, Past
-from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Codes, Floats
-from driftwatch.detect.speed.references import Reference
+from driftwatch.arrays import Codes, Flags, Floats, Indices, Texts
+from driftwatch.detect.speed.change import Limits, Past
+from driftwatch.detect.speed.learner import Reference
+from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT
 
 NUMBERS = (
     "speed_at_equal_load_ratio",
@@ -24,7 +24,6 @@ NUMBERS = (
     "speed_smallest_detectable_loss_ratio",
     "pool_speed_at_equal_load_ratio",
     "speed_against_pool_ratio",
-    "speed_against_pool_threshold_ratio",
 )
 FLAGS = ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
 TEXTS = ("speed_reference", "speed_calibration", "speed_unknown_reason")
@@ -39,7 +38,7 @@ _BEYOND = "outside the tuned range: a pin that saw such load would settle it"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Output:
     """Arrays of (target, minute).
 
     Attributes:
@@ -50,11 +49,11 @@ class Told:
 
     numbers: dict[str, Floats]
     flags: dict[str, Codes]
-    texts: dict[str, npt.NDArray[np.object_]]
+    texts: dict[str, Texts]
 
     @classmethod
-    def of(cls, targets: int, minutes: int) -> Told:
-        """With nothing told."""
+    def of(cls, targets: int, minutes: int) -> Output:
+        """With nothing replaced."""
         shape = (targets, minutes)
         return cls(
             {name: np.full(shape, np.nan) for name in NUMBERS},
@@ -67,7 +66,7 @@ class Told:
         minutes: slice,
         here: slice,
         references: Sequence[Reference],
-        missing: npt.NDArray[np.object_],
+        missing: Texts,
         pasts: tuple[Past, Past],
         limits: tuple[Limits, Limits],
         held: tuple[Flags, Flags, Flags, Flags],
@@ -89,7 +88,7 @@ class Told:
         """
         plain, peers = pasts
         slower, fresh, than_twins, fresh_twins = held
-        own, peer = limits
+        own, _peer = limits
         low = own.level[:, None]
         with np.errstate(invalid="ignore"):
             outside = beyond > 0.0
@@ -109,7 +108,6 @@ class Told:
             "speed_change_threshold_ratio": own.change[:, None],
             "pool_speed_at_equal_load_ratio": pool,
             "speed_against_pool_ratio": against,
-            "speed_against_pool_threshold_ratio": peer.level[:, None],
         }
         for name, values in in_logs.items():
             self.numbers[name][:, minutes] = np.exp(values)
@@ -144,9 +142,7 @@ class Told:
                 np.array(names, dtype=object)[:, None], where.shape
             )[where]
 
-    def frame(
-        self, why: Codes, target: npt.NDArray[np.intp], minute: npt.NDArray[np.intp]
-    ) -> pl.DataFrame:
+    def frame(self, why: Codes, target: Indices, minute: Indices) -> pl.DataFrame:
         """The columns of rows.
 
         Args:
@@ -168,9 +164,9 @@ class Told:
         # no waiting helps against, more than what is missing for a law
         reason = texts["speed_unknown_reason"]
         codes_of_rows = why[target, minute]
-        told = (reason == _TOO_FEW) & (codes_of_rows > 0)
-        told |= (reason != None) & np.isin(codes_of_rows, FOR_GOOD)  # noqa: E711 (of objects)
-        reason[told] = np.array(WHY_NOT, dtype=object)[codes_of_rows[told]]
+        replaced = (reason == _TOO_FEW) & (codes_of_rows > 0)
+        replaced |= (reason != None) & np.isin(codes_of_rows, FOR_GOOD)  # noqa: E711 (of objects)
+        reason[replaced] = np.array(WHY_NOT, dtype=object)[codes_of_rows[replaced]]
         series += [
             pl.Series(name, values.tolist(), dtype=pl.String) for name, values in texts.items()
         ]

@@ -1,1 +1,0 @@
-"""How far two histograms are apart, from bucket counts alone, for many pairs at once."""
