@@ -22,7 +22,7 @@ from truth_judge.whatif import Runs
 
 from driftwatch.errors import NoVerdict
 from driftwatch.fleet.hidden_engine import configuration_of, law_of
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.recommend.closed_form import capture_size_at_least
+from driftwatch.recommend.sweep_values import capture_size_at_least
 
 _LEAST, _MOST = 2.0, 8.0  # times today's value
 _BUDGET_ENDS = 2048  # recommendation.md: from there a larger budget gives back 3 to 5 %

@@ -14,7 +14,7 @@ from driftwatch.fleet.generate import generate
 from driftwatch.fleet.servers import targets_of
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import Server
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.signals.minutes import minutes
 

@@ -17,15 +17,13 @@ import numpy as np
 import polars as pl
 from recorded_runs import Seen, cpu_server, phases, rows_between, seen_in
 
-from driftwatch.recommend.calibration.arrivals import redrawn
-from driftwatch.recommend.calibration.bursts import with_bursts
-from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
+from driftwatch.recommend.calibration.fits import Calibration, Fit, redrawn
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.observed.as_waited import as_waited
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
-from driftwatch.recommend.observed.traffic import Observed
-from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.recommend.scenarios import configurations_of
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
+from driftwatch.recommend.traffic.observed import Observed
+from driftwatch.recommend.traffic.waits import as_waited
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe, simulate
 

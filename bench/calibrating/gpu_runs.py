@@ -8,7 +8,7 @@ import numpy as np
 from recorded_runs import AT, GPU_RUNS, GpuRun, first_half, gpu_run
 
 from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.calibration.fits import Calibration, Fit
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate

@@ -18,13 +18,12 @@ import polars as pl
 
 from driftwatch.fleet.hidden_engine import law_of, wander
 from driftwatch.fleet.scenario.model import Engine, Pool
-from driftwatch.recommend.calibration.arrivals import redrawn
-from driftwatch.recommend.calibration.bursts import with_bursts
+from driftwatch.recommend.calibration.fits import redrawn
+from driftwatch.recommend.calibration.calibrate import with_bursts
 from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.calibration.fits import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import Observe, simulate
@@ -302,7 +301,7 @@ def judge(case: Case, known: bool) -> tuple[Calibration, list[Forecast], float]:
                 simulate(
                     burst.requests,
                     configuration,
-                    fit.law,
+                    fit.step_time,
                     observe=Observe(ends),
                     until_seconds=case.seconds,
                 ),

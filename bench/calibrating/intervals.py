@@ -15,7 +15,7 @@ import numpy as np
 
 from calibrating import hidden
 from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.calibration.fits import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.gates import fit_gates, ttft_is_skipped
 from driftwatch.simulate.configuration import SchedulerConfiguration

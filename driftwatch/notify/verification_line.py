@@ -16,7 +16,7 @@ from driftwatch.notify.numbers import (
     percent,
     seconds,
 )
-from driftwatch.verify.words import WORDS
+from driftwatch.verify.figures import WORDS
 
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
@@ -28,7 +28,7 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     """``PASS 05:10 UTC, matched traffic: TTFT mean 1.8 → 0.06 s (forecast 0.08)``.
 
     Args:
-        document: from :func:`driftwatch.verify.documents.to_document`.
+        document: from :func:`driftwatch.verify.verification.to_document`.
         today: the day whose times are told without a date; None = always with it.
     """
     verdict = document["verdict"]

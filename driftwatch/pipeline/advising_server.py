@@ -17,8 +17,8 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.calibration.prior import find_model
-from driftwatch.recommend.observed.clean import clean
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import Server
+from driftwatch.recommend.traffic.stretch import clean
 from driftwatch.simulate.hardware import shipped_hardware
 
 # Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.

@@ -1,4 +1,4 @@
-"""A question about a server's knobs, and the whole answer; pages carry its short form."""
+"""A question about a server's knobs, the whole answer, and the targets it is judged by."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 import polars as pl
 
 from driftwatch.model import Recommendation, Slo
-from driftwatch.recommend.calibration.fitted import Calibration
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.calibration.fits import Calibration
+from driftwatch.recommend.traffic.observed import Server
 from driftwatch.simulate.requests import Requests
 
 Objective = Literal["throughput", "latency"]
@@ -190,3 +190,30 @@ class Advice:
         now = self.today.capacity_requests_per_second if self.today else None
         offered = self.offered_requests_per_second
         return None if not now or offered is None else offered / now
+
+
+# Derived targets: so many times the pin's 95th percentiles. A user who has lived with the pin is
+# taken to notice a doubling; recommendation.md asks only that a derived target says so.
+DERIVED_TIMES = 2.0
+
+
+def targets_of(question: Question) -> tuple[Slo | None, SloSource]:
+    """Targets of a question.
+
+    Those of the command line or the configuration; else twice the reference's p95 time to first
+    token and time per output token, where the reference has measured them; else none.
+    """
+    said = question.slo
+    if said is not None and (said.ttft_seconds is not None or said.tpot_seconds is not None):
+        source = question.slo_source
+        return said, source if source != "unknown" else "configuration"
+    ttft = _twice(question, "reference_ttft_seconds_p95")
+    tpot = _twice(question, "reference_tpot_seconds_p95")
+    if ttft is None and tpot is None:
+        return None, "unknown"
+    return Slo(ttft, tpot, Slo().share if said is None else said.share), "derived from the pin"
+
+
+def _twice(question: Question, name: str) -> float | None:
+    value = question.reference.get(name)
+    return DERIVED_TIMES * float(value) if value is not None and value > 0 else None

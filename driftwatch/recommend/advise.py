@@ -6,30 +6,28 @@ from dataclasses import replace
 
 from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Candidate, Question
-from driftwatch.recommend.candidates import candidate, capacity_of
-from driftwatch.recommend.case import Case
-from driftwatch.recommend.choosing import chosen
-from driftwatch.recommend.engine_first import not_a_knob
-from driftwatch.recommend.gates import failed_first, met_in_window
-from driftwatch.recommend.measured_capacity import by_measured_capacity
-from driftwatch.recommend.observed.reference import reference_requests
-from driftwatch.recommend.prepare import Prepared, Refused, prepare
-from driftwatch.recommend.safe_change import safe_change
-from driftwatch.recommend.steady import steady
-from driftwatch.recommend.sweep import sweep
-from driftwatch.recommend.sweep_table import table_rows
-from driftwatch.recommend.verdict import CAPACITY_GAIN, changed, no_action, no_knob
-from driftwatch.recommend.what_ifs import (
+from driftwatch.recommend.candidates import (
     FP8_KV,
     PREFIX_HIT_RATIO,
     REPLICAS,
+    Case,
     asked_for,
+    candidate,
+    capacity_of,
     fp8_kv,
     more_replicas,
     prefix_hits,
     replicas_needed,
     shedding,
+    table_rows,
 )
+from driftwatch.recommend.gates import failed_first, met_in_window
+from driftwatch.recommend.horizon import steady
+from driftwatch.recommend.prepare import Prepared, Refused, prepare
+from driftwatch.recommend.sweep import sweep
+from driftwatch.recommend.traffic.observed import reference_requests
+from driftwatch.recommend.verdict import CAPACITY_GAIN, changed, chosen, no_action, no_knob
+from driftwatch.recommend.without_simulation import by_measured_capacity, not_a_knob, safe_change
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
 

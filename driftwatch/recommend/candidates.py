@@ -1,17 +1,23 @@
-"""A row of the answer: one configuration over all worlds, with what may be said of it."""
+"""Rows of an answer: one configuration over all scenarios, the table, and what helps where no
+knob does (replicas, cached prefixes, fp8 KV, load turned away).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log2
+
+import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.capacity import Capacity, capacity, rate_within, stretch
-from driftwatch.recommend.replaying import Measured
-from driftwatch.recommend.sweep import Ground
-from driftwatch.recommend.sweep_candidates import Knobs, refusal
-from driftwatch.recommend.worlds import with_knobs
+from driftwatch.recommend.scenarios import KNOBS, World, setting_of, with_knobs
+from driftwatch.recommend.simulated import Capacity, Measured, capacity, rate_within, stretch
+from driftwatch.recommend.sweep import Gain, Ground
+from driftwatch.recommend.sweep_values import Knobs, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
 
 # recommendation.md: a TTFT near capacity is a queue that any error of the rate makes another.
@@ -186,3 +192,271 @@ def _unknown(measured: Sequence[Measured]) -> dict[str, str]:
     if all(one.kv_cache_peak_ratio is None for one in measured):
         return {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"}
     return {}
+
+
+# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on.
+MARGIN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict is made of.
+
+    Attributes:
+        ground: of the sweep.
+        serving: where today's settings were read.
+        today: replayed, with its capacity.
+        offered: requests a second of one replica.
+        replicas: of the pool; None = unknown.
+        reference_capacity: at the reference's lengths; None = unknown.
+        reference_tokens_per_second: of one replica, in the reference; None = unknown.
+        saturated: TTFT of today cannot be replayed.
+        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was
+            not observed is not in it.
+    """
+
+    ground: Ground
+    serving: Serving
+    today: Candidate
+    offered: float
+    replicas: int | None
+    reference_capacity: float | None
+    reference_tokens_per_second: float | None = None
+    saturated: bool = False
+    met_in_window: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def utilization(self) -> float | None:
+        """Offered rate over capacity."""
+        limit = self.today.capacity_requests_per_second
+        return None if not limit else self.offered / limit
+
+    @property
+    def share(self) -> float:
+        """The share of requests that shall meet the targets."""
+        slo = self.ground.judged.slo
+        return slo.share if slo else 0.95
+
+    @property
+    def met(self) -> bool:
+        """The share is met in every world, and was in the window as far as it was observed."""
+        low = self.today.in_target_low_ratio
+        return all(self.met_in_window.values()) and low is not None and low >= self.share
+
+    @property
+    def overloaded(self) -> bool:
+        """More is asked for than can be served within the targets."""
+        return self.utilization is not None and self.utilization > 1.0
+
+    @property
+    def margin(self) -> bool:
+        """… and the demand leaves room."""
+        return self.met and self.utilization is not None and self.utilization < MARGIN
+
+
+_ROWS_WITH_CAPACITY = 8
+
+
+def table_rows(
+    case: Case, judged: Requests, gains: Sequence[Gain], advised: Candidate | None
+) -> tuple[Candidate, ...]:
+    """Candidates that vary the advised knob, or the one that came nearest, by value.
+
+    Args:
+        case: with today.
+        judged: requests that count.
+        gains: of the sweep, best first.
+        advised: the change, with its capacity.
+    """
+    ground = case.ground
+    today = ground.worlds[0].configuration
+    first = advised.knobs if advised else (gains[0].knobs if gains else {})
+    first = first or {"max_num_seqs": float(today.max_num_seqs)}
+    knob = next(iter(first))
+    line = [
+        knobs
+        for knobs in single_knobs(today, budget_known=ground.budget_known)
+        if set(knobs) == {knob}
+    ]
+    now = setting_of(today, knob) or 0.0
+    target = first[knob]
+    near = sorted(line, key=lambda knobs: abs(_steps(knobs[knob], target)))[:_ROWS_WITH_CAPACITY]
+    rows = [case.today]
+    for knobs in line:
+        if advised is not None and dict(knobs) == dict(advised.knobs):
+            continue
+        rows.append(_row(case, knobs, judged if knobs in near else None))
+    rows.sort(key=lambda row: row.knobs.get(knob, now))
+    if advised is not None:
+        rows.append(advised)
+        if len(advised.knobs) == 1:
+            rows.sort(key=lambda row: row.knobs.get(knob, now))
+    return tuple(rows)
+
+
+def _steps(value: float, other: float) -> float:
+    return log2(value / other) if value > 0 and other > 0 else 0.0
+
+
+def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
+    """One value in every world; with a capacity where it is near the advised one."""
+    found = candidate(
+        case.ground,
+        knobs,
+        offered=case.offered,
+        judged_requests=judged,
+        near=case.today.capacity_requests_per_second,
+    )
+    if judged is not None or found.refused:
+        return found
+    why = "looked for only near today's and the advised value"
+    return replace(found, reasons={**found.reasons, "capacity_requests_per_second": why})
+
+
+HALF = 0.5
+MOST_REPLICAS_MORE = 8
+PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
+ASKED = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
+
+
+def with_prefix_hits(requests: Requests, ratio: float, block_size: int) -> Requests:
+    """The same requests, each with so large a share of its prompt cached, in whole blocks.
+
+    The last token is computed always (vLLM ``v1/core/kv_cache_manager.py``).
+    """
+    most = (requests.prompt_tokens - 1) // block_size
+    blocks = np.minimum((requests.prompt_tokens * ratio / block_size).astype(np.int64), most)
+    return replace(requests, cached_tokens=blocks * block_size)
+
+
+def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candidate) -> Candidate:
+    """Capacity and share in target with such a share of every prompt cached."""
+    block = ground.worlds[0].configuration.block_size
+    cached = with_prefix_hits(requests, ratio, block)
+    then = replace(
+        ground,
+        requests=with_prefix_hits(ground.requests, ratio, block),
+        whole_hits=None,
+        memory={},
+        limits={},
+        capacities={},
+    )
+    return _asked(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
+
+
+def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | None:
+    """The same with twice the KV blocks; None where their number is unknown."""
+    worlds = [_wider(world) for world in ground.worlds]
+    blocks = worlds[0].configuration.num_gpu_blocks
+    if blocks is None:
+        return None
+    then = replace(ground, worlds=worlds, memory={}, limits={}, capacities={})
+    return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
+
+
+def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n: int) -> Candidate:
+    """The pool with so many replicas: each gets its share of the arrivals.
+
+    Args:
+        ground: of the sweep.
+        today: with its capacity.
+        offered: requests a second of one replica now.
+        have: replicas now.
+        n: replicas then.
+    """
+    found = candidate(ground, {}, offered=offered, demand=have / n)
+    return replace(
+        found,
+        knobs={REPLICAS: float(n)},
+        capacity_requests_per_second=today.capacity_requests_per_second,
+        capacity_low_requests_per_second=today.capacity_low_requests_per_second,
+        capacity_high_requests_per_second=today.capacity_high_requests_per_second,
+    )
+
+
+def replicas_needed(today: Candidate, offered: float, have: int) -> int | None:
+    """Replicas that serve this demand within capacity by the slowest law; None = unknown."""
+    limit = today.capacity_low_requests_per_second
+    if not limit:
+        return None
+    return max(have, math.ceil(have * offered / limit))
+
+
+def shedding(ground: Ground, today: Candidate, offered: float) -> Candidate | None:
+    """Turn away what would wait too long: max_num_queued_tokens at what TTFT allows to queue.
+
+    The prompt tokens that a replica computes in the TTFT target, by its capacity at these lengths.
+    """
+    slo, limit = ground.judged.slo, today.capacity_requests_per_second
+    if slo is None or slo.ttft_seconds is None or not limit:
+        return None
+    prompt = float(ground.requests.prompt_tokens.mean())
+    tokens = max(prompt, slo.ttft_seconds * limit * prompt)
+    rounded = float(2 ** math.floor(math.log2(max(tokens, 1.0))))
+    return candidate(ground, {"max_num_queued_tokens": rounded}, offered=offered)
+
+
+def asked_for(
+    ground: Ground,
+    what_if: Mapping[str, float],
+    requests: Requests,
+    *,
+    today: Candidate,
+    offered: float,
+    replicas: int | None,
+) -> list[Candidate]:
+    """What the question asks besides: knobs together, the others one by one."""
+    near = today.capacity_requests_per_second
+    found = []
+    knobs = {name: value for name, value in what_if.items() if name in KNOBS}
+    if knobs:
+        found.append(
+            candidate(
+                ground,
+                knobs,
+                offered=offered,
+                judged_requests=requests,
+                near=near,
+            )
+        )
+    if PREFIX_HIT_RATIO in what_if:
+        found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
+    if what_if.get(FP8_KV):
+        wider = fp8_kv(ground, requests, today)
+        found.append(wider or Candidate({FP8_KV: 1.0}, refused="the KV block count is unknown"))
+    if REPLICAS in what_if:
+        n = max(1, round(what_if[REPLICAS]))
+        found.append(more_replicas(ground, today, offered, replicas or 1, n))
+    return found
+
+
+def _wider(world: World) -> World:
+    blocks = world.configuration.num_gpu_blocks
+    twice = None if blocks is None else 2 * blocks
+    return replace(world, configuration=replace(world.configuration, num_gpu_blocks=twice))
+
+
+def _asked(
+    ground: Ground,
+    then: Ground,
+    said: Mapping[str, float],
+    requests: Requests,
+    today: Candidate,
+) -> Candidate:
+    """Share in every world; capacity as the best law has it, in proportion to today's by all."""
+    found = candidate(then, {}, offered=0.0)
+    limit = today.capacity_requests_per_second
+    rates = capacity_of(ground, {}, ground.requests).rates
+    base = rates[0] if rates else 0.0
+    alone = replace(then, worlds=then.worlds[:1])
+    after = capacity_of(alone, {}, requests, base or None).mean
+    if not base or limit is None or after is None:
+        return replace(found, knobs=said)
+    low, high = today.capacity_low_requests_per_second, today.capacity_high_requests_per_second
+    return replace(
+        found,
+        knobs=said,
+        capacity_requests_per_second=limit * after / base,
+        capacity_low_requests_per_second=None if low is None else low * after / base,
+        capacity_high_requests_per_second=None if high is None else high * after / base,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Candidate, Gate
-from driftwatch.recommend.calibration.documents import to_document
+from driftwatch.recommend.calibration.fits import to_document
 
 SCHEMA_VERSION = 1
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 
+import numpy as np
+
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Gate
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
-from driftwatch.recommend.capacity import FEWEST_REQUESTS
-from driftwatch.recommend.observed.traffic import Observed
-from driftwatch.recommend.server import Server
-from driftwatch.recommend.wording import digits, milliseconds
-from driftwatch.recommend.worlds import World
-from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
+from driftwatch.recommend.calibration.fits import Arrivals, Calibration, Fit, redrawn
+from driftwatch.recommend.scenarios import World
+from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged, replayed
+from driftwatch.recommend.sweep import TIES, Ground
+from driftwatch.recommend.traffic.observed import Observed, Server
+from driftwatch.recommend.words import digits, milliseconds
+from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
 
 # Minutes that a fit, and the traffic that is judged, are made of: from fewer the noise of a minute
 # cannot be told from the law, nor a burst from a rate. How many requests must have come is no
@@ -320,3 +324,103 @@ def _mean_of(observed: Observed, name: str) -> float | None:
     values = observed.chunks[name].drop_nulls()
     mean = values.mean() if len(values) else None
     return float(mean) if isinstance(mean, int | float) else None
+
+
+_DRAWS = 6
+_FIGURES = (
+    "generation_tokens_per_second",
+    "itl_seconds",
+    "ttft_seconds",
+    "running_requests",
+)
+
+
+def spread_by_chance(
+    observed: Observed, world: World, arrivals: Arrivals, seed: int
+) -> Mapping[str, float]:
+    """Figure → relative standard deviation of its mean over the window.
+
+    Args:
+        observed: the window; of a request log nothing is drawn, and nothing is left to chance.
+        world: settings and law.
+        arrivals: how they come inside a minute, as the calibration has it.
+        seed: of the draws.
+    """
+    if observed.source != "metrics":
+        return {}
+    rng = np.random.default_rng(seed)
+    judged = Judged(None, np.nextafter(0.0, 1.0), observed.seconds)
+    found: dict[str, list[float]] = {name: [] for name in _FIGURES}
+    for _ in range(_DRAWS):
+        try:
+            one = replayed(
+                redrawn(observed.requests, rng, arrivals),
+                world.configuration,
+                world.law,
+                judged,
+                scraped=True,
+            )
+        except (ImpossibleConfiguration, NoVerdict):
+            return {}
+        for name, values in found.items():
+            value = getattr(one, name)
+            if value is not None:
+                values.append(float(value))
+    return {
+        name: float(np.std(values, ddof=1) / np.mean(values))
+        for name, values in found.items()
+        if len(values) == _DRAWS and np.mean(values) > 0
+    }
+
+
+_COMPARED = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "running_requests")
+
+
+def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Ground, Gate]:
+    """The ground with the other world where hits are unknown, and what the gate says of them.
+
+    Args:
+        ground: of the sweep, hits as equal parts.
+        observed: the window.
+        seed: of the draw of who hits.
+    """
+    if hits_known(observed):
+        return ground, hits_gate(observed, None)
+    block = ground.worlds[0].configuration.block_size
+    rng = np.random.default_rng(seed)
+    drawn = as_whole_prompts(ground.requests, block, rng)
+    other = replace(ground.worlds[0], whole_hits=True)
+    both = replace(ground, worlds=[*ground.worlds, other], whole_hits=drawn)
+    even = both.measured(ground.worlds[0], {}, scraped=True)
+    whole = both.measured(other, {}, scraped=True)
+    off: dict[str, float] = {}
+    shares = [0.0 if one is None else one.in_target_ratio for one in (even, whole)]
+    alike = abs(shares[0] - shares[1]) <= TIES
+    for name in _COMPARED:
+        if name == "ttft_seconds" and (observed.saturated or alike):
+            continue  # what matters of it is who is in target
+        before = None if even is None else getattr(even, name)
+        after = None if whole is None else getattr(whole, name)
+        if before and after is not None:
+            off[name] = after / before - 1.0
+    if not off:
+        off = {"itl_seconds": float("inf")}
+    assert set(off) <= set(BOUNDS)  # noqa: S101 - names of one table
+    return both, hits_gate(observed, off)
+
+
+def as_whole_prompts(requests: Requests, block_size: int, rng: np.random.Generator) -> Requests:
+    """As many cached tokens in all, but as whole prompts of requests drawn at random.
+
+    Args:
+        requests: with cached tokens.
+        block_size: a hit is whole blocks, and never a prompt's last token.
+        rng: the randomness.
+    """
+    total = int(np.maximum(requests.cached_tokens, 0).sum())
+    whole = (requests.prompt_tokens - 1) // block_size * block_size
+    order = rng.permutation(len(requests))
+    before = np.cumsum(whole[order]) - whole[order]
+    cached = np.zeros(len(requests), dtype=np.int64)
+    cached[order] = np.clip(total - before, 0, whole[order]) // block_size * block_size
+    return replace(requests, cached_tokens=cached)

@@ -1,4 +1,4 @@
-"""From a question to the ground of an answer: traffic, settings, laws, and the gates."""
+"""From a question to the ground of an answer: traffic, settings, step-time models, gates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Reason, Recommendation, Slo
-from driftwatch.recommend.advice import Advice, Gate, Question, SloSource
-from driftwatch.recommend.calibration.arrivals import Arrivals, redrawn
-from driftwatch.recommend.calibration.bursts import with_bursts
-from driftwatch.recommend.calibration.fitted import Calibration
-from driftwatch.recommend.gate_noise import spread_by_chance
+from driftwatch.recommend.advice import Advice, Gate, Question, SloSource, targets_of
+from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
+from driftwatch.recommend.calibration.fits import EVEN, Arrivals, Calibration, redrawn
+from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.gates import (
     failed_first,
     fit_gates,
@@ -22,26 +21,103 @@ from driftwatch.recommend.gates import (
     nobody_waited,
     passing,
     server_gates,
+    spread_by_chance,
     traffic_gates,
     ttft_is_skipped,
+    with_unknown_hits,
 )
-from driftwatch.recommend.judged_stretch import alike_since, recent
-from driftwatch.recommend.kv_blocks import BlockCount
-from driftwatch.recommend.laws_found import calibrated
-from driftwatch.recommend.observed.as_waited import as_waited
-from driftwatch.recommend.observed.from_log import observed_from_log
-from driftwatch.recommend.observed.from_minutes import EVENLY, observed_from_minutes
-from driftwatch.recommend.observed.traffic import Observed
-from driftwatch.recommend.replaying import Judged
-from driftwatch.recommend.settings_known import Known, configurations_of
-from driftwatch.recommend.steady import WARM_SHARE, demands, steady
+from driftwatch.recommend.horizon import WARM_SHARE, alike_since, demands, recent, steady
+from driftwatch.recommend.scenarios import (
+    KNOBS,
+    BlockCount,
+    Known,
+    World,
+    between,
+    configurations_of,
+    setting_of,
+    worlds_of,
+)
+from driftwatch.recommend.simulated import Judged, Measured, replayed
 from driftwatch.recommend.sweep import Ground
-from driftwatch.recommend.targets import targets_of
-from driftwatch.recommend.unknown_hits import with_unknown_hits
-from driftwatch.recommend.worlds import KNOBS, World, between, setting_of, worlds_of
+from driftwatch.recommend.traffic.from_log import observed_from_log
+from driftwatch.recommend.traffic.from_minutes import EVENLY, observed_from_minutes
+from driftwatch.recommend.traffic.observed import Observed
+from driftwatch.recommend.traffic.waits import as_waited
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
+
+Calibrated = tuple[SchedulerConfiguration, Calibration]
+_SAME = 0.01  # of tokens/s, ITL and the batch: one law then fits both settings
+_FIGURES = ("generation_tokens_per_second", "itl_seconds", "running_requests", "ttft_seconds")
+
+
+def calibrated(
+    question: Question, observed: Observed, known: Known, hardware: Hardware | None
+) -> tuple[list[Calibrated], list[Gate]]:
+    """Laws under each of the settings, and, where there are none, why.
+
+    Settings that replay the window as others do already (a token budget that no step fills) get
+    the best law of those: it is fitted once. Where requests came evenly the next fit begins where
+    the one before ended.
+    """
+    found: list[Calibrated] = []
+    shown: list[Measured | None] = []
+    failures: list[Gate] = []
+    before: Calibration | None = None
+    for configuration in reversed(known.configurations):
+        same = _alike(observed, configuration, found, shown)
+        if same is not None:
+            found.append((configuration, replace(same, fits=same.fits[:1])))
+            shown.append(None)
+            continue
+        try:
+            prior = prior_of(question.server, observed, configuration, hardware=hardware)
+            made = calibrate(
+                observed, configuration, prior, at=question.at, seed=question.seed, before=before
+            )
+        except (NoVerdict, ImpossibleConfiguration) as error:
+            failures.append(Gate("calibration", False, error.message))
+            continue
+        # bursts are told from the passes that a budget makes: a wrong budget finds wrong ones
+        before = made if made.arrivals == EVEN else None
+        several = len(known.configurations) > 1
+        found.append((configuration, made))
+        shown.append(_replayed(observed, configuration, made) if several else None)
+    return found, failures[:1]
+
+
+def _alike(
+    observed: Observed,
+    configuration: SchedulerConfiguration,
+    found: list[Calibrated],
+    shown: list[Measured | None],
+) -> Calibration | None:
+    for (_, made), before in zip(found, shown, strict=True):
+        if before is None:
+            continue
+        after = _replayed(observed, configuration, made)
+        if after is not None and all(_near(before, after, name) for name in _FIGURES):
+            return made
+    return None
+
+
+def _replayed(
+    observed: Observed, configuration: SchedulerConfiguration, made: Calibration
+) -> Measured | None:
+    judged = Judged(None, float(np.nextafter(0.0, 1.0)), observed.seconds)
+    try:
+        return replayed(observed.requests, configuration, made.best.law, judged, scraped=True)
+    except (ImpossibleConfiguration, NoVerdict):
+        return None
+
+
+def _near(one: Measured, other: Measured, name: str) -> bool:
+    a, b = getattr(one, name), getattr(other, name)
+    if a is None or b is None:
+        return a is b
+    return bool(abs(b - a) <= _SAME * abs(a))
+
 
 IN_BURSTS = "when in its minute a request came: drawn in bursts, as passes and queue tell of them"
 AS_WAITED = "when in its minute a request came: so that requests wait as the buckets of TTFT say"

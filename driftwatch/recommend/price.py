@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.case import Case
-from driftwatch.recommend.what_ifs import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
-from driftwatch.recommend.wording import (
+from driftwatch.recommend.candidates import FP8_KV, PREFIX_HIT_RATIO, REPLICAS, Case
+from driftwatch.recommend.words import (
     aims,
     capacity_gain,
     digits,

@@ -1,10 +1,10 @@
-"""The sweep: which settings would serve the observed traffic better, in every world.
+"""The sweep: which settings would serve the observed traffic better, in every scenario.
 
-Every world replays the same requests (common random numbers). A first pass looks at one knob at a
-time with the best law on a bounded number of requests; what is best there, and pairs of it, are
-replayed whole in every world, at the demand as it is and at a little more and less. What a change
-brings is the mean over these demands: near the capacity the share in target goes from most to none
-within a few percent of the rate, and no window knows the rate of the hour that follows so closely.
+Every scenario serves the same requests (common random numbers). A first pass looks at one knob at a
+time with the best step-time model on a bounded number of requests; what is best there, and pairs of
+it, are simulated whole in every scenario, at the demand as it is and at a little more and less. A
+change brings the mean over these demands: near the capacity the share in target goes from most to
+none within a few percent of the rate.
 """
 
 from __future__ import annotations
@@ -14,14 +14,41 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.recommend.capacity import Capacity, rate_within, stretch
-from driftwatch.recommend.kv_blocks import BlockCount
-from driftwatch.recommend.nearest_move import served_alike
-from driftwatch.recommend.rate_search import Narrowing, nearly_best
-from driftwatch.recommend.replaying import Judged, Measured, replayed, share_replayed
-from driftwatch.recommend.sweep_candidates import Knobs, moved, pairs, second_line, single_knobs
-from driftwatch.recommend.worlds import World, with_knobs
+from driftwatch.recommend.scenarios import BlockCount, World, with_knobs
+from driftwatch.recommend.simulated import (
+    Capacity,
+    Judged,
+    Measured,
+    Narrowing,
+    nearly_best,
+    rate_within,
+    replayed,
+    share_replayed,
+    stretch,
+)
+from driftwatch.recommend.sweep_values import Knobs, moved, pairs, second_line, single_knobs
 from driftwatch.simulate.requests import Requests
+
+
+def served_alike(
+    nearer: Sequence[float | None], further: Sequence[float | None], ties: float
+) -> bool:
+    """The further setting puts no more requests in target, as far as can be told.
+
+    Args:
+        nearer: share in target in each world; None = vLLM would refuse the setting.
+        further: … in the same worlds.
+        ties: of the share in target: less is no difference anyway.
+    """
+    more = []
+    for one, other in zip(nearer, further, strict=True):
+        if one is None or other is None:
+            return False
+        more.append(other - one)
+    if not more:
+        return False
+    return min(more) <= ties and sum(more) / len(more) <= max(ties, (max(more) - min(more)) / 2)
+
 
 SCREENED_REQUESTS = 5000
 TIES = 0.02  # of the share in target: below it capacity and the smaller move decide

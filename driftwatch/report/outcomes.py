@@ -10,8 +10,8 @@ from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent, seconds
 from driftwatch.report.incidents import key_of
 from driftwatch.report.names import SHORT_KNOBS
+from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Effect, Verification
-from driftwatch.verify.words import WORDS
 
 # a change shortly before an incident fires is more often its cause than its cure
 _BEFORE = timedelta(0)

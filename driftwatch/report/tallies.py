@@ -14,7 +14,7 @@ from driftwatch.model import Incident
 from driftwatch.report.cells import HOUR_SECONDS, MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in, targets_of
 from driftwatch.report.material import Material
-from driftwatch.verify.track_record import track_record
+from driftwatch.verify.verification import track_record
 
 TRACK_WEEKS = 8
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")

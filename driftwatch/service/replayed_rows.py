@@ -33,7 +33,7 @@ def kept_calibrations(answers: Sequence[Replayed]) -> list[KeptCalibration]:
     fitted = [answer for answer in answers if answer.advice.calibration is not None]
     if not fitted:
         return []
-    from driftwatch.recommend.calibration.documents import to_document
+    from driftwatch.recommend.calibration.fits import to_document
 
     return [
         KeptCalibration(

@@ -24,7 +24,7 @@ from driftwatch.service.verifying_live import Verifier
 from driftwatch.service.verifying_store import kept_verifications
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
-from driftwatch.verify.documents import from_document
+from driftwatch.verify.verification import from_document
 
 
 def history_of(

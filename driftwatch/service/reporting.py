@@ -16,7 +16,7 @@ from driftwatch.detect.pins import Pin
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Incident, Slo, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.targets import DERIVED_TIMES
+from driftwatch.recommend.advice import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.days import days_of, kept_days, no_days
 from driftwatch.report.material import (
@@ -33,7 +33,7 @@ from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
 from driftwatch.store.marks import USEFUL
 from driftwatch.store.store import Store
-from driftwatch.verify.documents import from_document
+from driftwatch.verify.verification import from_document
 
 MONTH = timedelta(days=28)
 _DAY = timedelta(days=1)
@@ -97,7 +97,7 @@ def slos_of(plan: Plan) -> dict[str, Slo]:
 def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> dict[str, Slo]:
     """Pool → twice the p95 of its pin (the mean of its targets' pins), where nobody said targets.
 
-    As recommendations are judged (:func:`driftwatch.recommend.targets.targets_of`).
+    As recommendations are judged (:func:`driftwatch.recommend.advice.targets_of`).
     """
     found: dict[str, Slo] = {}
     by_pool: dict[str, list[Reference]] = {}

@@ -29,8 +29,7 @@ from driftwatch.service.verifying_store import (
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.advised import KeptVerification
 from driftwatch.store.store import Store
-from driftwatch.verify.documents import to_document
-from driftwatch.verify.verification import Verification
+from driftwatch.verify.verification import Verification, to_document
 
 
 @dataclass(frozen=True, slots=True)

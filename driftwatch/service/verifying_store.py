@@ -17,8 +17,7 @@ from driftwatch.service.verifying import Advised, Opened, Started, Surroundings,
 from driftwatch.store.advised import KeptAdvice, KeptVerification
 from driftwatch.store.store import Store
 from driftwatch.verify.changes import Running
-from driftwatch.verify.documents import from_document, to_document
-from driftwatch.verify.verification import Verification
+from driftwatch.verify.verification import Verification, from_document, to_document
 
 _MEMORY = "tick.verifying"
 

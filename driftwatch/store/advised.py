@@ -27,7 +27,7 @@ class KeptCalibration:
         instance: of the target.
         engine: of it.
         at: end of the window.
-        document: as :mod:`driftwatch.recommend.calibration.documents` writes it.
+        document: as :mod:`driftwatch.recommend.calibration.fits` writes it.
     """
 
     instance: str

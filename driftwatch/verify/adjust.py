@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.verify.figures import FIGURES, SHARES, Parts
-from driftwatch.verify.strata import Matched
+from driftwatch.verify.matching import Matched
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from driftwatch.model import Slo
 from driftwatch.verify.adjust import adjusted
 from driftwatch.verify.figures import FIGURES, IN_TARGET, log_densities, parts
 from driftwatch.verify.interval import Both, Level, Side, both_of, difference
-from driftwatch.verify.strata import LENGTHS, Matched, matched
+from driftwatch.verify.matching import LENGTHS, Matched, matched
 from driftwatch.verify.verification import Effect
 
 # As many as a recommendation asks for of its own window.
@@ -83,7 +83,7 @@ def compare(
     """Compare two stretches at matched traffic.
 
     Args:
-        before: from :func:`driftwatch.verify.traffic.comparable`, by end.
+        before: from :func:`driftwatch.verify.matching.comparable`, by end.
         after: the same, of the changed or of the other server.
         slo: latency targets; None = no shares of requests in target.
         forecast: figure → what was promised.

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftwatch.verify.compare import FEWEST_MINUTES, FEWEST_REQUESTS, Comparison
-from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES
-from driftwatch.verify.strata import LOAD_BIN
+from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES, WORDS
+from driftwatch.verify.matching import LOAD_BIN
 from driftwatch.verify.verification import Effect, Kind, Verdict
-from driftwatch.verify.words import WORDS
 
 # A share of requests in target that falls by more hurts (evaluation.md: "hurt by > 2 points").
 HARM_SHARE = 0.02

@@ -1,11 +1,15 @@
-"""What a verification is: a change, two stretches, and what they say of it."""
+"""What changed on a server, the verdict on it as a document, and the track record of forecasts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from driftwatch.verify.figures import SHARES
 
 Verdict = Literal["open", "PASS", "FAIL", "INCONCLUSIVE"]
 Kind = Literal["knobs", "release", "A/B"]
@@ -85,3 +89,188 @@ class Verification:
     incident_id: str | None = None
     against: str | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)
+
+
+SCHEMA_VERSION = 1
+
+
+def to_document(found: Verification) -> dict[str, Any]:
+    """The verification as JSON values; fields are only ever added."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": found.id,
+        "instance": found.instance,
+        "engine": found.engine,
+        "pool": found.pool,
+        "change": {
+            "kind": found.change.kind,
+            "at": _text(found.change.at),
+            "what": [
+                {"name": name, "before": one, "after": other}
+                for name, (one, other) in found.change.what.items()
+            ],
+        },
+        "opened_at": _text(found.opened_at),
+        "closed_at": None if found.closed_at is None else _text(found.closed_at),
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "effects": [
+            {
+                "name": effect.name,
+                "unit": effect.unit,
+                "before": effect.before,
+                "after": effect.after,
+                "difference_low": effect.low,
+                "difference_high": effect.high,
+                "forecast": effect.forecast,
+            }
+            for effect in found.effects
+        ],
+        "matched_minutes": {
+            "before": found.matched_minutes[0],
+            "after": found.matched_minutes[1],
+        },
+        "forecast": None if found.forecast is None else dict(found.forecast),
+        "incident_id": found.incident_id,
+        "against": found.against,
+        "notes": list(found.notes),
+    }
+
+
+def from_document(document: Mapping[str, Any]) -> Verification:
+    """The verification that a document is of.
+
+    Raises:
+        ValueError: it is of a later schema, or names a verdict or kind that is none.
+        KeyError: a field is missing.
+    """
+    if document["schema_version"] > SCHEMA_VERSION:
+        raise ValueError(f"verification of schema {document['schema_version']}")
+    change, matched = document["change"], document["matched_minutes"]
+    if document["verdict"] not in get_args(Verdict) or change["kind"] not in get_args(Kind):
+        raise ValueError(f"no verification: {document['verdict']!r} of {change['kind']!r}")
+    closed = document["closed_at"]
+    return Verification(
+        id=document["id"],
+        instance=document["instance"],
+        engine=document["engine"],
+        pool=document["pool"],
+        change=Change(
+            change["kind"],
+            _time(change["at"]),
+            {one["name"]: (one["before"], one["after"]) for one in change["what"]},
+        ),
+        opened_at=_time(document["opened_at"]),
+        closed_at=None if closed is None else _time(closed),
+        verdict=document["verdict"],
+        reason=document["reason"],
+        effects=tuple(
+            Effect(
+                one["name"],
+                one["before"],
+                one["after"],
+                one["difference_low"],
+                one["difference_high"],
+                one["forecast"],
+                one["unit"],
+            )
+            for one in document["effects"]
+        ),
+        matched_minutes=(matched["before"], matched["after"]),
+        forecast=document["forecast"],
+        incident_id=document["incident_id"],
+        against=document["against"],
+        notes=tuple(document["notes"]),
+    )
+
+
+def finite(found: Verification) -> bool:
+    """Every number of its effects can be written as JSON."""
+    return all(
+        math.isfinite(number)
+        for effect in found.effects
+        for number in (effect.before, effect.after, effect.low, effect.high)
+    )
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """One forecast beside what was measured.
+
+    Attributes:
+        verification: id of it.
+        name: the figure.
+        forecast: what was promised.
+        measured: at matched traffic.
+        error: measured / forecast - 1; of a share of requests measured - forecast, in its unit.
+    """
+
+    verification: str
+    name: str
+    forecast: float
+    measured: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRecord:
+    """All of them.
+
+    Attributes:
+        advised: verdict → how many changes that had been advised.
+        others: verdict → how many that nobody had advised.
+        missed: every forecast beside what was measured, in order of time.
+        median_error: figure → median size of its errors, those of shares in their unit.
+        median_signed_error: figure → median of its errors: above 0 where forecasts are too low.
+    """
+
+    advised: dict[str, int]
+    others: dict[str, int]
+    missed: tuple[Missed, ...]
+    median_error: dict[str, float]
+    median_signed_error: dict[str, float]
+
+
+VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE", "open")
+
+
+def track_record(verifications: Iterable[Verification]) -> TrackRecord:
+    """Verdicts and errors of forecasts.
+
+    Args:
+        verifications: in order of their opening; an A/B is no change and is left out.
+    """
+    advised, others = (dict.fromkeys(VERDICTS, 0) for _ in range(2))
+    missed: list[Missed] = []
+    for found in verifications:
+        if found.change.kind == "A/B":
+            continue
+        (others if found.forecast is None else advised)[found.verdict] += 1
+        if found.verdict != "open":
+            missed += [one for e in found.effects if (one := _missed(found.id, e)) is not None]
+    errors: dict[str, list[float]] = {}
+    for one in missed:
+        errors.setdefault(one.name, []).append(one.error)
+    return TrackRecord(
+        advised,
+        others,
+        tuple(missed),
+        {name: statistics.median(map(abs, found)) for name, found in errors.items()},
+        {name: statistics.median(found) for name, found in errors.items()},
+    )
+
+
+def _missed(verification: str, effect: Effect) -> Missed | None:
+    promise = effect.forecast
+    if promise is None or (promise <= 0 and effect.name not in SHARES):
+        return None
+    error = effect.after - promise if effect.name in SHARES else effect.after / promise - 1
+    return Missed(verification, effect.name, promise, effect.after, error)

@@ -11,7 +11,7 @@ from driftwatch.model import Slo
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import inside_bucket, percentile_cell
 from driftwatch.verify.judge import Judgement, judge, load_not_met, promised
-from driftwatch.verify.traffic import (
+from driftwatch.verify.matching import (
     after_change,
     before_change,
     comparable,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from driftwatch.model import Reason, Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Candidate, Gate
-from driftwatch.recommend.calibration.fitted import Calibration, Fit
+from driftwatch.recommend.calibration.fits import Calibration, Fit
 from driftwatch.simulate.step_time import StepTime
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)

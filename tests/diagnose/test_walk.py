@@ -16,7 +16,7 @@ from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
 from driftwatch.evidence import BY_NAME, COLUMNS, DType
 from driftwatch.model import Diagnosis
-from driftwatch.recommend.engine_first import no_knob_because
+from driftwatch.recommend.without_simulation import no_knob_because
 from driftwatch.rulebook.book import load_rulebook
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}

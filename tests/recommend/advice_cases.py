@@ -12,14 +12,12 @@ import polars as pl
 from driftwatch.model import Reason, Recommendation, Serving, Setting, Slo
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.advise import answered
-from driftwatch.recommend.kv_blocks import BlockCount
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.horizon import WARM_SHARE
 from driftwatch.recommend.prepare import Prepared
-from driftwatch.recommend.replaying import Judged
-from driftwatch.recommend.server import Server
-from driftwatch.recommend.steady import WARM_SHARE
+from driftwatch.recommend.scenarios import BlockCount, World
+from driftwatch.recommend.simulated import Judged
 from driftwatch.recommend.sweep import Ground
-from driftwatch.recommend.worlds import World
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import gpu, model

@@ -11,11 +11,11 @@ import pytest
 from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
 
 from driftwatch.model import Slo
-from driftwatch.recommend import sweep_candidates, wording
+from driftwatch.recommend import sweep_values, words
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.calibration.fitted import Fit
-from driftwatch.recommend.capacity import capacity, stretch
+from driftwatch.recommend.calibration.fits import Fit
 from driftwatch.recommend.gates import (
+    as_whole_prompts,
     fit_gates,
     hits_gate,
     is_queued,
@@ -24,20 +24,18 @@ from driftwatch.recommend.gates import (
     server_gates,
     traffic_gates,
 )
-from driftwatch.recommend.kv_blocks import BlockCount
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.replaying import Judged, replayed
-from driftwatch.recommend.steady import demands, steady
+from driftwatch.recommend.horizon import demands, steady
+from driftwatch.recommend.scenarios import BlockCount, World
+from driftwatch.recommend.simulated import Judged, capacity, replayed, stretch
 from driftwatch.recommend.sweep import Gain, gain_of
-from driftwatch.recommend.unknown_hits import as_whole_prompts
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.verdict import (
     at_other_demand,
     far_and_no_nearer,
     kept_at_more_demand,
     worth_it,
 )
-from driftwatch.recommend.wording import capacity_gain, gain_bounds
-from driftwatch.recommend.worlds import World
+from driftwatch.recommend.words import capacity_gain, gain_bounds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
 
@@ -73,7 +71,7 @@ def fit(**residuals: float) -> Fit:
 
 
 def test_the_doctests_hold() -> None:
-    for module in (wording, sweep_candidates):
+    for module in (words, sweep_values):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0

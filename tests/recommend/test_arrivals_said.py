@@ -11,9 +11,6 @@ from advice_cases import AT, SECONDS, requests_of
 from recorded_questions import question_at
 
 from driftwatch.model import Setting
-from driftwatch.recommend.observed.from_minutes import EVENLY
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.observed.waits import Waits
 from driftwatch.recommend.prepare import (
     AS_WAITED,
     IN_BURSTS,
@@ -21,6 +18,9 @@ from driftwatch.recommend.prepare import (
     prepare,
     said_of_arrivals,
 )
+from driftwatch.recommend.traffic.from_minutes import EVENLY
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.traffic.waits import Waits
 
 NOTES = ("the first", EVENLY, "the last")
 UNKNOWN = Observed(

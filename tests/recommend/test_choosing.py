@@ -8,14 +8,13 @@ import pytest
 from advice_cases import answer_of, prepared_of, requests_of
 
 from driftwatch.model import Serving, Slo
-from driftwatch.recommend import information
+from driftwatch.recommend import horizon
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.case import Case
-from driftwatch.recommend.information import gain_interval
-from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.candidates import Case
+from driftwatch.recommend.horizon import gain_interval, steady
 from driftwatch.recommend.price import wrong_if
-from driftwatch.recommend.steady import steady
 from driftwatch.recommend.sweep import Gain, gain_of
+from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.recommend.verdict import broken_by, no_action, no_knob
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
@@ -111,10 +110,10 @@ def test_a_forecast_of_today_stands_on_no_page_beside_what_was_measured(
     """It was: "in target 62 %" above "forecast 0 % within TTFT 1.0 s ... whatever the knobs"."""
     ground = prepared_of(requests_of(2.0, 300, 600), CAP, LOOSE).ground
     case = Case(ground, Serving(), _row(0.0, 1.0), 2.0, None, None)
-    reason = no_knob(case, (), gains).reason
+    reason = no_knob(case, (), gains).why
     assert said in reason
     assert "forecast" not in reason and "0 %" not in reason
-    assert "forecast" not in no_action(case).reason
+    assert "forecast" not in no_action(case).why
 
 
 def test_a_finalist_that_breaks_a_target_is_not_advised_nor_is_its_answer_silent() -> None:
@@ -154,7 +153,7 @@ def test_every_draw_of_an_interval_goes_on_in_its_own_order(
         seen.append(seed)
         return steady(window, seed)
 
-    monkeypatch.setattr(information, "steady", watched)
+    monkeypatch.setattr(horizon, "steady", watched)
     prepared = prepared_of(requests_of(1.0, 300, 60), CAP, LOOSE)
     orders = []
     for seed in (0, 40):

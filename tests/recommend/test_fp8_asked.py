@@ -9,7 +9,7 @@ from advice_cases import answer_of, requests_of
 
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.what_ifs import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
+from driftwatch.recommend.candidates import FP8_KV, PREFIX_HIT_RATIO, REPLICAS
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 TODAY = SchedulerConfiguration(64, 2048, 27_000)

@@ -72,7 +72,7 @@ def test_a_budget_that_is_full_four_steps_in_ten_is_no_alarm_in_a_healthy_server
     assert 0.3 <= float((seconds * full).sum()) / float(seconds.sum()) <= 0.6
     answer = answer_of(requests, configuration, Slo(1.0, 0.05))
     assert answer.recommendation.action == "no_action"
-    assert "of capacity" in answer.recommendation.reason
+    assert "of capacity" in answer.recommendation.why
 
 
 @cache
@@ -89,7 +89,7 @@ def test_a_queue_of_deferred_requests_is_not_answered_with_a_knob(shared_data: P
     deferred = {**asked.evidence, "binding_limit": "deferred"}
     answer = advise(replace(asked, evidence=deferred))
     assert answer.recommendation.action == "none"
-    assert "deferred" in answer.recommendation.reason
+    assert "deferred" in answer.recommendation.why
     assert advise(replace(asked, leaf="deferred_admission")).recommendation.knob is None
 
 
@@ -102,7 +102,7 @@ def test_a_slowed_engine_whose_batch_hit_the_cap_is_not_told_to_raise_it(
     slowed = {**asked.evidence, "slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
     answer = advise(replace(asked, evidence=slowed))
     assert answer.recommendation.action == "none"
-    assert answer.recommendation.reason == "do not change a knob: slower at equal load (r 0.81)"
+    assert answer.recommendation.why == "do not change a knob: slower at equal load (r 0.81)"
     for leaf in ("replica_slow", "version_change", "gpu_throttled", "engine_stuck"):
         assert advise(replace(asked, leaf=leaf)).recommendation.action == "none"
 
@@ -147,7 +147,7 @@ def test_a_request_alone_that_misses_its_target_is_no_matter_of_knobs() -> None:
         requests_of(4, 1200, 150), SchedulerConfiguration(256, 512, BLOCKS), Slo(0.001, 0.001)
     )
     assert answer.recommendation.action == "none"
-    assert "requests that are served alone" in answer.recommendation.reason
+    assert "requests that are served alone" in answer.recommendation.why
     assert not any("replica" in words for words in answer.recommendation.instead)
 
 
@@ -166,7 +166,7 @@ def test_unknown_settings_are_named(shared_data: Path) -> None:
     unknown = replace(asked.server, serving=replace(asked.server.serving, max_num_seqs=None))
     answer = advise(replace(asked, server=unknown))
     assert answer.recommendation.action == "insufficient"
-    assert "max_num_seqs" in answer.recommendation.reason
+    assert "max_num_seqs" in answer.recommendation.why
 
 
 def test_nothing_seen_is_no_verdict() -> None:

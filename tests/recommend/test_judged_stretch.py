@@ -12,12 +12,11 @@ from advice_cases import AT
 from recorded_questions import recorded_rows
 
 from driftwatch.model import Serving, Setting
-from driftwatch.recommend.calibration.fitted import RESIDUALS
+from driftwatch.recommend.calibration.fits import RESIDUALS
 from driftwatch.recommend.calibration.playback import Playback
-from driftwatch.recommend.judged_stretch import alike_since, recent
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.horizon import alike_since, recent
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests

@@ -14,9 +14,9 @@ from driftwatch.notify.advice import imperatives
 from driftwatch.notify.page import recommendation_json
 from driftwatch.recommend import advise
 from driftwatch.recommend.advice import Advice, Question
-from driftwatch.recommend.measured_capacity import by_measured_capacity
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.prepare import Prepared
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.without_simulation import by_measured_capacity
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 

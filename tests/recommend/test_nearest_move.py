@@ -9,12 +9,11 @@ from advice_cases import H100_8B, prepared_of, requests_of
 
 from driftwatch.model import Slo
 from driftwatch.recommend import sweep
-from driftwatch.recommend.calibration.fitted import Fit
+from driftwatch.recommend.calibration.fits import Fit
 from driftwatch.recommend.candidates import SATURATED, candidate
-from driftwatch.recommend.nearest_move import served_alike
-from driftwatch.recommend.sweep import Gain, Ground
-from driftwatch.recommend.sweep_candidates import Knobs
-from driftwatch.recommend.worlds import World, between
+from driftwatch.recommend.scenarios import World, between
+from driftwatch.recommend.sweep import Gain, Ground, served_alike
+from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 TODAY = SchedulerConfiguration(64, 2048, 27_000)

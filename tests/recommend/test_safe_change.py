@@ -11,8 +11,8 @@ from advice_cases import AT, requests_of, server_with
 
 from driftwatch.model import Reason, Recommendation, Setting, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.safe_change import safe_change
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
+from driftwatch.recommend.without_simulation import safe_change
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
@@ -108,8 +108,8 @@ def test_the_steps_stay_within_the_budget() -> None:
 
 def test_every_step_time_model_must_promise_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     gains = iter((0.5, 0.19, 0.5, 0.21))
-    monkeypatch.setattr("driftwatch.recommend.safe_change._laws", lambda *_: [None, None])
-    monkeypatch.setattr("driftwatch.recommend.safe_change._gain", lambda *_: next(gains))
+    monkeypatch.setattr("driftwatch.recommend.without_simulation._laws", lambda *_: [None, None])
+    monkeypatch.setattr("driftwatch.recommend.without_simulation._gain", lambda *_: next(gains))
     assert safe_change(_question(), REFUSED, _observed(), None) is REFUSED
     assert safe_change(_question(), REFUSED, _observed(), None) is not REFUSED
 

@@ -19,8 +19,8 @@ from driftwatch.pipeline.advising_server import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
-from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.recommend.scenarios import configurations_of
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.minute_columns import stored_rows
 

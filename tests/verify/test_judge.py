@@ -13,7 +13,7 @@ from driftwatch.verify.compare import Comparison, Load, _bound_wait
 from driftwatch.verify.figures import FIGURES
 from driftwatch.verify.interval import Both, Level
 from driftwatch.verify.judge import judge
-from driftwatch.verify.strata import Matched
+from driftwatch.verify.matching import Matched
 from driftwatch.verify.verification import Effect
 
 PROMISE: dict[str, Any] = {"ttft_seconds": 0.08, "today": {"ttft_seconds": 1.8}}

@@ -18,8 +18,7 @@ from driftwatch.service.verifying_asked import asked_now
 from driftwatch.service.verifying_store import kept_verifications, verifying_from, verifying_memory
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
-from driftwatch.verify.documents import from_document, to_document
-from driftwatch.verify.verification import Verification
+from driftwatch.verify.verification import Verification, from_document, to_document
 
 KEY = TargetKey("host:8000", "0")
 

@@ -12,7 +12,7 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.verifying_asked import Recorded, recorded
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.verify.traffic import comparable, with_traffic
+from driftwatch.verify.matching import comparable, with_traffic
 from driftwatch.verify.verification import Change, Verification
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "vllm-0.32"

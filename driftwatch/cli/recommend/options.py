@@ -142,7 +142,7 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
     Raises:
         UsageError: with every text that cannot be.
     """
-    from driftwatch.recommend.what_ifs import ASKED
+    from driftwatch.recommend.candidates import ASKED
 
     found: dict[str, float] = {}
     wrong: list[str] = []

@@ -215,7 +215,7 @@ def _of_store(
     from driftwatch.pipeline.past_minutes import StoredMinutes
     from driftwatch.pipeline.stored import newest, stored_targets
     from driftwatch.service.verifying_asked import asked_now
-    from driftwatch.verify.documents import from_document
+    from driftwatch.verify.verification import from_document
 
     named = None if config is None or config == config_here() else str(config)
     with open_store(None if db is None else str(db), named) as store:
@@ -258,7 +258,7 @@ def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
 
 def _print_one(found: Verification, as_json: bool) -> None:
     from driftwatch.cli.verify.text import one_in_full
-    from driftwatch.verify.documents import to_document
+    from driftwatch.verify.verification import to_document
 
     if as_json:
         _print_json(to_document(found))
@@ -269,7 +269,7 @@ def _print_one(found: Verification, as_json: bool) -> None:
 
 def _print_list(found: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import listed
-    from driftwatch.verify.documents import to_document
+    from driftwatch.verify.verification import to_document
 
     if as_json:
         _print_json({"schema_version": 1, "verifications": [to_document(one) for one in found]})
@@ -283,7 +283,7 @@ def _print_list(found: Sequence[Verification], as_json: bool) -> None:
 
 def _print_record(found: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import record_document, record_lines
-    from driftwatch.verify.track_record import track_record
+    from driftwatch.verify.verification import track_record
 
     record = track_record(found)
     if as_json:

@@ -12,13 +12,11 @@ from driftwatch.cli.table import encodable, lines, render
 from driftwatch.notify.layout import wrap
 from driftwatch.notify.verification_line import difference_text, value_text
 from driftwatch.verify.changes import text_of
-from driftwatch.verify.documents import to_document
-from driftwatch.verify.figures import SHARES
-from driftwatch.verify.words import WORDS
+from driftwatch.verify.figures import SHARES, WORDS
+from driftwatch.verify.verification import to_document
 
 if TYPE_CHECKING:
-    from driftwatch.verify.track_record import TrackRecord
-    from driftwatch.verify.verification import Verification
+    from driftwatch.verify.verification import TrackRecord, Verification
 
 HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
 _WIDTH = 80

@@ -1,20 +1,21 @@
-"""Observed traffic played through the scheduler under a law, read as the metrics were read.
+"""Observed traffic under a step-time model, read as the metrics were read, and the noise of what is
+compared.
 
-vLLM's own bookkeeping is the simulator's (``Outcome.scrapes``): a forward pass counts when it
-brings a token, gauges are those after the last step, a request's time to first token is booked when
-that token comes. So a replay is scraped at the edges of the chunks and on a grid between them, and
-never looked at from inside.
+A forward pass counts when it brings a token, gauges are those after the last step, a request's time
+to first token is booked when that token comes. The noise of a residual: what other draws of the
+same counts differ by, what no model of this form can say (``FLOORS``), and a gauge's few samples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.recommend.calibration.fitted import RESIDUALS
-from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.calibration.fits import RESIDUALS
+from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.repeated import Repeated, Repetition
 from driftwatch.simulate.requests import Requests
@@ -289,3 +290,57 @@ def _means(values: Floats, low: npt.NDArray[np.int64], high: npt.NDArray[np.int6
     """Means of the scrapes after ``low`` up to ``high``."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray((total[high + 1] - total[low + 1]) / (high - low))
+
+
+# Stated: step jitter, stalls, the few scrapes of a gauge, work outside the engine.
+FLOORS = {
+    "generation_tokens_per_second": 0.02,
+    "itl_seconds": 0.015,
+    "ttft_seconds": 0.06,
+    "steps_per_generation_token": 0.02,
+    "running_requests": 0.05,
+    "kv_cache_usage_ratio": 0.05,
+    "prefill_seconds": 0.05,
+}
+_SCRAPE_SECONDS = 15.0
+
+
+def first_noise(playback: Playback) -> Floats:
+    """Before anything was replayed: the floors and the counting noise of a chunk's requests."""
+    counted = 1.0 / np.maximum(playback.counts, 1.0)[:, None]
+    return np.asarray(np.sqrt(_stated(playback) + counted))
+
+
+def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
+    """Sd of the log residuals, a row a chunk.
+
+    Args:
+        playback: the traffic.
+        played: values of replays of requests drawn anew; empty where nothing had to be drawn.
+    """
+    stated = _stated(playback)
+    if not played:
+        return np.asarray(np.sqrt(stated))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.array(played))
+    logs[~np.isfinite(logs)] = np.nan
+    counts = np.maximum(playback.counts, 1.0)
+    drawn = np.zeros_like(logs[0])
+    for column in range(logs.shape[2]):
+        spread = np.var(logs[:, :, column], axis=0, ddof=1) * counts
+        known = spread[np.isfinite(spread)]
+        if len(known):  # pooled: three draws say little of one chunk
+            drawn[:, column] = known.mean() / counts
+    return np.asarray(np.sqrt(stated + 2.0 * drawn))
+
+
+def _stated(playback: Playback) -> Floats:
+    """Variance of each residual that is not measured: floors, and the sampling of the gauges."""
+    variance = np.array([FLOORS[name] ** 2 for name in RESIDUALS])
+    found = np.repeat(variance[None, :], len(playback.starts), axis=0)
+    running = playback.seen[:, RESIDUALS.index("running_requests")]
+    scrapes = np.maximum((playback.ends - playback.starts) / _SCRAPE_SECONDS, 1.0)
+    sampled = 1.0 / (np.where(running > 0, running, 1.0) * scrapes)
+    for name in ("running_requests", "kv_cache_usage_ratio"):
+        found[:, RESIDUALS.index(name)] += sampled
+    return found

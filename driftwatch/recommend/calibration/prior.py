@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from driftwatch.errors import DriftwatchError, UsageError
-from driftwatch.recommend.calibration.fitted import Prior
-from driftwatch.recommend.observed.traffic import Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.calibration.fits import Prior
+from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu, Hardware, Model, shipped_hardware
 from driftwatch.simulate.laws import HINGE_TOKENS, VARIANTS, roofline, variants

@@ -18,8 +18,7 @@ from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.model import Serving, Setting
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests

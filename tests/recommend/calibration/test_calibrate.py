@@ -11,17 +11,25 @@ from recorded_runs import AT
 
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.calibration import playback
-from driftwatch.recommend.calibration.arrivals import EVEN, Arrivals, redrawn
-from driftwatch.recommend.calibration.bursts import more_passes, more_waited, with_bursts
-from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.documents import from_document, to_document
-from driftwatch.recommend.calibration.fitted import RESIDUALS, Calibration
-from driftwatch.recommend.calibration.gauss_newton import Descent
-from driftwatch.recommend.calibration.playback import Playback
+from driftwatch.recommend.calibration.calibrate import (
+    calibrate,
+    more_passes,
+    more_waited,
+    with_bursts,
+)
+from driftwatch.recommend.calibration.descent import Descent
+from driftwatch.recommend.calibration.fits import (
+    EVEN,
+    RESIDUALS,
+    Arrivals,
+    Calibration,
+    from_document,
+    redrawn,
+    to_document,
+)
+from driftwatch.recommend.calibration.playback import Playback, first_noise
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.calibration.weights import first_noise
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import Observe, simulate

@@ -10,9 +10,9 @@ from recorded_runs import AT
 from test_calibrate import CONFIGURATION, SERVER, window
 
 from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fitted import Calibration
+from driftwatch.recommend.calibration.fits import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.observed.traffic import Observed
+from driftwatch.recommend.traffic.observed import Observed
 
 
 def told(use: pl.Expr) -> Calibration:

@@ -10,11 +10,9 @@ from test_calibrate import CONFIGURATION, LAW, found, traffic, window
 
 from driftwatch.recommend.calibration import playback
 from driftwatch.recommend.calibration.calibrate import overall_residuals
-from driftwatch.recommend.calibration.fitted import RESIDUALS, LoadBand
-from driftwatch.recommend.calibration.gauss_newton import WANDER, Descent
-from driftwatch.recommend.calibration.load_bands import load_bands
-from driftwatch.recommend.calibration.playback import Playback
-from driftwatch.recommend.calibration.weights import first_noise
+from driftwatch.recommend.calibration.descent import WANDER, Descent, load_bands
+from driftwatch.recommend.calibration.fits import RESIDUALS, LoadBand
+from driftwatch.recommend.calibration.playback import Playback, first_noise
 from driftwatch.recommend.gates import load_gates
 from driftwatch.simulate.step_time import StepTime
 

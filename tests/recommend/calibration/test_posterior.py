@@ -10,8 +10,8 @@ from recorded_runs import AT
 from test_calibrate import CONFIGURATION, LAW, SERVER, seen, traffic, window
 
 from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.gauss_newton import Descent
-from driftwatch.recommend.calibration.playback import Playback
+from driftwatch.recommend.calibration.descent import Descent
+from driftwatch.recommend.calibration.playback import Playback, noise_of
 from driftwatch.recommend.calibration.posterior import (
     FORM_LOG_SD_KNOWN,
     FORM_LOG_SD_UNKNOWN,
@@ -24,7 +24,6 @@ from driftwatch.recommend.calibration.posterior import (
     with_form,
 )
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.calibration.weights import noise_of
 from driftwatch.simulate.step_time import StepTime
 
 BUSY = Composition(20.0, 10.0, 6000.0)

@@ -5,8 +5,7 @@ import pytest
 from recorded_runs import AT
 
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.observed.traffic import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.server import Server
+from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.laws import VARIANTS, roofline

@@ -18,8 +18,8 @@ from recorded_runs import (
 
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.observed.from_minutes import observed_from_minutes
-from driftwatch.recommend.settings_known import configurations_of
+from driftwatch.recommend.scenarios import configurations_of
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.engine import Observe, simulate
 
 

@@ -1,0 +1,244 @@
+"""What a calibration is: models, how well they fit, and when in its minute a request came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+
+_MINUTE = 60.0
+_SAME_TIME = 1e-12  # of a mean gap: gamma gaps of a large CV may be 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How requests come inside a minute; as counted by the minute in any case.
+
+    Attributes:
+        gap_cv: coefficient of variation of the Gamma gaps; 1 is Poisson.
+        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one stretch
+            of each minute, or not at all; None = in all of it, by ``gap_cv``.
+    """
+
+    gap_cv: float = 1.0
+    on_rate_ratio: float | None = None
+
+
+EVEN = Arrivals()
+# ON and OFF at the busiest minute's rate asks for no number. The CVs are those that the Azure code
+# trace and ServeGen's clients reach inside a minute; 2.5 times the rate is a stretch of 24 s.
+LIKELY = (Arrivals(on_rate_ratio=1.0), Arrivals(gap_cv=2.5))
+FURTHER = (Arrivals(gap_cv=6.0), Arrivals(on_rate_ratio=2.5))
+
+
+def redrawn(requests: Requests, rng: np.random.Generator, arrivals: Arrivals = EVEN) -> Requests:
+    """Other requests of which the metrics would have said the same.
+
+    Args:
+        requests: as observed, seconds from the window's start; those at 0 were inside already.
+        rng: the randomness.
+        arrivals: how they come inside their minutes.
+    """
+    arrival = requests.arrival_seconds
+    minute = np.floor(arrival / _MINUTE).astype(np.int64)
+    inside = arrival > 0  # those at 0 were inside already: their time is no arrival
+    times = arrival.copy()
+    most = int(np.bincount(minute[inside]).max()) if inside.any() else 0
+    for number in np.unique(minute[inside]):
+        those = np.flatnonzero(inside & (minute == number))
+        times[those] = (number + _places(len(those), most, rng, arrivals)) * _MINUTE
+    lengths = np.arange(len(arrival))
+    lengths[inside] = lengths[inside][np.lexsort((rng.random(int(inside.sum())), minute[inside]))]
+    mixed = requests.take(lengths)
+    return replace(mixed, arrival_seconds=times)
+
+
+def _places(count: int, most: int, rng: np.random.Generator, arrivals: Arrivals) -> Floats:
+    """Parts of a minute at which so many requests come, in order."""
+    if arrivals.on_rate_ratio is None:
+        gaps = rng.standard_gamma(1.0 / arrivals.gap_cv**2, count + 1) + _SAME_TIME
+        return np.asarray(np.cumsum(gaps)[:-1] / gaps.sum())
+    lasting = min(1.0, count / (most * arrivals.on_rate_ratio))
+    begin = rng.random() * (1.0 - lasting)
+    return np.asarray(begin + lasting * np.sort(rng.random(count)))
+
+
+COEFFICIENTS = ("c0", "c1", "c2", "c3")
+# Relative residuals of today's replay, replayed over observed minus 1; what cannot be compared is
+# not among them.
+RESIDUALS = (
+    "generation_tokens_per_second",
+    "itl_seconds",
+    "ttft_seconds",
+    "steps_per_generation_token",
+    "running_requests",
+    "kv_cache_usage_ratio",
+    "prefill_seconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed before the data.
+
+    Attributes:
+        laws: variant (:data:`driftwatch.simulate.laws.VARIANTS`) → law.
+        log_sd: coefficient → standard deviation of its logarithm.
+        source: in words: "roofline of llama-3.1-8b on h100-sxm", or why there is none.
+        known: a datasheet stands behind it.
+    """
+
+    laws: Mapping[str, StepTime]
+    log_sd: Mapping[str, float]
+    source: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBand:
+    """How a fit does at one level of load.
+
+    Attributes:
+        running_requests: mean, by tokens.
+        itl_seconds: observed mean time between tokens.
+        off_ratio: replayed over observed, without the engine's own changes of speed, minus 1.
+        log_sd: of that by chance: what is drawn, and the engine's changes of speed.
+        tokens_ratio: of the window's tokens.
+    """
+
+    running_requests: float
+    itl_seconds: float
+    off_ratio: float
+    log_sd: float
+    tokens_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One variant.
+
+    Attributes:
+        variant: its name.
+        law: fitted.
+        residuals: name of :data:`RESIDUALS` → relative error over the whole window.
+        loss: mean squared weighted residual over the chunks; compares variants of one window.
+        log_sd: coefficient → standard deviation of its logarithm after the fit.
+        determined: coefficient → the data say more of it than the prior did.
+        ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
+            vLLM's TTFT holds and a replay does not: add it to a replayed TTFT.
+        slower: the law by which a larger batch takes as long as its 90th percentile; None = not
+            known.
+        faster: … as its 10th percentile.
+        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed; None
+            = not known.
+        bands: lightest load first.
+    """
+
+    variant: str
+    law: StepTime
+    residuals: Mapping[str, float]
+    loss: float
+    log_sd: Mapping[str, float] = field(default_factory=dict)
+    determined: Mapping[str, bool] = field(default_factory=dict)
+    ttft_overhead_seconds: float = 0.0
+    slower: StepTime | None = None
+    faster: StepTime | None = None
+    reach_log_sd: float | None = None
+    bands: tuple[LoadBand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Laws of one server in one window.
+
+    Attributes:
+        at: end of the window.
+        seconds: its length.
+        fits: best first.
+        prior: in words.
+        prior_known: a datasheet stands behind it.
+        saturated: fitted without TTFT, as the queue integrates every error.
+        identifiable: changes of the batch can be forecast from these laws.
+        why_not: why they cannot, in words; None where they can.
+        replays: how many replays it took.
+        wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
+            residuals are those of a replay that has them.
+        arrivals: how requests come inside a minute, as the window is explained best. Forecast with
+            :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
+    """
+
+    at: datetime
+    seconds: float
+    fits: tuple[Fit, ...]
+    prior: str
+    prior_known: bool
+    saturated: bool
+    identifiable: bool
+    why_not: str | None = None
+    replays: int = 0
+    wander_log_sd: float = 0.0
+    arrivals: Arrivals = EVEN
+
+    @property
+    def best(self) -> Fit:
+        """The variant with the least loss."""
+        return self.fits[0]
+
+
+SCHEMA_VERSION = 1
+_LAWS = ("law", "slower", "faster")
+
+
+def to_document(calibration: Calibration) -> dict[str, Any]:
+    """As JSON takes it; ``schema_version`` says its form."""
+    made = asdict(calibration)
+    made["at"] = calibration.at.isoformat()
+    for fit in made["fits"]:
+        for name in _LAWS:
+            if fit[name] is not None:
+                fit[name]["capture_sizes"] = list(fit[name]["capture_sizes"])
+        fit["bands"] = list(fit["bands"])
+    made["fits"] = list(made["fits"])
+    arrivals = made.pop("arrivals")
+    return {"schema_version": SCHEMA_VERSION, **made, **arrivals}
+
+
+def from_document(document: dict[str, Any]) -> Calibration:
+    """What :func:`to_document` made.
+
+    Raises:
+        ValueError: it is of another form.
+    """
+    rest = dict(document)
+    version = rest.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"calibration of schema_version {version!r}, known is {SCHEMA_VERSION}")
+    try:
+        fits = tuple(_fit(fit) for fit in rest.pop("fits"))
+        arrivals = Arrivals(rest.pop("gap_cv", 1.0), rest.pop("on_rate_ratio", None))
+        at = datetime.fromisoformat(rest["at"])
+        return Calibration(**{**rest, "at": at, "fits": fits, "arrivals": arrivals})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"calibration cannot be read: {error}") from error
+
+
+def _fit(values: dict[str, Any]) -> Fit:
+    """Fields are only added."""
+    bands = tuple(LoadBand(**band) for band in values.get("bands", ()))
+    laws = {name: _law(values.get(name)) for name in _LAWS}
+    return Fit(**{**values, **laws, "bands": bands})
+
+
+def _law(values: dict[str, Any] | None) -> StepTime | None:
+    if values is None:
+        return None
+    return StepTime(**{**values, "capture_sizes": tuple(values.get("capture_sizes", ()))})

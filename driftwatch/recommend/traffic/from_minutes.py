@@ -1,0 +1,224 @@
+"""Requests that would have left what a server's minutes say, and what came of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.errors import NoVerdict
+from driftwatch.recommend.traffic.arrivals import Flows, flows
+from driftwatch.recommend.traffic.lengths import (
+    NAMES,
+    Lengths,
+    histograms_of,
+    lengths,
+    running_start,
+)
+from driftwatch.recommend.traffic.observed import Observed, Server
+from driftwatch.recommend.traffic.stretch import (
+    Clean,
+    Floats,
+    cached_tokens,
+    chunks_of,
+    clean,
+    hit_ratios,
+    p95_of,
+    whole_hit_ratio,
+)
+from driftwatch.recommend.traffic.waits import waits_of
+from driftwatch.simulate.requests import NEVER, Requests, make_requests
+
+Integers = npt.NDArray[np.int64]
+Source = Literal["metrics", "request log"]
+# In most scrapes: a row in which, on average, every second scrape sees one waiting counts.
+_WAITING_AT_LEAST = 0.5
+_MOST = 0.5
+_DEFAULT_BLOCK_TOKENS = 16
+# Later than any window: a client that left is known by it, and when he left is not.
+WHO_LEFT_SECONDS = 1e15
+EVENLY = "when in its minute a request got its first token: drawn evenly"
+_DRAWN = "which prompt came with which generation: drawn"
+_PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
+
+
+def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
+    """Traffic rebuilt from minutes.
+
+    Arrivals are first tokens less the times to them (:mod:`.flows`), drawn evenly inside a row.
+    Lengths are those of the histograms, to the token (:mod:`.lengths`). Requests that ran at the
+    start arrive at second 0 with their rest: what they had is a cached prompt. Those that waited
+    arrive at second 0 behind them.
+
+    Args:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
+            stretch up to the last row counts.
+        server: for the longest request that can be, and the size of a block.
+        seed: of everything drawn.
+
+    Raises:
+        NoVerdict: naming what is missing.
+    """
+    stretch = clean(minutes)
+    rng = np.random.default_rng(seed)
+    counts = flows(stretch, rng)
+    longest, bound = longest_request(server, stretch)
+    told = lengths(stretch, counts, rng, server=server, longest=longest)
+    hits, hits_note = hit_ratios(stretch)
+    requests, carried = _requests(stretch, counts, told, hits, server, rng)
+    notes = [
+        *stretch.notes,
+        *counts.notes,
+        EVENLY,
+        _PAIRED if told.paired else _DRAWN,
+    ]
+    if bound is not None and int(told.prompt_tokens.max()) > 0:
+        notes.append(bound)
+    if told.clipped:
+        notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
+    if hits_note is not None:
+        notes.append(hits_note)
+    found = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    return replace(found, waits=waits_of(stretch, counts.waiting_first, seed))
+
+
+def observed_of(
+    stretch: Clean,
+    counts: Flows,
+    requests: Requests,
+    carried: int,
+    source: Source,
+    notes: tuple[str, ...],
+) -> Observed:
+    """Requests beside what the stretch says of them.
+
+    Args:
+        stretch: the rows.
+        counts: flows of the stretch.
+        requests: on its clock.
+        carried: how many of them were there before.
+        source: where they come from.
+        notes: in words.
+    """
+    return Observed(
+        start=stretch.start,
+        seconds=stretch.seconds,
+        requests=requests,
+        source=source,
+        chunks=chunks_of(stretch),
+        busy_windows=busy_minutes(stretch),
+        finished_requests=int(counts.finished.sum()),
+        saturated=is_saturated(stretch),
+        prefix_hit_ratio=whole_hit_ratio(stretch),
+        ttft_p95_seconds=p95_of(stretch, "ttft_seconds"),
+        tpot_p95_seconds=p95_of(stretch, "tpot_seconds"),
+        notes=notes,
+        carried_requests=carried,
+    )
+
+
+def _next_edge(stretch: Clean) -> int | None:
+    """The bucket edge that max_model_len does not reach.
+
+    None where the edges are others, or sums say that some lengths are beyond it.
+    """
+    series = [float(m * 10**k) for k in range(10) for m in (1, 2, 5)]
+    found: set[int] = set()
+    for name in NAMES:
+        for one in histograms_of(stretch, name):
+            many = len(one.edges)
+            if not many or many == len(series) or list(one.edges) != series[:many]:
+                return None
+            if one.total_tokens > one.counts @ np.array(series[: many + 1]):
+                return None
+            found.add(int(series[many]))
+    return found.pop() if len(found) == 1 else None
+
+
+def longest_request(server: Server, stretch: Clean) -> tuple[int | None, str | None]:
+    """Most tokens of one request, and a note where that is not max_model_len.
+
+    vLLM's buckets of lengths rise 1, 2, 5, 10, … as far as max_model_len goes
+    (``build_1_2_5_buckets`` in vLLM ``v1/metrics``): it is below the one that would come next.
+    """
+    if server.serving.max_model_len is not None:
+        return int(server.serving.max_model_len.value), None
+    following = _next_edge(stretch)
+    if following is not None:
+        return following - 1, (
+            f"max_model_len unknown: below {following:,} tokens, or the buckets of lengths would "
+            "go on"
+        )
+    if server.num_gpu_blocks is not None and server.block_size is not None:
+        held = (server.num_gpu_blocks - 1) * server.block_size
+        return (
+            held,
+            f"max_model_len unknown: no request can be longer than the KV cache, {held:,} tokens",
+        )
+    return None, None
+
+
+def is_saturated(stretch: Clean) -> bool:
+    """Requests waited for capacity in most scrapes.
+
+    By the rows' means, and, where it is known, by the share of the scrapes themselves.
+    """
+    capacity = stretch.column("waiting_capacity_requests")
+    waiting = np.where(np.isnan(capacity), stretch.column("waiting_requests"), capacity)
+    seconds = np.diff(stretch.edges)
+    if np.isnan(waiting).all():
+        return False
+    queued = float(seconds[waiting >= _WAITING_AT_LEAST].sum()) / float(seconds.sum())
+    if queued <= _MOST:
+        return False
+    share = stretch.column("limit_binding_share_10m_ratio")
+    # each looks ten minutes back: those of the stretch alone, where it is that long
+    inside = share[stretch.edges[1:] >= 600.0]
+    inside = inside if len(inside) else share[-1:]
+    known = inside[~np.isnan(inside)]
+    return not len(known) or float(known.mean()) > _MOST
+
+
+def _requests(
+    stretch: Clean,
+    counts: Flows,
+    told: Lengths,
+    hits: Floats,
+    server: Server,
+    rng: np.random.Generator,
+) -> tuple[Requests, int]:
+    """All requests, and how many of them were there before."""
+    block = server.block_size or _DEFAULT_BLOCK_TOKENS
+    row = np.clip(
+        np.searchsorted(stretch.edges, counts.came_at, side="right") - 1, 0, len(hits) - 1
+    )
+    carried = counts.running_first + counts.waiting_first
+    arrival = np.concatenate((np.zeros(carried), counts.came_at))
+    count = min(len(arrival), len(told.prompt_tokens))
+    if count == 0:
+        raise NoVerdict("no request came in the window")
+    running = len(told.done_tokens)
+    start = running_start(
+        told.prompt_tokens[:running], told.generation_tokens[:running], told.done_tokens
+    )
+    ratio = np.concatenate((np.full(carried - running, hits[0]), hits[row]))
+    prompt = told.prompt_tokens[running:count]
+    cached = cached_tokens(prompt, ratio[: len(prompt)], block, rng)
+    return make_requests(
+        arrival[:count],
+        np.concatenate((start.prompt_tokens, prompt)),
+        np.concatenate((start.generation_tokens, told.generation_tokens[running:count])),
+        cached_tokens=np.concatenate((start.cached_tokens, cached)),
+        cancel_seconds=np.where(told.gone[:count], WHO_LEFT_SECONDS, NEVER),
+    ), min(carried, count)
+
+
+def busy_minutes(stretch: Clean) -> int:
+    """Minutes in which a request was served; a roll-up counts as the minutes it stands for."""
+    served = stretch.column("generation_tokens_total")
+    served = np.where(np.isnan(served), stretch.column("generation_tokens_count"), served)
+    minutes = np.maximum(np.rint(np.diff(stretch.edges) / 60.0), 1.0)
+    return int(minutes[np.nan_to_num(served) > 0].sum())

@@ -1,0 +1,227 @@
+"""How long requests waited for their first token, and arrivals moved so that a simulation waits so.
+
+A count of a minute does not say whether its requests came evenly or in clumps; how long they waited
+does. Who waited the n-th longest in a simulation gets the n-th longest of the observed times
+(iterated surrogates: Schreiber and Schmitz 1996), until the histogram is explained as well as
+chance explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.recommend.traffic.arrivals import LONGEST_WINDOWS, histograms
+from driftwatch.recommend.traffic.observed import UNIT_SECONDS, Observed, RowWaits, Waits
+from driftwatch.recommend.traffic.stretch import Clean
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.repeated import Repeated
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.workload.histograms import sample_lengths
+
+Floats = npt.NDArray[np.float64]
+
+
+def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
+    """The waits of a stretch; None where their buckets are not on every page.
+
+    Args:
+        stretch: its rows.
+        waiting_first: requests that waited when it began.
+        seed: of where inside its bucket a wait lies.
+    """
+    found = histograms(stretch)
+    if found is None:
+        return None
+    rng = np.random.default_rng([seed, len(found)])
+    longest = round(LONGEST_WINDOWS * max(stretch.seconds, 1.0) / UNIT_SECONDS)
+    rows, edges = [], np.array([0.0, np.inf])
+    for one in found:
+        edges = np.concatenate(([0.0], one.edges, [np.inf])) * UNIT_SECONDS
+        cell = np.repeat(np.arange(len(one.counts)), one.counts)
+        drawn = sample_lengths(one, len(cell), rng, longest=longest)
+        rows.append(
+            RowWaits(edges[cell], edges[cell + 1], np.sort(drawn.astype(np.float64)) * UNIT_SECONDS)
+        )
+    return Waits(stretch.edges, tuple(rows), waiting_first, edges)
+
+
+UNLIKE = (
+    "no replay waits as the buckets of TTFT say, wherever in their minutes requests came: clients "
+    "may send in lots, and shares in target are too good then; a request log would tell"
+)
+_ROUNDS = 8
+_ENOUGH = 0.05  # mean log by which waits miss their buckets: what no law says of them either
+_FINE = 0.03  # of that mean: a round that mends less was the last but one
+# Of one replay; of a longer window its end is moved (what a change is judged by is no longer).
+_MOST_REQUESTS = 15_000
+_DRAIN = 0.5  # of the window, for what still waits at its end
+_EARLIEST_SECONDS = 1e-6  # at 0 arrive those that were there before
+
+
+def as_waited(
+    observed: Observed,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    ttft_overhead_seconds: float = 0.0,
+    *,
+    drawn: Requests | None = None,
+    evenly: Sequence[Requests] = (),
+    wander_log_sd: float = 0.0,
+    seed: int = 0,
+) -> Observed:
+    """The observed traffic with its arrivals moved inside their minutes.
+
+    The same where the times to first token are unknown, arrivals are those of a request log, or a
+    replay waits as was observed already.
+
+    Args:
+        observed: as rebuilt from the metrics.
+        configuration: the settings that it ran under.
+        law: step time that was fitted to it.
+        ttft_overhead_seconds: of every first token outside the engine.
+        drawn: the same requests at other times inside their minutes, as a calibration found them
+            to come: begun with if they wait more like the observed ones.
+        evenly: the same requests drawn evenly inside their minutes, two or more times: where no
+            two of these differ by as much in their waits, it is not chance, and arrivals are moved.
+        wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
+        seed: of that speed.
+
+    Raises:
+        ImpossibleConfiguration: a request never fits.
+        NoVerdict: the replay makes no progress.
+    """
+    waits = observed.waits
+    if waits is None or observed.source != "metrics" or not len(observed.requests):
+        return observed if drawn is None else replace(observed, requests=drawn)
+    first = max(len(observed.requests) - _MOST_REQUESTS, 0)
+    before = waits.waiting_first + max(first - observed.carried_requests, 0)
+
+    def moved(requests: Requests) -> tuple[float, Requests, Requests]:
+        token = _first_tokens(requests, configuration, law, waits)
+        token = token + ttft_overhead_seconds
+        arrival, off = _moved(requests.arrival_seconds, token, waits, before)
+        return off, requests, _at(requests, arrival)
+
+    def chance() -> list[float]:
+        rng, tokens = np.random.default_rng(seed), []
+        parts = [one.take(slice(first, None)) for one in evenly]
+        for one in parts:
+            factors = np.exp(wander_log_sd * rng.standard_normal(len(waits.rows)))
+            tokens.append(_first_tokens(one, configuration, law, waits, factors))
+        return _by_chance(parts, tokens, waits)
+
+    begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
+    by_chance = [] if best[0] < _ENOUGH else chance()
+    least = max([_ENOUGH, *by_chance])
+    if best[0] < least:  # as another even draw might miss them
+        return observed
+    enough = max(_ENOUGH, float(np.mean(by_chance))) if by_chance else _ENOUGH
+    if drawn is not None:
+        other = moved(drawn.take(slice(first, None)))
+        begin, best = (drawn, other) if other[0] < best[0] else (begin, best)
+    last, idle = best, 0
+    for _ in range(_ROUNDS):
+        if best[0] < enough or idle == 2:
+            break
+        last = moved(last[2])
+        idle = idle + 1 if last[0] > best[0] * (1.0 - _FINE) else 0
+        best = min(best, last, key=lambda one: one[0])
+    whole = _joined(begin.take(slice(first)), best[1])
+    notes = observed.notes if not by_chance or best[0] < least else (*observed.notes, UNLIKE)
+    return replace(observed, requests=_at(whole, whole.arrival_seconds), notes=notes)
+
+
+def _first_tokens(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    law: StepTime,
+    waits: Waits,
+    factors: Floats | None = None,
+) -> Floats:
+    """When each gets its first token in a replay; inf where it has none half a window later.
+
+    Args:
+        requests: to be replayed.
+        configuration: settings.
+        law: step time.
+        waits: its rows are those of ``factors``.
+        factors: on the step time of each row.
+    """
+    until = (1.0 + _DRAIN) * float(waits.edges[-1])
+    ready = Repeated(
+        requests,
+        configuration,
+        scrape_seconds=np.array([0.0, until]),
+        until_seconds=until,
+        factor_seconds=None if factors is None else waits.edges[:-1],
+    )
+    return ready.run(law, factors).first_token_seconds
+
+
+def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> list[float]:
+    """By how much the waits of each draw miss the buckets of each other one."""
+    found = []
+    for i, other in enumerate(parts):
+        buckets = waits.as_if(other.arrival_seconds, tokens[i])
+        found += [
+            _moved(part.arrival_seconds, token, buckets, 0)[1]
+            for part, token in zip(parts, tokens, strict=True)
+            if part is not other
+        ]
+    return found
+
+
+def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:
+    """Arrivals by the observed waits, and by how much the replayed ones missed their buckets.
+
+    Args:
+        arrival: of each request; those at 0 were there before and are left.
+        token: when each got its first token in the replay.
+        waits: as observed.
+        before: how many first tokens of the window come before those of these requests.
+    """
+    inside = np.flatnonzero((arrival > 0) & np.isfinite(token))
+    order = inside[np.argsort(token[inside], kind="stable")]
+    upto = np.cumsum([len(row.drawn_seconds) for row in waits.rows])
+    row_of = np.searchsorted(upto, before + np.arange(len(order)), side="right")
+    found, missed, counted = arrival.copy(), 0.0, 0
+    for row in np.unique(row_of[row_of < len(waits.rows)]):
+        those = order[row_of == row]
+        observed = waits.rows[row].of(len(those))
+        waited = token[those] - arrival[those]
+        longest = np.argsort(waited, kind="stable")
+        missed += float(observed.off(waited[longest]).sum())
+        counted += len(those)
+        own = np.empty(len(those))
+        own[longest] = observed.moved(waited[longest])
+        at = _within(token[those], float(waits.edges[row]), float(waits.edges[row + 1]))
+        found[those] = np.maximum(at - own, _EARLIEST_SECONDS)
+    return found, missed / max(counted, 1)
+
+
+def _within(token: Floats, low: float, high: float) -> Floats:
+    """First tokens put into the row that counts them, as they lie to each other."""
+    first, last = float(token.min()), float(token.max())
+    if last - first > high - low:
+        return np.asarray(low + (token - first) * (high - low) / (last - first))
+    return token + (max(low - first, 0.0) or min(high - last, 0.0))
+
+
+def _at(requests: Requests, arrival: Floats) -> Requests:
+    """The requests at other times, in their order."""
+    order = np.argsort(arrival, kind="stable")
+    return replace(requests.take(order), arrival_seconds=arrival[order])
+
+
+def _joined(one: Requests, other: Requests) -> Requests:
+    return Requests(
+        **{
+            part.name: np.concatenate((getattr(one, part.name), getattr(other, part.name)))
+            for part in fields(Requests)
+        }
+    )

@@ -1,0 +1,315 @@
+"""Answers that need no simulation, or that stand where none can be trusted.
+
+Before anything is simulated: the engine, its GPU or its router lost something, and a knob would
+hide it. Where a simulation is refused: what a server with a lasting queue completes is its
+capacity, and max_num_seqs may be raised where it binds and nothing else is near. A step of m times
+the requests takes at most m times as long, so the throughput cannot fall and no figure of a request
+grows by more than m; m is bounded by KV cache, token budget, TPOT target and demand of the window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from driftwatch.diagnose.thresholds import KV_PRESSED_RATIO
+from driftwatch.model import Reason, Recommendation
+from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.scenarios import BUDGETS, configurations_of
+from driftwatch.recommend.simulated import WAIT_SECONDS
+from driftwatch.recommend.sweep import MOST_TIMES_TPOT
+from driftwatch.recommend.sweep_values import capture_size_at_least, sequence_counts
+from driftwatch.recommend.traffic.observed import Observed
+from driftwatch.recommend.verdict import FAR_CAPACITY_GAIN
+from driftwatch.recommend.words import aims, digits, percent, span
+from driftwatch.simulate.hardware import Hardware
+from driftwatch.simulate.step_time import StepTime
+
+# Leaves of the shipped trees at which the engine or its surroundings lost something: a knob would
+# hide it (recommendation.md, "The tree").
+_LEAVES = {
+    "engine_stuck": "requests are present and no token comes",
+    "version_change": "slower at equal load than before the release changed",
+    "gpu_throttled": "slower at equal load with the GPU clock down",
+    "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
+    "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
+    "replica_slow": "slower at equal load than its twins",
+    "scheduler_regression": "slower at equal load without a cause that is measured",
+    "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
+    "replica_imbalance": "requests wait here while a twin has free slots",
+}
+# Kinds of engines whose requests the replay does not know.
+_NOT_REPLAYED = {
+    "pooling": "a pooling engine",
+    "prefill_only": "a prefill-only engine",
+    "decode_only": "a decode-only engine",
+}
+STUCK_SECONDS = 120.0  # detection.md, EngineStuck
+_DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
+
+
+def not_a_knob(question: Question) -> Recommendation | None:
+    """A verdict without a replay where a knob cannot be the answer; None where it may be."""
+    why = no_knob_because(question.evidence, question.leaf)
+    if why is not None:
+        return Recommendation("none", Reason("engine", why))
+    kind = _NOT_REPLAYED.get(question.evidence.get("engine_kind") or "")
+    if kind is not None:
+        text = f"not applicable: {kind}; the replay knows engines that compute their prompts and "
+        return Recommendation("insufficient", Reason("engine_kind", f"{text}generate"))
+    return None
+
+
+def _with_speed(why: str, evidence: Mapping[str, Any]) -> str:
+    """By how much, where an engine is slower; and what to do, where no cause is measured."""
+    against_twins = why == _LEAVES["replica_slow"]
+    name = "speed_against_pool_ratio" if against_twins else "speed_at_equal_load_ratio"
+    speed, slower = evidence.get(name), why.partition("slower ")
+    said = why if speed is None or not slower[1] else f"{why}: {100 * (1 - speed):.0f} %"
+    unexplained = why in (_LEAVES["scheduler_regression"], _LEAVES["replica_slow"])
+    return f"{said}; look for what changed there, or drain it" if unexplained else said
+
+
+def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
+    """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
+    if lost := evidence.get("gpus_lost"):
+        return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
+    if leaf in _LEAVES:
+        return _with_speed(_LEAVES[leaf], evidence)
+    silent = evidence.get("seconds_since_last_token")
+    if silent is not None and silent >= STUCK_SECONDS:
+        return f"no token for {silent:.0f} s"
+    if evidence.get("slower_at_equal_load"):
+        speed = evidence.get("speed_at_equal_load_ratio")
+        return "slower at equal load" + (f" (r {speed:.2f})" if speed is not None else "")
+    if evidence.get("slower_than_pool"):
+        speed = evidence.get("speed_against_pool_ratio")
+        return "slower than its twins" + (f" (r {speed:.2f})" if speed is not None else "")
+    if evidence.get("engine_kind") == "decode_only":
+        return None  # it waits for every request's KV cache: that is no cause
+    deferred = evidence.get("waiting_deferred_share_10m_ratio")
+    if evidence.get("binding_limit") == "deferred" or (
+        deferred is not None and deferred >= _DEFERRED_SHARE
+    ):
+        return _LEAVES["deferred_admission"]
+    return None
+
+
+_QUEUED = 1.0  # mean of num_requests_waiting: no step lacked a request
+_FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviations)
+_FALLS_SHORT = 1.2  # times what it completes: as far as such a rate may be off
+
+
+def by_measured_capacity(question: Question, refused: Advice, observed: Observed | None) -> Advice:
+    """The refused answer with how many replicas serve the demand, where the window shows it."""
+    if observed is None or not observed.saturated:
+        return refused
+    queued = observed.chunks.filter(pl.col("waiting_requests") >= _QUEUED)
+    seconds = queued["end_seconds"] - queued["start_seconds"]
+    finished = queued["finished_per_second"]
+    if queued.is_empty() or finished.null_count():
+        return refused
+    completed = float((finished * seconds).sum())
+    lasted = float(seconds.sum())
+    arrived = observed.offered_requests_per_second
+    if completed < _FEWEST_FINISHED or lasted <= 0:
+        return refused
+    capacity = completed / lasted
+    if arrived < _FALLS_SHORT * capacity:
+        return refused
+    have = question.replicas or 1
+    more = math.ceil(have * arrived / _most(finished, completed, lasted)) - have
+    if more < 1:
+        return refused  # it may complete all that arrive
+    plural = "s" if more > 1 else ""
+    each = "" if question.replicas else " for each"
+    said = Recommendation(
+        "none",
+        Reason(
+            "measured",
+            f"it completes {digits(capacity)} of the {digits(arrived)} req/s that arrive, with its "
+            "queue never empty; whether a knob helps is unknown: "
+            f"{refused.recommendation.reason.text}",
+        ),
+        instead=(
+            f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one "
+            f"completes {digits(capacity)}",
+        ),
+        basis="measured",
+    )
+    return replace(refused, recommendation=said)
+
+
+def _most(finished: pl.Series, completed: float, lasted: float) -> float:
+    """Requests a second that it may complete: two standard errors above what it did.
+
+    Of the count, and of the minutes: long and short requests come in turns.
+    """
+    minutes = finished.std()
+    wander = float(minutes) / math.sqrt(len(finished)) if isinstance(minutes, float) else 0.0
+    return completed / lasted + 2 * max(math.sqrt(completed) / lasted, wander)
+
+
+_SEQS = "max_num_seqs"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """What the minutes show while max_num_seqs is full; means, the KV cache's use at its most.
+
+    Attributes:
+        running: requests.
+        demand: running and waiting requests.
+        kv_use: share of the KV cache.
+        tokens_a_step: computed tokens of a forward pass; None = unknown.
+        context_tokens: of a running request; None = unknown.
+        tpot_p95_seconds: of the window; None = unknown.
+    """
+
+    running: float
+    demand: float
+    kv_use: float
+    tokens_a_step: float | None
+    context_tokens: float
+    tpot_p95_seconds: float | None
+
+
+def safe_change(
+    question: Question, refused: Advice, observed: Observed | None, hardware: Hardware | None
+) -> Advice:
+    """The refused answer with a safe change instead, where there is one.
+
+    Args:
+        question: what was asked.
+        refused: no verdict.
+        observed: the traffic that was to be judged; None = it could not be rebuilt.
+        hardware: GPUs and models by name; None = the shipped tables.
+    """
+    serving = question.server.serving
+    seqs = serving.max_num_seqs
+    full = None if observed is None or seqs is None else _full(question, observed, seqs.value)
+    if observed is None or seqs is None or full is None:
+        return refused
+    most = _most_times(question, full, seqs.value)
+    values = [v for v in sequence_counts(int(seqs.value)) if 1.0 < v / seqs.value <= most]
+    laws = _laws(question, refused, observed, hardware)
+    if not values or not laws:
+        return refused
+    value = values[-1]
+    times = value / seqs.value
+    gains = [_gain(law, full, times) for law in laws]
+    if min(gains) < FAR_CAPACITY_GAIN:
+        return refused
+    return replace(refused, recommendation=_said(question, refused, full, value, gains))
+
+
+def _full(question: Question, observed: Observed, seqs: float) -> Full | None:
+    """None where max_num_seqs does not bind for sure, or something is unknown or near."""
+    evidence, chunks = question.evidence, observed.chunks
+    if evidence.get("binding_limit") != _SEQS or question.server.unsupported:
+        return None
+    preempted, kv = chunks["preemptions_per_second"], chunks["kv_cache_usage_ratio"]
+    if preempted.null_count() or kv.null_count() or float(preempted.sum()) > 0.0:
+        return None
+    queued = chunks.filter(pl.col("waiting_requests") >= 1.0)
+    running = evidence.get("binding_running_requests")
+    waiting = evidence.get("binding_waiting_requests")
+    if running is None or waiting is None or queued.is_empty():
+        return None
+    most = kv.max()
+    use = float(most) if isinstance(most, int | float) else 1.0
+    tokens = queued["tokens_per_step"].drop_nulls().mean()
+    requests = observed.requests
+    context = float(requests.prompt_tokens.mean()) + float(requests.generation_tokens.mean()) / 2
+    return Full(
+        max(float(running), 0.95 * seqs),
+        float(running) + float(waiting),
+        use,
+        float(tokens) if isinstance(tokens, int | float) else None,
+        context,
+        observed.tpot_p95_seconds,
+    )
+
+
+def _most_times(question: Question, full: Full, seqs: float) -> float:
+    """How many times max_num_seqs nothing else can bind or break, by what the window shows."""
+    serving, slo = question.server.serving, question.slo
+    bounds = [
+        capture_size_at_least(full.demand) / seqs,
+        KV_PRESSED_RATIO / full.kv_use if full.kv_use > 0 else float("inf"),
+    ]
+    budget = serving.max_num_batched_tokens
+    bounds.append((BUDGETS[0] if budget is None else budget.value) / seqs)
+    if budget is not None:
+        if full.tokens_a_step is None:
+            return 1.0
+        bounds.append(budget.value / full.tokens_a_step)
+    if slo is None or slo.tpot_seconds is None:
+        bounds.append(MOST_TIMES_TPOT)
+    elif full.tpot_p95_seconds is None:
+        return 1.0
+    else:
+        bounds.append(slo.tpot_seconds / full.tpot_p95_seconds)
+    return min(bounds)
+
+
+def _laws(
+    question: Question, refused: Advice, observed: Observed, hardware: Hardware | None
+) -> Sequence[StepTime]:
+    """Every step-time model at hand: those fitted to the window, and the roofline's."""
+    found = [] if refused.calibration is None else [fit.law for fit in refused.calibration.fits]
+    known = configurations_of(question.server, observed)
+    if known.configurations:
+        prior = prior_of(question.server, observed, known.configurations[-1], hardware=hardware)
+        found += list(prior.laws.values()) if prior.known else []
+    return found
+
+
+def _gain(law: StepTime, full: Full, times: float) -> float:
+    """Completed requests a second with so many times the requests, over those of now, minus 1."""
+
+    def step(many: float) -> float:
+        decode = full.running * many
+        prefill = max((full.tokens_a_step or full.running) - full.running, 0.0) * many
+        return law.seconds(round(prefill), round(decode), round(decode * full.context_tokens), 0.0)
+
+    return times * step(1.0) / step(times) - 1.0
+
+
+def _said(
+    question: Question, refused: Advice, full: Full, value: int, gains: Sequence[float]
+) -> Recommendation:
+    seqs = question.server.serving.max_num_seqs
+    assert seqs is not None  # noqa: S101 - asked before
+    times = value / seqs.value
+    waiting = full.demand - full.running
+    aim = aims(question.slo) if question.slo is not None else f"a wait of {WAIT_SECONDS:g} s"
+    return Recommendation(
+        "change",
+        Reason(
+            "safe",
+            f"{digits(waiting)} requests wait with {_SEQS} full and the KV cache at "
+            f"{percent(full.kv_use)}; not replayed: {refused.recommendation.reason.text}",
+        ),
+        knob=_SEQS,
+        from_value=seqs.value,
+        from_provenance=seqs.provenance,
+        to_value=float(value),
+        price=(
+            f"ITL at most ×{digits(times)}, how much is unknown",
+            f"KV cache {percent(full.kv_use)} → at most {percent(times * full.kv_use)}",
+            "restart",
+        ),
+        undo=f"--max-num-seqs {seqs.value:.0f}",
+        wrong_if=f"requests still wait while fewer than {value} run, or more of them miss {aim}",
+        effect=(
+            f"capacity {span(min(gains), max(gains))} by the step-time models; share in target "
+            "not forecast",
+        ),
+        basis="closed form",
+    )

@@ -1,0 +1,123 @@
+"""Numbers of an advice in words: three digits, units, from → to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from driftwatch.model import Slo
+from driftwatch.recommend.advice import Candidate
+
+
+def digits(value: float) -> str:
+    """Three digits, thousands with commas.
+
+    >>> digits(27000), digits(15.04), digits(0.0512)
+    ('27,000', '15.0', '0.0512')
+    """
+    if value and abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    text = f"{value:.3g}"
+    if "e" in text:
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    whole = text.lstrip("-0.").replace(".", "")
+    if "." not in text and 0 < abs(value) < 100 and len(whole) < 3:
+        return f"{value:.{max(0, 3 - len(text.lstrip('-')))}f}"
+    return text
+
+
+def percent(ratio: float) -> str:
+    """A share without decimals; what is nearly all or nothing is not rounded to it.
+
+    >>> percent(0.9996), percent(0.004), percent(0.42)
+    ('> 99 %', '< 1 %', '42 %')
+    """
+    if 0.995 <= ratio < 1.0:
+        return "> 99 %"
+    if 0.0 < ratio < 0.005:
+        return "< 1 %"
+    return f"{100 * ratio:.0f} %"
+
+
+def milliseconds(seconds: float) -> str:
+    """As ``54 ms``."""
+    return f"{digits(1000 * seconds)} ms" if seconds >= 1e-3 else f"{1000 * seconds:.2g} ms"
+
+
+def rate(value: float) -> str:
+    """As ``15.0 req/s``."""
+    return f"{digits(value)} req/s"
+
+
+def span(low: float, high: float) -> str:
+    """A gain as a range of percent: ``+22–28 %``.
+
+    >>> span(0.22, 0.28), span(0.05, 0.05)
+    ('+22–28 %', '+5 %')
+    """
+    first, last = round(100 * low), round(100 * high)
+    if first == last:
+        return f"{first:+d} %"
+    if first < 0 <= last:
+        return f"{first:+d} to {last:+d} %"
+    return f"{first:+d}–{abs(last)} %"
+
+
+def change(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str:
+    """As ``max_num_seqs 64 → 128``."""
+    words = []
+    for name, value in knobs.items():
+        now = today.get(name)
+        words.append(f"{name} {'off' if not now else f'{now:.0f}'} → {value:.0f}")
+    return " and ".join(words)
+
+
+def aims(slo: Slo | None) -> str:
+    """The targets as ``TTFT 1.0 s and TPOT 50 ms``."""
+    if slo is None:
+        return "a wait of 1 s"
+    said = []
+    if slo.ttft_seconds is not None:
+        text = f"{slo.ttft_seconds:g}"
+        said.append(f"TTFT {text if '.' in text else text + '.0'} s")
+    if slo.tpot_seconds is not None:
+        said.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
+    return " and ".join(said) or "no target"
+
+
+_KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing
+
+
+def capacity_gain(today: Candidate, then: Candidate) -> str | None:
+    """As ``capacity 15.0 → 19.0 req/s each (+22–28 %)``; None where either is unknown.
+
+    Where the step-time models differ widely, as ``capacity 11.6 → 12.0 to 35.0 req/s each; not
+    known closer``.
+    """
+    now, after = today.capacity_requests_per_second, then.capacity_requests_per_second
+    if not now or not after:
+        return None
+    lowest, highest = then.capacity_low_requests_per_second, then.capacity_high_requests_per_second
+    if lowest and highest and highest > _KNOWN_CLOSELY * lowest:
+        return (
+            f"capacity {digits(now)} → {digits(lowest)} to {rate(highest)} each; not known closer"
+        )
+    text = f"capacity {digits(now)} → {rate(after)} each"
+    return f"{text} ({span(*gain_bounds(today, then))})"
+
+
+def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:
+    """The relative gain of capacity by the least and the most favourable step-time model.
+
+    A model is held against itself; where it is not known which is which, the lowest against the
+    lowest and the highest against the highest.
+    """
+    before, after = today.capacities_requests_per_second, then.capacities_requests_per_second
+    pairs: list[tuple[float | None, float | None]] = list(zip(before, after, strict=False))
+    if len(before) != len(after) or not before:
+        pairs = [
+            (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
+            (today.capacity_requests_per_second, then.capacity_requests_per_second),
+            (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
+        ]
+    gains = [after / before - 1 for before, after in pairs if before and after is not None]
+    return (min(gains), max(gains)) if gains else (0.0, 0.0)
