@@ -238,7 +238,7 @@ class Recommendation:
     not_cured: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     forecast: Mapping[str, Any] | None = None
-    basis: Literal["replay", "closed form", "measured"] | None = None
+    basis: Literal["simulation", "closed form", "measured"] | None = None
 
     @property
     def why(self) -> str:

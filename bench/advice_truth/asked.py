@@ -121,7 +121,7 @@ def result_of(seed: int, number: int, case: Case, truth: Truth) -> Result | None
         number,
         named(case),
         answer.recommendation.action if answer else CRASHED,
-        answer.recommendation.reason if answer else crash,
+        answer.recommendation.why if answer else crash,
         _first_failed(answer),
         knobs,
         today,

@@ -52,7 +52,7 @@ def _as_it_came(
     return as_waited(
         observed,
         configuration,
-        found.best.law,
+        found.best.step_time,
         found.best.ttft_overhead_seconds,
         drawn=None if drawn is observed.requests else drawn,
         evenly=[redrawn(observed.requests, np.random.default_rng([seed, n])) for n in range(3)],
@@ -67,7 +67,7 @@ def forecast(observed: Observed, configuration: SchedulerConfiguration, fit: Fit
     run = simulate(
         observed.requests,
         configuration,
-        fit.law,
+        fit.step_time,
         observe=Observe(times),
         until_seconds=float(times[-1]),
     )

@@ -51,7 +51,9 @@ def fitted(run: GpuRun, configuration: SchedulerConfiguration) -> Calibration:
 
 def second_half_error(run: GpuRun, configuration: SchedulerConfiguration, fit: Fit) -> float:
     """Median absolute relative end-to-end error of the completions of the second half."""
-    replayed = simulate(run.requests, configuration, fit.law).requests["e2e_seconds"].to_numpy()
+    replayed = (
+        simulate(run.requests, configuration, fit.step_time).requests["e2e_seconds"].to_numpy()
+    )
     seen = (run.rows["last_token_ts"] - run.rows["queued_ts"]).to_numpy()
     later = run.rows["last_token_ts"].to_numpy() > run.half
     off = np.abs(replayed + fit.ttft_overhead_seconds - seen) / seen

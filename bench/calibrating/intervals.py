@@ -58,7 +58,7 @@ def laws_of(calibration: Calibration) -> list[StepTime]:
     """Every law that an answer must hold in."""
     best = calibration.best
     more = [law for law in (best.slower, best.faster) if law is not None]
-    return [*(fit.law for fit in calibration.fits), *more]
+    return [*(fit.step_time for fit in calibration.fits), *more]
 
 
 def intervals(case: hidden.Case, known: bool, seed: int = 0) -> Iterator[Interval]:

@@ -29,7 +29,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
         told = "the replay is asked again, and every 10 min while this fires"
         yield Line("Next", told, datetime.fromisoformat(again), weight=4)
     if advised["action"] == "change":
-        if advised.get("basis") != "replay":
+        if advised.get("basis") != "simulation":
             yield Line("Why", why_of(advised), weight=1)
         yield Line("Effect", _effect(advised), weight=7)
     price = "; ".join(clean(cost) for cost in advised["price"])

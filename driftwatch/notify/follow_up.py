@@ -85,7 +85,7 @@ def says_less(before: Mapping[str, Any] | None, now: Recommendation | None) -> b
         return False
     if now is None or now.action == "insufficient":
         return True
-    return now.action == "none" and before.get("basis") == "replay" != now.basis
+    return now.action == "none" and before.get("basis") == "simulation" != now.basis
 
 
 def _advice(said: Mapping[str, Any] | None) -> str:

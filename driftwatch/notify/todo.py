@@ -40,7 +40,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
             said.append(f"stays:   {'; '.join(advice.not_cured)}")
         said.append(f"undo:    {advice.undo}")
         said.append(f"wrong if {advice.wrong_if}")
-    elif advice is not None and advice.basis in ("replay", "measured"):
+    elif advice is not None and advice.basis in ("simulation", "measured"):
         said += _answered(advice)
     elif lacking(finding):
         mend = _mend(finding)
@@ -55,7 +55,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     if missing:
         said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
     elif advice is not None and (
-        advice.basis in ("replay", "measured") or advice.action == "insufficient"
+        advice.basis in ("simulation", "measured") or advice.action == "insufficient"
     ):
         said.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:

@@ -1,1 +1,1 @@
-"""From traffic rebuilt and replayed to one change, or to an honest no. Pure."""
+"""From traffic rebuilt and simulated to one change, or to an honest no. Pure."""

@@ -23,24 +23,21 @@ class Question:
     """What shall be advised on.
 
     Attributes:
-        at: end of the window.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in order.
-        server: what is known of it.
-        beside: minutes of its twins, a frame each: where there are some, ``minutes`` are those of
-            the busiest of them all, and an answer is judged by the traffic of all.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in
+            order.
+        beside: minutes of its peers, a frame each: where there are some, ``minutes`` are those
+            of the busiest of them all, and an answer is judged by the traffic of all.
         slo: targets of the configuration or the command line; None = derive them.
-        slo_source: where they come from.
-        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95 TTFT
-            and TPOT of the pin); empty without a reference.
-        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be empty.
+        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95
+            TTFT and TPOT of the pin); empty without a reference.
+        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be
+            empty.
         leaf: where the diagnosis ended; None = not asked.
-        objective: what is better.
         what_if: knob → value asked about besides (``max_num_seqs``, ``max_num_batched_tokens``,
             ``long_prefill_token_threshold``, ``max_num_active_seqs``, ``replicas``,
             ``prefix_hit_ratio``).
         log: a request log of the window, on its clock; None = rebuild from the metrics.
         replicas: of the pool; None = unknown.
-        seed: of everything drawn.
     """
 
     at: datetime
@@ -61,31 +58,20 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration, replayed under today's traffic; None = not to be said, ``reasons`` why.
+    """One configuration, simulated under today's traffic; None = not to be said, ``reasons`` why.
 
     Attributes:
         knobs: the knobs that differ from today, by vLLM's name; empty = today.
         in_target_ratio: share of the requests that meet every target, mean over the variants.
-        in_target_low_ratio: of the worst variant.
-        in_target_high_ratio: of the best variant.
-        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose replay of
-            today meets it, else by all; None without one.
-        tpot_in_target_ratio: the same of the TPOT target.
-        capacity_requests_per_second: the highest rate at which the share is met, of one replica.
-        capacity_low_requests_per_second: of the worst variant.
-        capacity_high_requests_per_second: of the best variant.
+        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose simulation
+            of today meets it, else by all; None without one.
+        capacity_requests_per_second: the highest rate at which the share is met, of one
+            replica.
         capacities_requests_per_second: by each step-time model, in the order of today's; empty
             where it was not looked for.
         ttft_p95_seconds: None within 10 % of capacity.
-        ttft_seconds: mean.
-        itl_seconds: mean.
-        itl_p99_seconds: over tokens.
-        tpot_p95_seconds: over requests.
-        generation_tokens_per_second: of one replica.
-        running_requests: mean.
         kv_cache_peak_ratio: highest use; None where the blocks are unknown.
         kv_blocks: after correction for these settings; None = unknown.
-        preemptions: a finished request.
         refused: why vLLM would not start with it; None where it would.
         reasons: attribute → why it is None.
     """
@@ -119,11 +105,10 @@ class Gate:
     """One condition that an answer needs.
 
     Attributes:
-        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``, ``fit_itl``,
-            ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
-            ``recent_minutes``, ``recent_requests``, ``settings`` …
-        passed: or not.
-        said: the number and its bound, in words: "replayed TTFT 3.1 s, observed 1.8 s (+69 %,
+        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``,
+            ``fit_itl``, ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``,
+            ``prefix_hits``, ``recent_minutes``, ``recent_requests``, ``settings`` …
+        said: the number and its bound, in words: "simulated TTFT 3.1 s, observed 1.8 s (+69 %,
             gate 15 %)".
     """
 
@@ -137,26 +122,18 @@ class Advice:
     """The whole answer.
 
     Attributes:
-        at: end of the window.
-        recommendation: its short form, as pages print it.
-        gates: all of them, failed ones first.
         slo: the targets it was judged by; None = none.
-        slo_source: where they come from.
-        calibration: the laws; None where it did not come so far.
-        today: today's configuration, replayed.
+        calibration: the step-time models; None where it did not come so far.
+        today: today's configuration, simulated.
         candidates: what was swept, in the table's order, today among them; empty where refused.
         what_ifs: replicas, prefix hits, fp8 KV and what was asked for besides, in words' order.
         advised: the candidate of the recommendation; None without a change.
         capacity_reference_requests_per_second: capacity at the reference's lengths with today's
             settings; None = unknown.
-        offered_requests_per_second: arrivals of one replica.
-        settings: knob → value of today as it was replayed, for tables and plots over a knob; what
-            is unknown is not in it.
-        window_seconds: length of the stretch that was replayed, which ends at ``at``; None = not
-            come so far.
-        source: metrics or request log.
-        requests: how many were replayed.
-        notes: what is not known and what was taken instead.
+        settings: knob → value of today as it was simulated, for tables and plots over a knob;
+            what is unknown is not in it.
+        window_seconds: length of the stretch that was simulated, which ends at ``at``; None =
+            not come so far.
     """
 
     at: datetime

@@ -39,7 +39,6 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     """Everything that can be said of a server's knobs.
 
     Args:
-        question: what is known and asked.
         hardware: GPUs and models by name; None = the shipped tables.
         table: with every value of the knob in ``candidates``; a page prints none of them.
 
@@ -51,16 +50,16 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
         return Advice(question.at, engine, slo=question.slo, slo_source=question.slo_source)
     prepared = prepare(question, hardware)
     if isinstance(prepared, Refused):
-        return without_replay(question, prepared, hardware)
+        return without_simulation(question, prepared, hardware)
     answer = answered(question, prepared, table=table)
     if answer.recommendation.action != "insufficient":
         return answer
     return by_measured_capacity(question, answer, prepared.observed)
 
 
-def without_replay(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
-    """Where no replay can be trusted: what the evidence alone says of the KV cache, what is safe,
-    or how many replicas the demand needs.
+def without_simulation(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
+    """Where no simulation can be trusted: what the evidence alone says of the KV cache, what is
+    safe, or how many replicas the demand needs.
     """
     if refused.advice.recommendation.action != "insufficient":
         return refused.advice
@@ -74,7 +73,7 @@ def without_replay(question: Question, refused: Refused, hardware: Hardware | No
 
 
 def kv_binds(question: Question, refused: Advice) -> Advice:
-    """Where the evidence shows that KV binds, a refused replay is no reason to say nothing."""
+    """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
     seen = question.leaf == "kv_pressure" or question.evidence.get("binding_limit") == "kv_cache"
     preempted = (question.evidence.get("preemptions_per_second") or 0.0) > 0.0
     if refused.recommendation.action != "insufficient" or not (seen and preempted):
@@ -84,7 +83,7 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
         Reason(
             "kv_binds",
             "the KV cache binds and requests are preempted; never raise max_num_seqs. "
-            f"Not replayed: {refused.recommendation.reason.text}",
+            f"Not simulated: {refused.recommendation.reason.text}",
         ),
         instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
     )
@@ -92,7 +91,7 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
 
 
 def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
-    """Today alone: its replay, its capacity, and that at the reference's lengths; no sweep.
+    """Today alone: its simulation, its capacity, and that at the reference's lengths; no sweep.
 
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
     verdict on knobs.
@@ -107,7 +106,7 @@ def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
     return replace(
         prepared.advice,
         recommendation=Recommendation(
-            "no_action", Reason("capacity", "capacity alone was asked"), basis="replay"
+            "no_action", Reason("capacity", "capacity alone was asked"), basis="simulation"
         ),
         today=case.today,
         capacity_reference_requests_per_second=case.reference_capacity,
@@ -180,7 +179,7 @@ def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool)
         offered=case.offered,
         replicas=case.replicas,
     )
-    hit = case.ground.worlds[0].configuration.enable_prefix_caching
+    hit = case.ground.scenarios[0].configuration.enable_prefix_caching
     asked = question.what_if
     if not case.margin and hit and asked.get(PREFIX_HIT_RATIO) != _HALF_CACHED:
         found.append(prefix_hits(ground, judged, _HALF_CACHED, today))

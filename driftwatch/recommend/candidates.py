@@ -1,5 +1,5 @@
-"""Rows of an answer: one configuration over all scenarios, the table, and what helps where no
-knob does (replicas, cached prefixes, fp8 KV, load turned away).
+"""Rows of an answer: one configuration over all scenarios, the table, and what helps where no knob
+does (replicas, cached prefixes, fp8 KV, load turned away).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.scenarios import KNOBS, World, setting_of, with_knobs
+from driftwatch.recommend.scenarios import KNOBS, Scenario, setting_of, with_knobs
 from driftwatch.recommend.simulated import Capacity, Measured, capacity, rate_within, stretch
 from driftwatch.recommend.sweep import Gain, Ground
 from driftwatch.recommend.sweep_values import Knobs, refusal, single_knobs
@@ -36,24 +36,20 @@ def candidate(
     near: float | None = None,
     demand: float = 1.0,
 ) -> Candidate:
-    """Replay one configuration in every world.
+    """Simulate one configuration in every scenario.
 
     Args:
-        ground: of the sweep.
         knobs: what is turned; empty = today.
-        offered: requests a second at the observed demand.
         judged_requests: the requests to find the capacity with; None = it is not looked for.
-        near: requests a second to start looking at.
-        demand: times the observed rate.
     """
-    world = ground.worlds[0]
-    refused = refusal(world.configuration, knobs)
-    others = {one.configuration for one in ground.worlds}
+    scenario = ground.scenarios[0]
+    refused = refusal(scenario.configuration, knobs)
+    others = {one.configuration for one in ground.scenarios}
     if not refused and any(refusal(one, knobs) for one in others):
         refused = "max_num_batched_tokens is unknown and may be below it"
     if refused:
         return Candidate(knobs, refused=refused)
-    found = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.worlds]
+    found = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.scenarios]
     measured = [one for one in found if one is not None]
     if len(measured) < len(found):
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
@@ -73,7 +69,7 @@ def candidate(
         generation_tokens_per_second=_mean_of(measured, "generation_tokens_per_second"),
         running_requests=_mean_of(measured, "running_requests"),
         kv_cache_peak_ratio=_mean_of(measured, "kv_cache_peak_ratio"),
-        kv_blocks=ground.blocks.after(world.configuration, knobs),
+        kv_blocks=ground.blocks.after(scenario.configuration, knobs),
         preemptions=_mean_of(measured, "preemptions"),
         reasons=_unknown(measured),
     )
@@ -93,26 +89,26 @@ def candidate(
 def capacity_of(
     ground: Ground, knobs: Knobs, requests: Requests, near: float | None = None
 ) -> Capacity:
-    """Capacity with some knobs in every world; unknown where they do not fit.
+    """Capacity with some knobs in every scenario; unknown where they do not fit.
 
     What the ground's own requests allow is looked for once.
     """
-    key = (*(world.key for world in ground.worlds), tuple(sorted(knobs.items())), near)
+    key = (*(scenario.key for scenario in ground.scenarios), tuple(sorted(knobs.items())), near)
     own = requests is ground.requests
     if own and key in ground.capacities:
         return ground.capacities[key]
     settings = [
         with_knobs(w.configuration, knobs, ground.blocks.after(w.configuration, knobs))
-        for w in ground.worlds
+        for w in ground.scenarios
     ]
     try:
         found = capacity(
             requests,
             settings,
-            [world.law for world in ground.worlds],
+            [scenario.step_time for scenario in ground.scenarios],
             ground.judged.slo,
             near=near,
-            ttft_overhead_seconds=[world.ttft_overhead_seconds for world in ground.worlds],
+            ttft_overhead_seconds=[scenario.ttft_overhead_seconds for scenario in ground.scenarios],
         )
     except (ImpossibleConfiguration, NoVerdict):
         found = Capacity(None, None, None)
@@ -124,25 +120,17 @@ def capacity_of(
 def surely_below(
     ground: Ground, knobs: Knobs, requests: Requests, near: float | None, rate: float
 ) -> bool:
-    """Whether the capacity is below a rate in the first world, looked for no longer than needed.
-
-    Args:
-        ground: of the sweep.
-        knobs: what is turned.
-        requests: to find the capacity with.
-        near: requests a second to start looking at.
-        rate: requests a second.
-    """
-    world = ground.worlds[0]
-    blocks = ground.blocks.after(world.configuration, knobs)
+    """Whether the capacity is below a rate in the first scenario, narrowed no further."""
+    scenario = ground.scenarios[0]
+    blocks = ground.blocks.after(scenario.configuration, knobs)
     try:
         return rate_within(
             stretch(requests),
-            with_knobs(world.configuration, knobs, blocks),
-            world.law,
+            with_knobs(scenario.configuration, knobs, blocks),
+            scenario.step_time,
             ground.judged.slo,
             near=near,
-            overhead=world.ttft_overhead_seconds,
+            overhead=scenario.ttft_overhead_seconds,
         ).is_below(rate)
     except (ImpossibleConfiguration, NoVerdict):
         return False
@@ -177,12 +165,15 @@ def _mean_of(measured: Sequence[Measured], name: str) -> float | None:
 
 
 def _alone(ground: Ground, measured: Sequence[Measured], name: str, demand: float) -> float | None:
-    """The share in one target, over the worlds whose replay of today meets it; else over all.
+    """The share in one target, over the scenarios whose simulation of today meets it; else over
+    all.
 
-    A world that misses today what the server meets cannot tell whether a change would break it.
+    A scenario that misses today what the server meets cannot tell whether a change would break it.
     """
     share = 0.0 if ground.judged.slo is None else ground.judged.slo.share
-    today = [ground.measured(world, {}, scraped=True, demand=demand) for world in ground.worlds]
+    today = [
+        ground.measured(scenario, {}, scraped=True, demand=demand) for scenario in ground.scenarios
+    ]
     met = [one is not None and (getattr(one, name) or 0.0) >= share for one in today]
     telling = [one for one, tells in zip(measured, met, strict=True) if tells]
     return _mean_of(telling or measured, name)
@@ -203,16 +194,11 @@ class Case:
     """What a verdict is made of.
 
     Attributes:
-        ground: of the sweep.
-        serving: where today's settings were read.
-        today: replayed, with its capacity.
-        offered: requests a second of one replica.
         replicas: of the pool; None = unknown.
         reference_capacity: at the reference's lengths; None = unknown.
         reference_tokens_per_second: of one replica, in the reference; None = unknown.
-        saturated: TTFT of today cannot be replayed.
-        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was
-            not observed is not in it.
+        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what
+            was not observed is not in it.
     """
 
     ground: Ground
@@ -239,7 +225,7 @@ class Case:
 
     @property
     def met(self) -> bool:
-        """The share is met in every world, and was in the window as far as it was observed."""
+        """The share is met in every scenario, and was in the window as far as it was observed."""
         low = self.today.in_target_low_ratio
         return all(self.met_in_window.values()) and low is not None and low >= self.share
 
@@ -260,16 +246,9 @@ _ROWS_WITH_CAPACITY = 8
 def table_rows(
     case: Case, judged: Requests, gains: Sequence[Gain], advised: Candidate | None
 ) -> tuple[Candidate, ...]:
-    """Candidates that vary the advised knob, or the one that came nearest, by value.
-
-    Args:
-        case: with today.
-        judged: requests that count.
-        gains: of the sweep, best first.
-        advised: the change, with its capacity.
-    """
+    """Candidates that vary the advised knob, or the one that came nearest, by value."""
     ground = case.ground
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     first = advised.knobs if advised else (gains[0].knobs if gains else {})
     first = first or {"max_num_seqs": float(today.max_num_seqs)}
     knob = next(iter(first))
@@ -299,7 +278,7 @@ def _steps(value: float, other: float) -> float:
 
 
 def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
-    """One value in every world; with a capacity where it is near the advised one."""
+    """One value in every scenario; with a capacity where it is near the advised one."""
     found = candidate(
         case.ground,
         knobs,
@@ -331,7 +310,7 @@ def with_prefix_hits(requests: Requests, ratio: float, block_size: int) -> Reque
 
 def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candidate) -> Candidate:
     """Capacity and share in target with such a share of every prompt cached."""
-    block = ground.worlds[0].configuration.block_size
+    block = ground.scenarios[0].configuration.block_size
     cached = with_prefix_hits(requests, ratio, block)
     then = replace(
         ground,
@@ -346,24 +325,16 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candida
 
 def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | None:
     """The same with twice the KV blocks; None where their number is unknown."""
-    worlds = [_wider(world) for world in ground.worlds]
-    blocks = worlds[0].configuration.num_gpu_blocks
+    scenarios = [_wider(scenario) for scenario in ground.scenarios]
+    blocks = scenarios[0].configuration.num_gpu_blocks
     if blocks is None:
         return None
-    then = replace(ground, worlds=worlds, memory={}, limits={}, capacities={})
+    then = replace(ground, scenarios=scenarios, memory={}, limits={}, capacities={})
     return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
 
 
 def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n: int) -> Candidate:
-    """The pool with so many replicas: each gets its share of the arrivals.
-
-    Args:
-        ground: of the sweep.
-        today: with its capacity.
-        offered: requests a second of one replica now.
-        have: replicas now.
-        n: replicas then.
-    """
+    """The pool with so many replicas: each gets its share of the arrivals."""
     found = candidate(ground, {}, offered=offered, demand=have / n)
     return replace(
         found,
@@ -375,7 +346,9 @@ def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n
 
 
 def replicas_needed(today: Candidate, offered: float, have: int) -> int | None:
-    """Replicas that serve this demand within capacity by the slowest law; None = unknown."""
+    """Replicas that serve this demand within capacity by the slowest step-time model; None =
+    unknown.
+    """
     limit = today.capacity_low_requests_per_second
     if not limit:
         return None
@@ -430,10 +403,10 @@ def asked_for(
     return found
 
 
-def _wider(world: World) -> World:
-    blocks = world.configuration.num_gpu_blocks
+def _wider(scenario: Scenario) -> Scenario:
+    blocks = scenario.configuration.num_gpu_blocks
     twice = None if blocks is None else 2 * blocks
-    return replace(world, configuration=replace(world.configuration, num_gpu_blocks=twice))
+    return replace(scenario, configuration=replace(scenario.configuration, num_gpu_blocks=twice))
 
 
 def _asked(
@@ -443,12 +416,14 @@ def _asked(
     requests: Requests,
     today: Candidate,
 ) -> Candidate:
-    """Share in every world; capacity as the best law has it, in proportion to today's by all."""
+    """Share in every scenario; capacity as the best step-time model has it, in proportion to
+    today's by all.
+    """
     found = candidate(then, {}, offered=0.0)
     limit = today.capacity_requests_per_second
     rates = capacity_of(ground, {}, ground.requests).rates
     base = rates[0] if rates else 0.0
-    alone = replace(then, worlds=then.worlds[:1])
+    alone = replace(then, scenarios=then.scenarios[:1])
     after = capacity_of(alone, {}, requests, base or None).mean
     if not base or limit is None or after is None:
         return replace(found, knobs=said)

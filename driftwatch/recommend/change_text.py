@@ -28,11 +28,8 @@ def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[st
     """vLLM's command-line arguments, one each; replicas are none.
 
     Args:
-        moves: what changes.
-        undo: those of today instead, as far as they are known.
-
-    >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
-    ('--max-num-seqs=56',)
+        undo: those of today instead, as far as they are known.  >>>
+            vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)]) ('--max-num-seqs=56',)
     """
     found = []
     for move in moves:
@@ -47,8 +44,8 @@ def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str,
 
     Args:
         moves: what changes; empty gives no line.
-        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that name;
-            None = unknown.
+        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that
+            name; None = unknown.
     """
     if not moves:
         return ()

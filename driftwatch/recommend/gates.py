@@ -12,22 +12,19 @@ from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Gate
 from driftwatch.recommend.calibration.fits import Arrivals, Calibration, Fit, redrawn
-from driftwatch.recommend.scenarios import World
-from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged, replayed
+from driftwatch.recommend.scenarios import Scenario
+from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged, simulated
 from driftwatch.recommend.sweep import TIES, Ground
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.recommend.words import digits, milliseconds
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
 
-# Minutes that a fit, and the traffic that is judged, are made of: from fewer the noise of a minute
-# cannot be told from the law, nor a burst from a rate. How many requests must have come is no
-# count: the interval of the forecast says it (information.py).
+# from fewer minutes the noise of a minute cannot be told from the model, nor a burst from a rate
 FEWEST_MINUTES = 3
 PREFIX_HITS = 0.05
 KV_ROOM = 0.5  # of the cache, where its size is unknown: twice the batch would fit
-# recommendation.md: throughput 5 %, ITL 10 %, TTFT 15 % (not where the window is saturated: a
-# backlog integrates every error); running requests as ITL, for by Little's law they are ITL times
-# throughput; KV, where lengths are paired by guess, as the fit itself has it.
+# TTFT not where the window is saturated: a backlog integrates every error. Running requests are ITL
+# times throughput (Little's law).
 BOUNDS = {
     "generation_tokens_per_second": 0.05,
     "itl_seconds": 0.10,
@@ -37,7 +34,7 @@ BOUNDS = {
 }
 MOST_CHANCE = 3.0
 QUEUED_SHARE = 0.2
-_BY_CHANCE = 0.05  # of windows that a right law is refused in
+_BY_CHANCE = 0.05  # of windows that a right step-time model is refused in
 LEAST_OF_TOKENS = 0.05  # of the window, in a level of load that is compared by itself
 _ALWAYS = ("generation_tokens_per_second", "itl_seconds")
 _SATURATED = (*_ALWAYS, "running_requests", "kv_cache_usage_ratio")
@@ -54,7 +51,6 @@ def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
     """Enough was seen to know the engine, and enough of the traffic as it is now to judge by it.
 
     Args:
-        observed: the whole window.
         now: the end of it that is alike; the window itself where the traffic did not change.
     """
     busy, came = observed.busy_windows, len(observed.requests)
@@ -99,12 +95,11 @@ def hits_known(observed: Observed) -> bool:
 
 
 def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
-    """Who hit the prefix cache is known, or it makes no difference to today's replay.
+    """Who hit the prefix cache is known, or it makes no difference to today's simulation.
 
     Args:
-        observed: the window.
-        off: figure → today's replay with whole prompts hit over the one with equal parts, minus 1;
-            None = not needed.
+        off: figure → today's simulation with whole prompts hit over the one with equal parts,
+            minus 1; None = not needed.
     """
     hits = observed.prefix_hit_ratio
     if off is None:
@@ -122,7 +117,7 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
 
 
 def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
-    """The settings are known, and nothing runs that no replay here knows."""
+    """The settings are known, and nothing runs that no simulation here knows."""
     found = [
         Gate(
             "settings",
@@ -132,14 +127,14 @@ def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
     ]
     if server.unsupported:
         found.append(
-            Gate("unsupported", False, f"not replayed here: {', '.join(server.unsupported)}")
+            Gate("unsupported", False, f"not simulated here: {', '.join(server.unsupported)}")
         )
     return found
 
 
-def kv_gate(observed: Observed, worlds: Sequence[World]) -> Gate:
+def kv_gate(observed: Observed, scenarios: Sequence[Scenario]) -> Gate:
     """A block count that is unknown does no harm where KV use says that it cannot bind."""
-    if all(world.configuration.num_gpu_blocks is not None for world in worlds):
+    if all(scenario.configuration.num_gpu_blocks is not None for scenario in scenarios):
         return Gate("kv_blocks", True, "KV block count known")
     most = observed.chunks["kv_cache_usage_ratio"].max()
     use = float(most) if isinstance(most, int | float) else None
@@ -164,14 +159,11 @@ def fit_gates(
     observed: Observed,
     chance: Mapping[str, float] | None = None,
 ) -> list[Gate]:
-    """The replay of today's settings against what was observed.
+    """The simulation of today's settings against what was observed.
 
     Args:
-        fit: a variant.
-        saturated: requests waited: TTFT is not asked.
-        observed: the window.
-        chance: figure → standard deviation of what is drawn; two of them may be added up to, but
-            never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
+        chance: figure → standard deviation of what is drawn; two of them may be added up to,
+            but never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
     """
     asked = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
     found = []
@@ -197,7 +189,7 @@ def load_gates(fit: Fit) -> list[Gate]:
     for band in bands:
         bound = max(BOUNDS["itl_seconds"], _deviations(len(bands)) * band.log_sd)
         said = (
-            f"at {digits(band.running_requests)} running requests replayed ITL "
+            f"at {digits(band.running_requests)} running requests simulated ITL "
             f"{milliseconds(band.itl_seconds * (1 + band.off_ratio))}, observed "
             f"{milliseconds(band.itl_seconds)} ({100 * band.off_ratio:+.0f} %, "
             f"gate {100 * bound:.0f} %)"
@@ -215,31 +207,33 @@ def _deviations(levels: int) -> float:
 
 
 def identifiable_gate(calibration: Calibration) -> Gate:
-    """The data say enough of the law to forecast another batch."""
+    """The data say enough of the step-time model to forecast another batch."""
     return Gate(
         "identifiable",
         calibration.identifiable,
-        "law identified"
+        "step-time model identified"
         if calibration.identifiable
-        else f"law not identified: {calibration.why_not or 'the batch hardly varied'}",
+        else f"step-time model not identified: {calibration.why_not or 'the batch hardly varied'}",
     )
 
 
 def passing(
-    worlds: Iterable[World],
+    scenarios: Iterable[Scenario],
     *,
     saturated: bool,
     observed: Observed,
     chance: Mapping[str, float] | None = None,
-) -> list[World]:
-    """The worlds whose replay of today is within the bounds; given laws pass."""
+) -> list[Scenario]:
+    """The scenarios whose simulation of today is within the bounds; given step-time models pass."""
     return [
-        world
-        for world in worlds
-        if world.fit is None
+        scenario
+        for scenario in scenarios
+        if scenario.fit is None
         or all(
             gate.passed
-            for gate in fit_gates(world.fit, saturated=saturated, observed=observed, chance=chance)
+            for gate in fit_gates(
+                scenario.fit, saturated=saturated, observed=observed, chance=chance
+            )
         )
     ]
 
@@ -248,7 +242,7 @@ def is_queued(observed: Observed) -> bool:
     """A backlog builds up in a part of the window that is no longer small.
 
     Where requests wait in most scrapes the window is saturated; a backlog in a fifth of it makes
-    its mean TTFT as impossible to replay from counts.
+    its mean TTFT as impossible to simulation from counts.
     """
     if observed.saturated:
         return True
@@ -257,7 +251,7 @@ def is_queued(observed: Observed) -> bool:
 
 
 def ttft_is_skipped(observed: Observed) -> bool:
-    """The replayed TTFT cannot be held against the observed one: nor is another forecast."""
+    """The simulated TTFT cannot be held against the observed one: nor is another forecast."""
     return is_queued(observed) and observed.source == "metrics"
 
 
@@ -298,7 +292,7 @@ def failed_first(gates: Iterable[Gate]) -> tuple[Gate, ...]:
 
 
 def _kv_matters(observed: Observed, off: float) -> bool:
-    """Use is so high, as observed or as replayed, that the cache might bind; else it says nothing.
+    """Use is so high, as observed or as simulated, that the cache might bind; else it says nothing.
 
     The peak of the chunks' means, with as much again for what a mean hides.
     """
@@ -309,14 +303,14 @@ def _kv_matters(observed: Observed, off: float) -> bool:
 def _fit_words(name: str, words: str, off: float, bound: float, observed: Observed) -> str:
     seen, sign = _mean_of(observed, name), f"{100 * off:+.0f} %, gate {100 * bound:.0f} %"
     if seen is None or seen <= 0:
-        return f"replayed {words} off by {sign}"
+        return f"simulated {words} off by {sign}"
     then = seen * (1 + off)
     if name == "kv_cache_usage_ratio":
-        return f"replayed {words} {100 * then:.3g} %, observed {100 * seen:.3g} % ({sign})"
+        return f"simulated {words} {100 * then:.3g} %, observed {100 * seen:.3g} % ({sign})"
     if name == "itl_seconds":
-        return f"replayed {words} {1e3 * then:.3g} ms, observed {1e3 * seen:.3g} ms ({sign})"
+        return f"simulated {words} {1e3 * then:.3g} ms, observed {1e3 * seen:.3g} ms ({sign})"
     unit = " s" if name.endswith("seconds") else ""
-    return f"replayed {words} {digits(then)}{unit}, observed {digits(seen)}{unit} ({sign})"
+    return f"simulated {words} {digits(then)}{unit}, observed {digits(seen)}{unit} ({sign})"
 
 
 def _mean_of(observed: Observed, name: str) -> float | None:
@@ -336,15 +330,13 @@ _FIGURES = (
 
 
 def spread_by_chance(
-    observed: Observed, world: World, arrivals: Arrivals, seed: int
+    observed: Observed, scenario: Scenario, arrivals: Arrivals, seed: int
 ) -> Mapping[str, float]:
     """Figure → relative standard deviation of its mean over the window.
 
     Args:
         observed: the window; of a request log nothing is drawn, and nothing is left to chance.
-        world: settings and law.
         arrivals: how they come inside a minute, as the calibration has it.
-        seed: of the draws.
     """
     if observed.source != "metrics":
         return {}
@@ -353,10 +345,10 @@ def spread_by_chance(
     found: dict[str, list[float]] = {name: [] for name in _FIGURES}
     for _ in range(_DRAWS):
         try:
-            one = replayed(
+            one = simulated(
                 redrawn(observed.requests, rng, arrivals),
-                world.configuration,
-                world.law,
+                scenario.configuration,
+                scenario.step_time,
                 judged,
                 scraped=True,
             )
@@ -377,21 +369,15 @@ _COMPARED = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "run
 
 
 def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Ground, Gate]:
-    """The ground with the other world where hits are unknown, and what the gate says of them.
-
-    Args:
-        ground: of the sweep, hits as equal parts.
-        observed: the window.
-        seed: of the draw of who hits.
-    """
+    """The ground with the other scenario where hits are unknown, and what the gate says of them."""
     if hits_known(observed):
         return ground, hits_gate(observed, None)
-    block = ground.worlds[0].configuration.block_size
+    block = ground.scenarios[0].configuration.block_size
     rng = np.random.default_rng(seed)
     drawn = as_whole_prompts(ground.requests, block, rng)
-    other = replace(ground.worlds[0], whole_hits=True)
-    both = replace(ground, worlds=[*ground.worlds, other], whole_hits=drawn)
-    even = both.measured(ground.worlds[0], {}, scraped=True)
+    other = replace(ground.scenarios[0], whole_hits=True)
+    both = replace(ground, scenarios=[*ground.scenarios, other], whole_hits=drawn)
+    even = both.measured(ground.scenarios[0], {}, scraped=True)
     whole = both.measured(other, {}, scraped=True)
     off: dict[str, float] = {}
     shares = [0.0 if one is None else one.in_target_ratio for one in (even, whole)]
@@ -413,9 +399,7 @@ def as_whole_prompts(requests: Requests, block_size: int, rng: np.random.Generat
     """As many cached tokens in all, but as whole prompts of requests drawn at random.
 
     Args:
-        requests: with cached tokens.
         block_size: a hit is whole blocks, and never a prompt's last token.
-        rng: the randomness.
     """
     total = int(np.maximum(requests.cached_tokens, 0).sum())
     whole = (requests.prompt_tokens - 1) // block_size * block_size

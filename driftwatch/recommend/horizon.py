@@ -1,5 +1,5 @@
-"""The traffic that a change is judged by: since it is as it is now, going on for an hour, and
-drawn anew to tell how closely it is known.
+"""The traffic that a change is judged by: since it is as it is now, going on for an hour, and drawn
+anew to tell how closely it is known.
 
 A change restarts the server and its queue is gone: the window's requests come again and again, in
 another order each time, at their own times, to an empty server. The interval of a forecast is a
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import NoVerdict
-from driftwatch.recommend.scenarios import World
+from driftwatch.recommend.scenarios import Scenario
 from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged
 from driftwatch.recommend.sweep import Ground, gain_of
 from driftwatch.recommend.sweep_values import Knobs
@@ -104,7 +104,6 @@ def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
 
     Args:
         figures: of :func:`_figures`.
-        noise: variance of each figure's pieces, at least.
     """
     best: float = _CERTAIN**2
     found: tuple[int, int] | None = None
@@ -136,8 +135,6 @@ def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
     Requests that were there when it begins are not in it: it is what came that is judged.
 
     Args:
-        observed: the whole window.
-        minutes: of which it was made.
         since: second of its clock; the nearest edge of a row counts.
     """
     if since <= 0.0:
@@ -185,9 +182,7 @@ def steady(
     """Requests from second 0 on, and how long they last.
 
     Args:
-        observed: the window.
-        seed: of the order in which lengths come again.
-        beside: windows of twins: theirs come in between, in turn, each for an equal part of the
+        beside: windows of peers: theirs come in between, in turn, each for an equal part of the
             time: what a server of the pool is offered.
     """
     if beside:
@@ -252,10 +247,6 @@ def demands(observed: Observed, rate: float) -> tuple[float, float]:
 
     The lower and the upper fifth of the window's rates over 5 minutes, over the given one; a tenth
     at least, as no window of minutes knows the demand better, and a half at most.
-
-    Args:
-        observed: the window.
-        rate: requests a second that are replayed.
     """
     at = observed.requests.arrival_seconds[observed.carried_requests :]
     count = int(observed.seconds // PIECE_SECONDS)
@@ -274,18 +265,14 @@ Integers = npt.NDArray[np.int64]
 
 _BLOCK_SECONDS = 60.0
 _DRAWS = 8
-_MOST_REQUESTS = 5000  # of one replay: the draws differ by more than so many requests leave open
+_MOST_REQUESTS = (
+    5000  # of one simulation: the draws differ by more than so many requests leave open
+)
 _INSIDE = (0.1, 0.9)  # an 80 % interval, as every forecast has
 
 
 class Interval(NamedTuple):
-    """A gain in target over windows that could have been.
-
-    Attributes:
-        low: lower end.
-        high: upper end.
-        mean: over the windows.
-    """
+    """A gain in target over windows that could have been."""
 
     low: float
     high: float
@@ -299,21 +286,19 @@ def gain_interval(
     seed: int,
     demands: Sequence[float] | None = None,
 ) -> Interval | None:
-    """The gain in target of some knobs by the best law; None = unknown.
+    """The gain in target of some knobs by the best step-time model; None = unknown.
 
-    What is not known of the law is no question of the requests: every world is asked by itself.
+    What is not known of the step-time model is no question of the requests: every scenario is asked
+    by itself.
 
     Args:
-        ground: of the sweep.
         observed: the traffic that is judged; of a request log as of minutes.
-        knobs: the change.
-        seed: of the draws.
         demands: times the observed demand; None = those of the ground.
     """
     found = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
-        gain = gain_of(_with(ground, requests, judged, ground.worlds[0]), knobs, demands)
+        gain = gain_of(_with(ground, requests, judged, ground.scenarios[0]), knobs, demands)
         if gain is None:
             return None
         found.append(gain.mean)
@@ -323,10 +308,10 @@ def gain_interval(
     return Interval(float(low), float(high), float(np.mean(found)))
 
 
-def _with(ground: Ground, requests: Requests, judged: Judged, world: World) -> Ground:
+def _with(ground: Ground, requests: Requests, judged: Judged, scenario: Scenario) -> Ground:
     return replace(
         ground,
-        worlds=[world],
+        scenarios=[scenario],
         requests=requests,
         judged=judged,
         whole_hits=None,

@@ -30,14 +30,14 @@ from driftwatch.recommend.horizon import WARM_SHARE, alike_since, demands, recen
 from driftwatch.recommend.scenarios import (
     KNOBS,
     BlockCount,
-    Known,
-    World,
+    Scenario,
+    Settings,
     between,
     configurations_of,
+    scenarios_of,
     setting_of,
-    worlds_of,
 )
-from driftwatch.recommend.simulated import Judged, Measured, replayed
+from driftwatch.recommend.simulated import Judged, Measured, simulated
 from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.traffic.from_log import observed_from_log
 from driftwatch.recommend.traffic.from_minutes import EVENLY, observed_from_minutes
@@ -48,18 +48,18 @@ from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.requests import Requests
 
 Calibrated = tuple[SchedulerConfiguration, Calibration]
-_SAME = 0.01  # of tokens/s, ITL and the batch: one law then fits both settings
+_SAME = 0.01  # of tokens/s, ITL and the batch: one step-time model then fits both settings
 _FIGURES = ("generation_tokens_per_second", "itl_seconds", "running_requests", "ttft_seconds")
 
 
 def calibrated(
-    question: Question, observed: Observed, known: Known, hardware: Hardware | None
+    question: Question, observed: Observed, known: Settings, hardware: Hardware | None
 ) -> tuple[list[Calibrated], list[Gate]]:
-    """Laws under each of the settings, and, where there are none, why.
+    """Step-time models under each of the settings, and, where there are none, why.
 
-    Settings that replay the window as others do already (a token budget that no step fills) get
-    the best law of those: it is fitted once. Where requests came evenly the next fit begins where
-    the one before ended.
+    Settings that simulation the window as others do already (a token budget that no step fills) get
+    the best step-time model of those: it is fitted once. Where requests came evenly the next fit
+    begins where the one before ended.
     """
     found: list[Calibrated] = []
     shown: list[Measured | None] = []
@@ -83,7 +83,7 @@ def calibrated(
         before = made if made.arrivals == EVEN else None
         several = len(known.configurations) > 1
         found.append((configuration, made))
-        shown.append(_replayed(observed, configuration, made) if several else None)
+        shown.append(_simulated(observed, configuration, made) if several else None)
     return found, failures[:1]
 
 
@@ -96,18 +96,20 @@ def _alike(
     for (_, made), before in zip(found, shown, strict=True):
         if before is None:
             continue
-        after = _replayed(observed, configuration, made)
+        after = _simulated(observed, configuration, made)
         if after is not None and all(_near(before, after, name) for name in _FIGURES):
             return made
     return None
 
 
-def _replayed(
+def _simulated(
     observed: Observed, configuration: SchedulerConfiguration, made: Calibration
 ) -> Measured | None:
     judged = Judged(None, float(np.nextafter(0.0, 1.0)), observed.seconds)
     try:
-        return replayed(observed.requests, configuration, made.best.law, judged, scraped=True)
+        return simulated(
+            observed.requests, configuration, made.best.step_time, judged, scraped=True
+        )
     except (ImpossibleConfiguration, NoVerdict):
         return None
 
@@ -129,9 +131,6 @@ class Prepared:
     """A question that can be answered.
 
     Attributes:
-        advice: what is known so far.
-        observed: the traffic since it is as it is now.
-        ground: of the sweep.
         judged: the traffic going on, on a clock of its own.
     """
 
@@ -143,10 +142,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refused:
-    """A question that no replay answers.
+    """A question that no simulation answers.
 
     Attributes:
-        advice: what is known so far, and which gates failed; or that nothing needs a replay.
+        advice: what is known so far, and which gates failed; or that nothing needs a
+            simulation.
         observed: the traffic since it is as it is now; None = it could not be rebuilt.
     """
 
@@ -155,7 +155,7 @@ class Refused:
 
 
 def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused:
-    """Traffic, settings, laws and gates; an answer at once where a gate fails."""
+    """Traffic, settings, step-time models and gates; an answer at once where a gate fails."""
     slo, source = targets_of(question)
     advice = Advice(question.at, _insufficient(()), slo=slo, slo_source=source)
     try:
@@ -175,21 +175,21 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     found, failures = calibrated(question, observed, known, hardware)
     if not found:
         return Refused(refused(advice, [*gates, *failures]), now)
-    worlds = worlds_of(found)
-    made = _of(found, worlds[0])
+    scenarios = scenarios_of(found)
+    made = _of(found, scenarios[0])
     advice = replace(advice, calibration=made)
-    kept, fit = _fitting(worlds, observed, made.arrivals, question.seed)
-    gates += [*fit, kv_gate(observed, worlds)]
+    kept, fit = _fitting(scenarios, observed, made.arrivals, question.seed)
+    gates += [*fit, kv_gate(observed, scenarios)]
     if advice.calibration is not None:
         gates.append(identifiable_gate(advice.calibration))
     if not kept or not all(gate.passed for gate in gates):
         return Refused(refused(advice, gates), now)
     came = as_it_came(observed, made, kept[0], question.seed)
-    advice = replace(advice, notes=said_of_arrivals(advice.notes, observed, came))
+    advice = replace(advice, notes=arrival_notes(advice.notes, observed, came))
     now = recent(came, question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
-    twins = _beside(question)
-    going_on, lasting = steady(now, question.seed, twins)
+    peers = _beside(question)
+    going_on, lasting = steady(now, question.seed, peers)
     ground = Ground(
         between(kept),
         going_on,
@@ -205,8 +205,8 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     if not hits.passed:
         return Refused(refused(advice, gates), now)
     notes = [*advice.notes, *([blocks.unknown] if blocks.unknown else [])]
-    if twins:
-        notes.append(f"judged by the traffic of {1 + len(twins)} servers of the pool")
+    if peers:
+        notes.append(f"judged by the traffic of {1 + len(peers)} servers of the pool")
     return Prepared(
         replace(advice, gates=failed_first(gates), notes=tuple(notes)),
         now,
@@ -224,7 +224,7 @@ def _observed(question: Question) -> Observed:
 
 
 def _beside(question: Question) -> list[Observed]:
-    """What came to the twins since their traffic is as it is now, as far as it is known."""
+    """What came to the peers since their traffic is as it is now, as far as it is known."""
     found = []
     for minutes in question.beside:
         try:
@@ -235,15 +235,15 @@ def _beside(question: Question) -> list[Observed]:
     return found
 
 
-def as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -> Observed:
+def as_it_came(observed: Observed, made: Calibration, scenario: Scenario, seed: int) -> Observed:
     """The window with its requests where they must have come to wait as they did."""
     drawn = with_bursts(observed, made.arrivals, seed=seed).requests
     rng = np.random.default_rng(seed)
     return as_waited(
         observed,
-        world.configuration,
-        world.law,
-        world.ttft_overhead_seconds,
+        scenario.configuration,
+        scenario.step_time,
+        scenario.ttft_overhead_seconds,
         drawn=None if drawn is observed.requests else drawn,
         evenly=[redrawn(observed.requests, rng) for _ in range(_EVEN_DRAWS)],
         wander_log_sd=made.wander_log_sd,
@@ -251,7 +251,7 @@ def as_it_came(observed: Observed, made: Calibration, world: World, seed: int) -
     )
 
 
-def said_of_arrivals(notes: Sequence[str], before: Observed, after: Observed) -> tuple[str, ...]:
+def arrival_notes(notes: Sequence[str], before: Observed, after: Observed) -> tuple[str, ...]:
     """The notes, with what was done about the times of requests inside their minutes."""
     if after.requests is before.requests:
         return tuple(notes)
@@ -264,7 +264,7 @@ def _so_far(
     advice: Advice,
     observed: Observed,
     now: Observed,
-    known: Known,
+    known: Settings,
     slo: Slo | None,
     source: SloSource,
 ) -> Advice:
@@ -278,7 +278,7 @@ def _so_far(
     notes = [*observed.notes, *known.notes]
     if now is not observed:
         notes.append(
-            f"traffic as it is since {now.start:%H:%M} UTC; laws fitted to the "
+            f"traffic as it is since {now.start:%H:%M} UTC; step-time models fitted to the "
             f"{observed.seconds / 60:.0f} min up to its end"
         )
     if slo is None:
@@ -299,27 +299,29 @@ def _so_far(
     )
 
 
-def _of(found: Sequence[tuple[SchedulerConfiguration, Calibration]], world: World) -> Calibration:
-    return next(made for _, made in found if world.fit in made.fits)
+def _of(
+    found: Sequence[tuple[SchedulerConfiguration, Calibration]], scenario: Scenario
+) -> Calibration:
+    return next(made for _, made in found if scenario.fit in made.fits)
 
 
 def _fitting(
-    worlds: Sequence[World], observed: Observed, arrivals: Arrivals, seed: int
-) -> tuple[list[World], list[Gate]]:
-    """The worlds whose replay of today is right, and what the gates say of the best of them."""
+    scenarios: Sequence[Scenario], observed: Observed, arrivals: Arrivals, seed: int
+) -> tuple[list[Scenario], list[Gate]]:
+    """The scenarios whose simulation of today is right, and the gates of the best of them."""
     queued, chance = ttft_is_skipped(observed), None
-    kept = passing(worlds, saturated=queued, observed=observed)
+    kept = passing(scenarios, saturated=queued, observed=observed)
     if not kept:
-        chance = spread_by_chance(observed, worlds[0], arrivals, seed)
-        kept = passing(worlds, saturated=queued, observed=observed, chance=chance)
-    best = (kept or worlds)[0].fit
+        chance = spread_by_chance(observed, scenarios[0], arrivals, seed)
+        kept = passing(scenarios, saturated=queued, observed=observed, chance=chance)
+    best = (kept or scenarios)[0].fit
     if best is None:
         return kept, []
     return kept, fit_gates(best, saturated=queued, observed=observed, chance=chance)
 
 
 def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:
-    """No limit binds where nobody waits, whatever a replay could say."""
+    """No limit binds where nobody waits, whatever a simulation could say."""
     said = Recommendation(
         "no_action", Reason("no_queue", "no request waited: no limit binds, and no knob can help")
     )

@@ -35,13 +35,7 @@ _SHED_GAIN = 0.05  # of the share in target
 
 
 class Elsewhere(NamedTuple):
-    """What a change brings at a demand other than the observed one.
-
-    Attributes:
-        demand: times the observed one.
-        now: share in target of today's settings.
-        then: … of the changed ones.
-    """
+    """What a change brings at a demand other than the observed one."""
 
     demand: float
     now: float
@@ -116,7 +110,9 @@ def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> 
 
 
 def _why_fewer(case: Case) -> str:
-    """Longer work only where the reference's lengths would be served faster by today's law."""
+    """Longer work only where the reference's lengths would be served faster by today's step-time
+    model.
+    """
     now, was = case.today.capacity_requests_per_second, case.reference_capacity
     if now and was and was > now * _WORTH_SAYING:
         return "longer work, not settings"

@@ -31,22 +31,19 @@ KNOBS = (
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Scenario:
     """One way the server may be.
 
     Attributes:
-        configuration: today's settings.
-        law: of its steps.
-        variant: the law's structure.
-        fit: where the law comes from; None where it is given.
-        whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal part of
-            each: which of both it is no metric says.
-        is_end: its law is an end of the best fit's 80 % interval, and not a fit of its own: what
-            is possible, not what is likely.
+        fit: where the step-time model comes from; None where it is given.
+        whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal
+            part of each: which of both it is no metric says.
+        is_end: its step-time model is an end of the best fit's 80 % interval, and not a fit of
+            its own: what is possible, not what is likely.
     """
 
     configuration: SchedulerConfiguration
-    law: StepTime
+    step_time: StepTime
     variant: str
     fit: Fit | None = None
     whole_hits: bool = False
@@ -54,8 +51,8 @@ class World:
 
     @property
     def key(self) -> tuple[SchedulerConfiguration, StepTime, bool, float]:
-        """All that a replay depends on."""
-        return self.configuration, self.law, self.whole_hits, self.ttft_overhead_seconds
+        """All that a simulation depends on."""
+        return self.configuration, self.step_time, self.whole_hits, self.ttft_overhead_seconds
 
     @property
     def ttft_overhead_seconds(self) -> float:
@@ -63,27 +60,33 @@ class World:
         return 0.0 if self.fit is None else self.fit.ttft_overhead_seconds
 
 
-def worlds_of(calibrated: Iterable[tuple[SchedulerConfiguration, Calibration]]) -> list[World]:
-    """Every settings with every law that was fitted under them, the best settings first."""
+def scenarios_of(
+    calibrated: Iterable[tuple[SchedulerConfiguration, Calibration]],
+) -> list[Scenario]:
+    """Every settings with every step-time model that was fitted under them, the best settings
+    first.
+    """
     ordered = sorted(calibrated, key=lambda one: one[1].best.loss)
     return [
-        World(configuration, fit.law, fit.variant, fit)
+        Scenario(configuration, fit.step_time, fit.variant, fit)
         for configuration, calibration in ordered
         for fit in calibration.fits
     ]
 
 
-def between(worlds: Sequence[World]) -> list[World]:
-    """The worlds, and the slower and the faster law of the best: 80 % lie between those two."""
-    best = worlds[0]
+def between(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """The scenarios, and the slower and the faster step-time model of the best: 80 % lie between
+    those two.
+    """
+    best = scenarios[0]
     if best.fit is None or best.fit.slower is None or best.fit.faster is None:
-        return list(worlds)
-    laws = {"slower": best.fit.slower, "faster": best.fit.faster}
+        return list(scenarios)
+    step_times = {"slower": best.fit.slower, "faster": best.fit.faster}
     more = [
-        replace(best, law=law, variant=f"{best.variant}, {name}", is_end=True)
-        for name, law in laws.items()
+        replace(best, step_time=step_time, variant=f"{best.variant}, {name}", is_end=True)
+        for name, step_time in step_times.items()
     ]
-    return [*worlds, *more]
+    return [*scenarios, *more]
 
 
 def with_knobs(
@@ -111,14 +114,12 @@ _TRUE = ("true", "1")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Settings:
     """What is known of today's settings.
 
     Attributes:
-        configurations: today's; several where one setting is unknown and an answer must hold for
-            each value; empty where something is missing that cannot be ranged over.
-        notes: what was taken instead, in words.
-        missing: names of settings without which nothing can be replayed.
+        configurations: today's; several where one setting is unknown and an answer must hold
+            for each value; empty where something is missing that cannot be ranged over.
     """
 
     configurations: tuple[SchedulerConfiguration, ...]
@@ -126,16 +127,15 @@ class Known:
     missing: tuple[str, ...] = ()
 
 
-def configurations_of(server: Server, observed: Observed) -> Known:
+def configurations_of(server: Server, observed: Observed) -> Settings:
     """Today's settings of a server.
 
     Args:
-        server: what is known of it.
         observed: its traffic: whether prefix hits were given, how much the KV cache held.
     """
     serving = server.serving
     if serving.max_num_seqs is None:
-        return Known((), (), ("max_num_seqs",))
+        return Settings((), (), ("max_num_seqs",))
     seqs = int(serving.max_num_seqs.value)
     notes = []
     active = serving.max_num_active_seqs
@@ -152,12 +152,12 @@ def configurations_of(server: Server, observed: Observed) -> Known:
     if server.block_size is None:
         notes.append(f"block size unknown: taken as vLLM's {_DEFAULT_BLOCK_TOKENS} tokens")
     if server.num_gpu_blocks is None:
-        notes.append("KV blocks unknown: replayed as if they never ran out")
+        notes.append("KV blocks unknown: simulated as if they never ran out")
     policy = server.flags.get("scheduling_policy", FCFS)
     if policy not in (FCFS, PRIORITY):
-        notes.append(f"scheduling policy {policy!r} is replayed as {FCFS}")
+        notes.append(f"scheduling policy {policy!r} is simulated as {FCFS}")
         policy = FCFS
-    return Known(
+    return Settings(
         tuple(_configuration(server, observed, seqs, budget, policy) for budget in budgets),
         tuple(notes),
     )
@@ -205,12 +205,7 @@ def _is_cpu(server: Server) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BlockCount:
-    """KV blocks with other knobs.
-
-    Args:
-        server: what is known of it.
-        hardware: its tables.
-    """
+    """KV blocks with other knobs."""
 
     server: Server
     hardware: Hardware

@@ -38,13 +38,12 @@ _ITL_EDGES = tuple(float(edge) for edge in np.geomspace(5e-4, 60.0, 400))  # cel
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Which requests of a replay count, and by what.
+    """Which requests of a simulation count, and by what.
 
     Attributes:
         slo: latency targets; None: by the wait for admission (:data:`WAIT_SECONDS`).
-        since_seconds: requests that arrived from then on count, those before only load the server.
-        until_seconds: end of the observed window.
-        ttft_overhead_seconds: of every request, outside the steps.
+        since_seconds: requests that arrived from then on count, those before only load the
+            server.
     """
 
     slo: Slo | None
@@ -58,20 +57,10 @@ class Measured:
     """Of the requests that count; None = none finished, or none has it.
 
     Attributes:
-        in_target_ratio: share that finished within every target.
-        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None = none.
-        tpot_in_target_ratio: the same of the TPOT target.
-        ttft_seconds: mean.
-        ttft_p95_seconds: over requests.
-        tpot_p95_seconds: over requests of two tokens and more.
-        queue_seconds: mean wait for the first admission.
-        e2e_seconds: mean.
+        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None =
+            none.
         peak_running_requests: most that held a place at a time (from admission to end).
-        preemptions: a finished request.
         itl_seconds: mean over tokens of the window; None where it was not scraped.
-        itl_p99_seconds: of cells 3 % wide.
-        generation_tokens_per_second: over the window.
-        running_requests: mean over scrapes.
         kv_cache_peak_ratio: over scrapes; None where blocks are unknown.
         keeps_up: the wait for admission does not grow from the middle to the end.
     """
@@ -94,46 +83,45 @@ class Measured:
     keeps_up: bool = True
 
 
-def replayed(
+def simulated(
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     judged: Judged,
     *,
     scraped: bool = False,
 ) -> Measured:
-    """Replay requests and measure those that count.
+    """Simulate requests and measure those that count.
 
     Args:
         requests: sorted by arrival.
-        configuration: settings.
-        law: step time.
-        judged: which count.
         scraped: with what a scraper would have seen (ITL, running requests, KV), which takes a
             little longer.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+            served.
         NoVerdict: the engine makes no progress.
     """
     observe = None
     if scraped:
         times = np.arange(judged.since_seconds, judged.until_seconds, _SCRAPE_SECONDS)
         observe = Observe(np.append(times, judged.until_seconds), itl_edges=_ITL_EDGES)
-    served = Serving(requests, configuration, law, observe=observe).run()
+    served = Serving(requests, configuration, step_time, observe=observe).run()
     found = _of_requests(served, judged)
     return _with_scrapes(found, served) if scraped else found
 
 
-def share_replayed(
-    requests: Requests, configuration: SchedulerConfiguration, law: StepTime, judged: Judged
+def share_simulated(
+    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime, judged: Judged
 ) -> Measured:
-    """``replayed``, but the share in target alone: the replay ends once it is settled.
+    """``simulated``, but the share in target alone: the simulation ends once it is settled.
 
     Where a queue only grows most of the time would go into serving what has missed long ago.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+            served.
         NoVerdict: the engine makes no progress.
     """
     slo, overhead = judged.slo, judged.ttft_overhead_seconds
@@ -145,7 +133,7 @@ def share_replayed(
         open_still = ~in_target(served, slo, overhead) & ~missed(served, slo, overhead)
         return not (open_still & counts).any()
 
-    served = Serving(requests, configuration, law).run(
+    served = Serving(requests, configuration, step_time).run(
         checks=afterwards(requests.arrival_seconds, slo), enough=settled
     )
     return Measured(float(in_target(served, slo, overhead)[counts].mean()))
@@ -300,7 +288,7 @@ class Narrowing:
         return cls(rate, rate)
 
     def narrow(self) -> None:
-        """One replay more."""
+        """One simulation more."""
         following = next(self.steps, None)
         self.low, self.high = (self.low, self.low) if following is None else following
 
@@ -318,13 +306,7 @@ class Narrowing:
 
 
 def nearly_best(rates: Sequence[Narrowing], enough: float, ties: float) -> list[bool]:
-    """For each whether it comes within ``ties`` (a ratio) of the largest.
-
-    Args:
-        rates: narrowed no further than the answer takes.
-        enough: what is beyond does not count.
-        ties: of the largest.
-    """
+    """For each whether it comes within ``ties`` (a ratio) of the largest."""
     while True:
         lows = [min(rate.low, enough) for rate in rates]
         highs = [min(rate.high, enough) for rate in rates]
@@ -344,7 +326,7 @@ def nearly_best(rates: Sequence[Narrowing], enough: float, ties: float) -> list[
 def narrowing(
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     slo: Slo,
     near: float | None,
     overhead: float,
@@ -353,17 +335,15 @@ def narrowing(
 
     Args:
         requests: to be served at another pace; sorted by arrival, on a clock of their own.
-        configuration: settings.
-        law: step time.
-        slo: targets.
         near: requests a second to start from; None = as observed.
         overhead: seconds of every request outside the steps.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+            served.
     """
     observed = rate_of(requests)
-    serving = Serving(requests, configuration, law)
+    serving = Serving(requests, configuration, step_time)
     first = int(len(requests) * _WARM_SHARE)
     arrival, count = requests.arrival_seconds, len(requests) - first
     looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
@@ -421,7 +401,7 @@ def rate_of(requests: Requests) -> float:
 
 
 FEWEST_REQUESTS = 20
-MOST_REQUESTS = 3000  # of a replay: their share in target is known to a point
+MOST_REQUESTS = 3000  # of a simulation: their share in target is known to a point
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,11 +409,8 @@ class Capacity:
     """Requests a second of one replica; None = too few requests.
 
     Attributes:
-        mean: over the laws.
-        low: of the slowest.
-        high: of the fastest.
-        none_meets: no law meets the share at any rate: a request alone misses the target.
-        rates: by each law.
+        none_meets: no step-time model meets the share at any rate: a request alone misses the
+            target.
     """
 
     mean: float | None
@@ -446,32 +423,36 @@ class Capacity:
 def capacity(
     requests: Requests,
     configurations: Sequence[SchedulerConfiguration],
-    laws: Sequence[StepTime],
+    step_times: Sequence[StepTime],
     slo: Slo | None,
     *,
     near: float | None = None,
     ttft_overhead_seconds: Sequence[float] | None = None,
 ) -> Capacity:
-    """Capacity by each law, under the configuration beside it.
+    """Capacity by each step-time model, under the configuration beside it.
 
     Args:
         requests: a stretch of the traffic, sorted by arrival.
-        configurations: settings, one for each law.
-        laws: step time.
         slo: targets; None = the rate of a saturated server.
         near: requests a second to start the search from; None = as observed.
-        ttft_overhead_seconds: of every request outside the steps, one for each law; None = 0.
+        ttft_overhead_seconds: of every request outside the steps, one for each step-time model;
+            None = 0.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+            served.
     """
     some = stretch(requests)
     if len(some) < FEWEST_REQUESTS:
         return Capacity(None, None, None)
     found: list[float] = []
-    overheads = [0.0] * len(laws) if ttft_overhead_seconds is None else ttft_overhead_seconds
-    for configuration, law, overhead in zip(configurations, laws, overheads, strict=True):
-        rate = rate_within(some, configuration, law, slo, near=near, overhead=overhead).settled()
+    overheads = [0.0] * len(step_times) if ttft_overhead_seconds is None else ttft_overhead_seconds
+    for configuration, step_time, overhead in zip(
+        configurations, step_times, overheads, strict=True
+    ):
+        rate = rate_within(
+            some, configuration, step_time, slo, near=near, overhead=overhead
+        ).settled()
         if slo is None and not rate:
             continue
         found.append(rate)
@@ -486,26 +467,27 @@ def capacity(
 def rate_within(
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     slo: Slo | None,
     *,
     near: float | None = None,
     overhead: float = 0.0,
 ) -> Narrowing:
-    """Capacity of a :func:`stretch` by one law, to be narrowed; 0 where there is none.
+    """Capacity of a :func:`stretch` by one step-time model, to be narrowed; 0 where there is none.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+            served.
     """
     if len(requests) < FEWEST_REQUESTS:
         return Narrowing.known(0.0)
     most = None
     if slo is None or slo.ttft_seconds is None:
         # a time per token holds while the queue grows for ever: what is served counts
-        most = capacity_per_second(requests, configuration, law)
+        most = capacity_per_second(requests, configuration, step_time)
     if slo is None:
         return Narrowing.known(most or 0.0)
-    found = narrowing(requests, configuration, law, slo, near, overhead)
+    found = narrowing(requests, configuration, step_time, slo, near, overhead)
     return found if most is None else Narrowing.known(min(found.settled(), most))
 
 

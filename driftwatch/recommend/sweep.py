@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.recommend.scenarios import BlockCount, World, with_knobs
+from driftwatch.recommend.scenarios import BlockCount, Scenario, with_knobs
 from driftwatch.recommend.simulated import (
     Capacity,
     Judged,
@@ -22,8 +22,8 @@ from driftwatch.recommend.simulated import (
     Narrowing,
     nearly_best,
     rate_within,
-    replayed,
-    share_replayed,
+    share_simulated,
+    simulated,
     stretch,
 )
 from driftwatch.recommend.sweep_values import Knobs, moved, pairs, second_line, single_knobs
@@ -36,8 +36,7 @@ def served_alike(
     """The further setting puts no more requests in target, as far as can be told.
 
     Args:
-        nearer: share in target in each world; None = vLLM would refuse the setting.
-        further: … in the same worlds.
+        nearer: share in target in each scenario; None = vLLM would refuse the setting.
         ties: of the share in target: less is no difference anyway.
     """
     more = []
@@ -59,23 +58,17 @@ _CLOSE = 0.1  # of the share in target: as far as the first pass may be off
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ground:
-    """What every replay of a sweep shares.
+    """What every simulation of a sweep shares.
 
     Attributes:
-        worlds: the best first.
-        requests: of the whole window.
-        judged: which of them count, and by what.
-        blocks: KV blocks with other knobs.
-        budget_known: max_num_batched_tokens is read and not assumed.
-        objective: what is better.
         demands: times the observed rate, less and more, at which a change must still be right.
-        whole_hits: the same requests with prefix hits as whole prompts, for the worlds that ask for
-            them; None where none does.
-        ttft_compared: today's replayed TTFT was held against the observed one; where it was not,
-            none is forecast.
+        whole_hits: the same requests with prefix hits as whole prompts, for the scenarios that
+            ask for them; None where none does.
+        ttft_compared: today's simulated TTFT was held against the observed one; where it was
+            not, none is forecast.
     """
 
-    worlds: Sequence[World]
+    scenarios: Sequence[Scenario]
     requests: Requests
     judged: Judged
     blocks: BlockCount
@@ -89,19 +82,18 @@ class Ground:
     capacities: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
 
     def measured(
-        self, world: World, knobs: Knobs, *, scraped: bool = False, demand: float = 1.0
+        self, scenario: Scenario, knobs: Knobs, *, scraped: bool = False, demand: float = 1.0
     ) -> Measured | None:
-        """A replay of the whole window; None where vLLM or the requests do not fit the settings.
+        """A simulation of the whole window; None where vLLM or the requests do not fit the
+        settings.
 
         Args:
-            world: settings of today and law.
-            knobs: what is turned.
-            scraped: with latencies, ITL, running and KV; else what is better is judged by alone.
-            demand: times the observed rate.
+            scraped: with latencies, ITL, running and KV; else what is better is judged by
+                alone.
         """
-        key = (*world.key, tuple(sorted(knobs.items())), demand)
+        key = (*scenario.key, tuple(sorted(knobs.items())), demand)
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):
-            requests, judged = self.requests_of(world), self.judged
+            requests, judged = self.requests_of(scenario), self.judged
             if demand != 1.0:
                 at, patience = requests.arrival_seconds, requests.cancel_seconds
                 patience, at = patience - at, at / demand
@@ -111,38 +103,38 @@ class Ground:
                     since_seconds=judged.since_seconds / demand,
                     until_seconds=judged.until_seconds / demand,
                 )
-            self.memory[key] = self._replayed(
-                world, knobs, requests, judged, scraped, whole=self.objective == "latency"
+            self.memory[key] = self._simulated(
+                scenario, knobs, requests, judged, scraped, whole=self.objective == "latency"
             )
         return self.memory[key]
 
     @property
     def open_ratio(self) -> float:
         """Sd of the log of a larger batch's step time: what the data leave open of it."""
-        fit = self.worlds[0].fit
+        fit = self.scenarios[0].fit
         return 0.0 if fit is None or fit.reach_log_sd is None else fit.reach_log_sd
 
-    def likely(self, world: World) -> bool:
-        """Whether a world is a fit of the best settings.
+    def likely(self, scenario: Scenario) -> bool:
+        """Whether a scenario is a fit of the best settings.
 
-        An end of the interval of a step's time, or a value that an unknown
-        max_num_batched_tokens is assumed to have, is possible, not likely.
+        An end of the interval of a step's time, or a value that an unknown max_num_batched_tokens
+        is assumed to have, is possible, not likely.
         """
-        return not world.is_end and world.configuration == self.worlds[0].configuration
+        return not scenario.is_end and scenario.configuration == self.scenarios[0].configuration
 
     def served_alike(
         self, nearer: Knobs, further: Knobs, demands: Sequence[float] = (1.0,)
     ) -> bool:
         """The further setting serves no more within the targets, as far as can be told."""
         ours, theirs = (
-            [self.share(world, knobs, demands) for world in self.worlds]
+            [self.share(scenario, knobs, demands) for scenario in self.scenarios]
             for knobs in (nearer, further)
         )
         return served_alike(ours, theirs, TIES)
 
-    def share(self, world: World, knobs: Knobs, demands: Sequence[float]) -> float | None:
+    def share(self, scenario: Scenario, knobs: Knobs, demands: Sequence[float]) -> float | None:
         """Share in target, mean over the demands; None where vLLM would refuse the settings."""
-        found = [self.measured(world, knobs, demand=demand) for demand in demands]
+        found = [self.measured(scenario, knobs, demand=demand) for demand in demands]
         shares = [one.in_target_ratio for one in found if one is not None]
         return _mean(shares) if len(shares) == len(found) else None
 
@@ -158,41 +150,40 @@ class Ground:
         return len(self.requests) / lasting if lasting > 0 else 0.0
 
     def limit(self, knobs: Knobs) -> Narrowing:
-        """Capacity in one world, requests a second, to be narrowed; 0 where it is not to be had.
+        """Capacity in one scenario, requests a second, to be narrowed; 0 where it is not to be had.
 
-        Where max_num_batched_tokens is unknown, in the world with the smallest.
+        Where max_num_batched_tokens is unknown, in the scenario with the smallest.
         """
         key = tuple(sorted(knobs.items()))
         if key not in self.limits:
-            world = min(self.worlds, key=lambda one: one.configuration.max_num_batched_tokens)
-            blocks = self.blocks.after(world.configuration, knobs)
+            scenario = min(self.scenarios, key=lambda one: one.configuration.max_num_batched_tokens)
+            blocks = self.blocks.after(scenario.configuration, knobs)
             try:
                 self.limits[key] = rate_within(
-                    stretch(self.requests_of(world)),
-                    with_knobs(world.configuration, knobs, blocks),
-                    world.law,
+                    stretch(self.requests_of(scenario)),
+                    with_knobs(scenario.configuration, knobs, blocks),
+                    scenario.step_time,
                     self.judged.slo,
-                    overhead=world.ttft_overhead_seconds,
+                    overhead=scenario.ttft_overhead_seconds,
                 )
             except (ImpossibleConfiguration, NoVerdict):
                 self.limits[key] = Narrowing.known(0.0)
         return self.limits[key]
 
-    def requests_of(self, world: World) -> Requests:
-        """The window's requests as a world has them."""
-        if world.whole_hits and self.whole_hits is not None:
+    def requests_of(self, scenario: Scenario) -> Requests:
+        """The window's requests as a scenario has them."""
+        if scenario.whole_hits and self.whole_hits is not None:
             return self.whole_hits
         return self.requests
 
     def screened(self, knobs: Knobs, *, whole: bool = False) -> Measured | None:
-        """A replay of the first requests where they are many, in the first world alone.
+        """A simulation of the first requests where they are many, in the first scenario alone.
 
         Args:
-            knobs: what is turned.
             whole: with latencies and the peak; else the share in target alone.
         """
         requests, judged = self.screening()
-        return self._replayed(self.worlds[0], knobs, requests, judged, False, whole=whole)
+        return self._simulated(self.scenarios[0], knobs, requests, judged, False, whole=whole)
 
     def screening(self) -> tuple[Requests, Judged]:
         """The first requests, and the same share of them to warm up."""
@@ -204,9 +195,9 @@ class Ground:
             self.judged, since_seconds=part * self.judged.since_seconds, until_seconds=until
         )
 
-    def _replayed(
+    def _simulated(
         self,
-        world: World,
+        scenario: Scenario,
         knobs: Knobs,
         requests: Requests,
         judged: Judged,
@@ -214,13 +205,13 @@ class Ground:
         *,
         whole: bool,
     ) -> Measured | None:
-        blocks = self.blocks.after(world.configuration, knobs)
-        judged = replace(judged, ttft_overhead_seconds=world.ttft_overhead_seconds)
+        blocks = self.blocks.after(scenario.configuration, knobs)
+        judged = replace(judged, ttft_overhead_seconds=scenario.ttft_overhead_seconds)
         try:
-            configuration = with_knobs(world.configuration, knobs, blocks)
+            configuration = with_knobs(scenario.configuration, knobs, blocks)
             if not (whole or scraped):
-                return share_replayed(requests, configuration, world.law, judged)
-            return replayed(requests, configuration, world.law, judged, scraped=scraped)
+                return share_simulated(requests, configuration, scenario.step_time, judged)
+            return simulated(requests, configuration, scenario.step_time, judged, scraped=scraped)
         except (ImpossibleConfiguration, NoVerdict):
             return None
 
@@ -231,15 +222,12 @@ def _unscraped(found: Measured | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What some knobs bring over today, in every world and at every demand.
+    """What some knobs bring over today, in every scenario and at every demand.
 
     Attributes:
-        knobs: what is turned.
-        mean: of the share in target, over worlds and demands.
-        least: of the worst world, over the demands.
-        least_likely: of the worst of the likely worlds (:meth:`Ground.likely`).
-        at: times the observed demand → share in target of today and then, mean over the worlds.
-        latency_ratio: mean end-to-end time over today's, of the worst world and demand.
+        at: times the observed demand → share in target of today and then, mean over the
+            scenarios.
+        latency_ratio: mean end-to-end time over today's, of the worst scenario and demand.
     """
 
     knobs: Knobs
@@ -251,12 +239,12 @@ class Gain:
 
     @property
     def share(self) -> float:
-        """Share in target then, mean over worlds and demands."""
+        """Share in target then, mean over scenarios and demands."""
         return sum(then for _, then in self.at.values()) / len(self.at)
 
     @property
     def least_demand(self) -> float:
-        """The mean over the worlds at the demand where it is least."""
+        """The mean over the scenarios at the demand where it is least."""
         return min(then - now for now, then in self.at.values())
 
 
@@ -267,7 +255,7 @@ def sweep(ground: Ground) -> list[Gain]:
 
 def finalists(ground: Ground) -> list[Knobs]:
     """What the first pass leaves: the best of each knob, then a pair where it is better still."""
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     whole = not _has_tpot_target(ground)
     base = ground.screened({}, whole=whole)
     if base is None:
@@ -294,10 +282,10 @@ def finalists(ground: Ground) -> list[Knobs]:
 
 def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
     """Of one knob's values: the one that ties, capacity and the move prefer, then the nearest."""
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     top = max(measured.in_target_ratio for _, measured in line)
     close = [one for one in line if one[1].in_target_ratio >= top - _CLOSE]
-    whole = [(k, m) for k, _ in close if (m := ground.measured(ground.worlds[0], k)) is not None]
+    whole = [(k, m) for k, _ in close if (m := ground.measured(ground.scenarios[0], k)) is not None]
     line = whole or line
     best, most = max(line, key=lambda one: one[1].in_target_ratio)
     tied = [
@@ -320,7 +308,7 @@ def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
     Half as much again as a busy piece of the window asks for is enough: what is beyond is worth no
     larger move. Nor is a capacity that is larger by no more than what is known of it.
     """
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     if len(tied) < 2:
         return list(tied)
     limits = [ground.limit(knobs) for knobs in tied]
@@ -331,7 +319,7 @@ def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
 
 
 def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     longest = int(ground.requests.prompt_tokens.max())
     return [
         *single_knobs(today, budget_known=ground.budget_known, peak=peak),
@@ -341,7 +329,7 @@ def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
 
 def _open_peak(ground: Ground) -> int | None:
     """Twice the most requests that hold a place where max_num_seqs is as large as it may be."""
-    today = ground.worlds[0].configuration
+    today = ground.scenarios[0].configuration
     ceiling = min(1024, today.max_num_batched_tokens) if ground.budget_known else 1024
     ceiling = max(ceiling, today.max_num_seqs)
     found = ground.screened({"max_num_seqs": float(ceiling)}, whole=True)
@@ -362,12 +350,12 @@ def _has_tpot_target(ground: Ground) -> bool:
 
 
 def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
-    """Gains of some settings in every world, best first; ties by capacity, then by the move."""
+    """Gains of some settings in every scenario, best first; ties by capacity, then by the move."""
     found = [gain for knobs in wanted if (gain := gain_of(ground, knobs)) is not None]
     if not found:
         return []
     found.sort(key=lambda gain: -gain.mean)
-    today, top = ground.worlds[0].configuration, found[0]
+    today, top = ground.scenarios[0].configuration, found[0]
     tied = [
         gain
         for gain in found
@@ -389,22 +377,22 @@ def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None
     """What some knobs bring; None = not to be said.
 
     Args:
-        ground: of the sweep.
-        knobs: what is turned.
         demands: times the observed demand; None = :attr:`Ground.levels`.
     """
     rows, ratios = [], []
     for demand in demands or ground.levels:
-        before = [ground.measured(world, {}, demand=demand) for world in ground.worlds]
-        after = [ground.measured(world, knobs, demand=demand) for world in ground.worlds]
+        before = [ground.measured(scenario, {}, demand=demand) for scenario in ground.scenarios]
+        after = [ground.measured(scenario, knobs, demand=demand) for scenario in ground.scenarios]
         pairs = [(b, a) for b, a in zip(before, after, strict=True) if b and a]
-        if len(pairs) < len(ground.worlds):
+        if len(pairs) < len(ground.scenarios):
             return None
         rows.append((demand, [(b.in_target_ratio, a.in_target_ratio) for b, a in pairs]))
         ratios += [_ratio(a.e2e_seconds, b.e2e_seconds) for b, a in pairs]
     gains = [_mean([shares[n][1] - shares[n][0] for _, shares in rows]) for n in range(len(pairs))]
     likely = [
-        gain for gain, world in zip(gains, ground.worlds, strict=True) if ground.likely(world)
+        gain
+        for gain, scenario in zip(gains, ground.scenarios, strict=True)
+        if ground.likely(scenario)
     ]
     return Gain(
         knobs,

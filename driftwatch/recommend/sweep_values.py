@@ -32,7 +32,7 @@ Knobs = Mapping[str, float]
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
 _THRESHOLDS = (256, 512, 1024, 2048)
-# Times today's budget: no step has been longer, and what a law says of longer ones is hope.
+# times today's budget: no step has been longer
 MOST_TIMES_BUDGET = 4
 _STEPS = (0.5, 2.0, 4.0, 8.0)  # of a value that lies off the grid
 
@@ -41,11 +41,8 @@ def sequence_counts(today: int, peak: int | None = None) -> list[int]:
     """Values of max_num_seqs besides today's, each a CUDA-graph capture size, rising.
 
     Args:
-        today: today's value.
-        peak: most that hold a place where the cap does not bind; what is larger changes nothing.
-
-    >>> sequence_counts(8, peak=40)
-    [4, 16, 32, 64]
+        peak: most that hold a place where the cap does not bind; what is larger changes
+            nothing.  >>> sequence_counts(8, peak=40) [4, 16, 32, 64]
     """
     own = {capture_size_at_least(today * step) for step in _STEPS}
     found = sorted({*SEQUENCES, *own} - {today})
@@ -76,7 +73,6 @@ def single_knobs(
     """One knob at a time, what vLLM would take.
 
     Args:
-        today: today's settings.
         budget_known: max_num_batched_tokens is read and not assumed: only then it is turned.
         peak: see :func:`sequence_counts`.
     """

@@ -28,13 +28,13 @@ from driftwatch.simulate.requests import Requests
 
 # recommendation.md: the mean gain is 3 to 5 points at least and every variant agrees.
 MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
-HARM = 0.02  # points that no world, and no demand, may lose
+HARM = 0.02  # points that no scenario, and no demand, may lose
 # Far from the targets the server stays overloaded; a few points more are luck of its queue: only
 # much more capacity is worth a restart, or a tenth of all requests more in target.
 FAR_SHARE, FAR_CAPACITY_GAIN, FAR_GAIN = 0.3, 0.20, 0.10
 MOST = 0.5  # of the requests in every target: a target that is met may be given up for it
 NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
-CAPACITY_GAIN = 0.10  # of the capacity in every world, where the share is met already
+CAPACITY_GAIN = 0.10  # of the capacity in every scenario, where the share is met already
 SHARE_KEPT = 0.005
 
 
@@ -60,7 +60,7 @@ def nearly_enough(case: Case, then: Candidate) -> bool:
 
 
 def more_capacity(today: Candidate, then: Candidate, gain: float = CAPACITY_GAIN) -> bool:
-    """So much more in every world, and no smaller share in target at today's demand."""
+    """So much more in every scenario, and no smaller share in target at today's demand."""
     pairs = (
         (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
         (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
@@ -95,10 +95,10 @@ def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
 def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     """The target that is met today and that the change would break by its own forecast.
 
-    A target is met where its share is, by the window's p95 if it was observed, else by the replay.
-    The change breaks it where fewer than the share meet it afterwards, and fewer than by today's
-    replay. Where most requests miss another target already, meeting this one serves few of them: it
-    is given up for a change after which most requests meet every target.
+    A target is met where its share is, by the window's p95 if it was observed, else by the
+    simulation. The change breaks it where fewer than the share meet it afterwards, and fewer than
+    by today's simulation. Where most requests miss another target already, meeting this one serves
+    few of them: it is given up for a change after which most requests meet every target.
     """
     slo = case.ground.judged.slo
     if slo is None:
@@ -124,8 +124,8 @@ def changed(
     """The change, with what it brings, what it costs and what would show it wrong."""
     elsewhere = at_other_demand(gain)
     knob = next(iter(then.knobs))
-    world = case.ground.worlds[0].configuration
-    now = getattr(world, knob)
+    scenario = case.ground.scenarios[0].configuration
+    now = getattr(scenario, knob)
     return Recommendation(
         "change",
         Reason("forecast", _reason(case, then, elsewhere)),
@@ -134,17 +134,17 @@ def changed(
         from_provenance=_provenance(case.serving, knob),
         to_value=then.knobs[knob],
         also=tuple(
-            KnobMove(name, setting_of(world, name), value, _provenance(case.serving, name))
+            KnobMove(name, setting_of(scenario, name), value, _provenance(case.serving, name))
             for name, value in then.knobs.items()
             if name != knob
         ),
         price=price_of(case, then),
-        undo=undo_of(then, {name: getattr(world, name) for name in then.knobs}),
+        undo=undo_of(then, {name: getattr(scenario, name) for name in then.knobs}),
         wrong_if=wrong_if(case, then, elsewhere),
         effect=effect_of(case, then, elsewhere),
         not_cured=not_cured_by(case, then, what_ifs),
         forecast=forecast_of(case, then),
-        basis="replay",
+        basis="simulation",
     )
 
 
@@ -154,14 +154,7 @@ def no_knob(
     gains: Sequence[Gain] = (),
     breaks: str | None = None,
 ) -> Recommendation:
-    """No knob helps, or none is sure to: what does.
-
-    Args:
-        case: today.
-        what_ifs: what helps instead.
-        gains: of the finalists.
-        breaks: why a change that brings more is not advised.
-    """
+    """No knob helps, or none is sure to: what does."""
     limit = case.today.capacity_requests_per_second
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
@@ -180,7 +173,7 @@ def no_knob(
         reason,
         instead=instead_of(case, what_ifs),
         forecast=None,
-        basis="replay",
+        basis="simulation",
     )
 
 
@@ -196,8 +189,8 @@ def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> Reason:
             "no_knob_helps",
             f"no other max_num_seqs or max_num_batched_tokens brings more requests within {aim}",
         )
-    world = case.ground.worlds[0].configuration
-    turned = change(best.knobs, {name: setting_of(world, name) for name in best.knobs})
+    scenario = case.ground.scenarios[0].configuration
+    turned = change(best.knobs, {name: setting_of(scenario, name) for name in best.knobs})
     points = f"{round(100 * best.mean):+d} points"
     if best.mean < MEAN_GAIN:
         return Reason("not_worth_a_restart", f"at best {points} within {aim} ({turned})")
@@ -223,7 +216,7 @@ def no_action(case: Case) -> Recommendation:
     return Recommendation(
         "no_action",
         Reason("in_target", f"requests stay within {aims(case.ground.judged.slo)}{load}{room}"),
-        basis="replay",
+        basis="simulation",
     )
 
 
@@ -292,10 +285,6 @@ def chosen(
     """The first that is worth a restart: by the share in target, else by the capacity.
 
     Args:
-        case: today.
-        observed: the traffic that is judged.
-        judged: the same, going on.
-        gains: of the finalists, best first.
         seed: of the draws that tell how closely the forecast is known.
     """
     near, ground = case.today.capacity_requests_per_second, case.ground
@@ -332,7 +321,7 @@ def chosen(
             asks = case.overloaded or kept_at_more_demand(ground, gain)
             wanted = asks and more_capacity(case.today, made(tuple(gain.knobs.items())))
         elif surely_below(ground, gain.knobs, judged, near, NEARLY * case.offered):
-            continue  # nor would it be nearly enough in the worst world
+            continue  # nor would it be nearly enough in the worst scenario
         else:
             wanted = nearly_enough(case, made(tuple(gain.knobs.items())))
         if not wanted:
@@ -357,7 +346,7 @@ def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
     """
     tried: list[Knobs] = [gain.knobs for gain in gains]
     yield from gains
-    today = case.ground.worlds[0].configuration
+    today = case.ground.scenarios[0].configuration
     for gain in gains:
         if len(gain.knobs) != 1 or not worth_it(case.ground, gain):
             continue
@@ -384,8 +373,8 @@ def _smaller(name: str, now: float, value: float) -> list[Knobs]:
 
 
 def _breaks(case: Case, gain: Gain, target: str) -> str:
-    world = case.ground.worlds[0].configuration
-    turned = change(gain.knobs, {name: setting_of(world, name) for name in gain.knobs})
+    scenario = case.ground.scenarios[0].configuration
+    turned = change(gain.knobs, {name: setting_of(scenario, name) for name in gain.knobs})
     return f"{turned} would bring {round(100 * gain.mean):+d} points in target and break {target}"
 
 

@@ -38,12 +38,12 @@ _LEAVES = {
     "gpu_throttled": "slower at equal load with the GPU clock down",
     "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
     "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
-    "replica_slow": "slower at equal load than its twins",
+    "replica_slow": "slower at equal load than its peers",
     "scheduler_regression": "slower at equal load without a cause that is measured",
     "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
-    "replica_imbalance": "requests wait here while a twin has free slots",
+    "replica_imbalance": "requests wait here while a peer has free slots",
 }
-# Kinds of engines whose requests the replay does not know.
+# Kinds of engines whose requests the simulation does not know.
 _NOT_REPLAYED = {
     "pooling": "a pooling engine",
     "prefill_only": "a prefill-only engine",
@@ -54,13 +54,15 @@ _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 
 
 def not_a_knob(question: Question) -> Recommendation | None:
-    """A verdict without a replay where a knob cannot be the answer; None where it may be."""
+    """A verdict without a simulation where a knob cannot be the answer; None where it may be."""
     why = no_knob_because(question.evidence, question.leaf)
     if why is not None:
         return Recommendation("none", Reason("engine", why))
     kind = _NOT_REPLAYED.get(question.evidence.get("engine_kind") or "")
     if kind is not None:
-        text = f"not applicable: {kind}; the replay knows engines that compute their prompts and "
+        text = (
+            f"not applicable: {kind}; the simulation knows engines that compute their prompts and "
+        )
         return Recommendation("insufficient", Reason("engine_kind", f"{text}generate"))
     return None
 
@@ -89,7 +91,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
         return "slower at equal load" + (f" (r {speed:.2f})" if speed is not None else "")
     if evidence.get("slower_than_pool"):
         speed = evidence.get("speed_against_pool_ratio")
-        return "slower than its twins" + (f" (r {speed:.2f})" if speed is not None else "")
+        return "slower than its peers" + (f" (r {speed:.2f})" if speed is not None else "")
     if evidence.get("engine_kind") == "decode_only":
         return None  # it waits for every request's KV cache: that is no cause
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
@@ -163,9 +165,6 @@ class Full:
     """What the minutes show while max_num_seqs is full; means, the KV cache's use at its most.
 
     Attributes:
-        running: requests.
-        demand: running and waiting requests.
-        kv_use: share of the KV cache.
         tokens_a_step: computed tokens of a forward pass; None = unknown.
         context_tokens: of a running request; None = unknown.
         tpot_p95_seconds: of the window; None = unknown.
@@ -185,8 +184,6 @@ def safe_change(
     """The refused answer with a safe change instead, where there is one.
 
     Args:
-        question: what was asked.
-        refused: no verdict.
         observed: the traffic that was to be judged; None = it could not be rebuilt.
         hardware: GPUs and models by name; None = the shipped tables.
     """
@@ -197,12 +194,12 @@ def safe_change(
         return refused
     most = _most_times(question, full, seqs.value)
     values = [v for v in sequence_counts(int(seqs.value)) if 1.0 < v / seqs.value <= most]
-    laws = _laws(question, refused, observed, hardware)
-    if not values or not laws:
+    step_times = _step_times(question, refused, observed, hardware)
+    if not values or not step_times:
         return refused
     value = values[-1]
     times = value / seqs.value
-    gains = [_gain(law, full, times) for law in laws]
+    gains = [_gain(step_time, full, times) for step_time in step_times]
     if min(gains) < FAR_CAPACITY_GAIN:
         return refused
     return replace(refused, recommendation=_said(question, refused, full, value, gains))
@@ -258,25 +255,29 @@ def _most_times(question: Question, full: Full, seqs: float) -> float:
     return min(bounds)
 
 
-def _laws(
+def _step_times(
     question: Question, refused: Advice, observed: Observed, hardware: Hardware | None
 ) -> Sequence[StepTime]:
     """Every step-time model at hand: those fitted to the window, and the roofline's."""
-    found = [] if refused.calibration is None else [fit.law for fit in refused.calibration.fits]
+    found = (
+        [] if refused.calibration is None else [fit.step_time for fit in refused.calibration.fits]
+    )
     known = configurations_of(question.server, observed)
     if known.configurations:
         prior = prior_of(question.server, observed, known.configurations[-1], hardware=hardware)
-        found += list(prior.laws.values()) if prior.known else []
+        found += list(prior.step_times.values()) if prior.known else []
     return found
 
 
-def _gain(law: StepTime, full: Full, times: float) -> float:
+def _gain(step_time: StepTime, full: Full, times: float) -> float:
     """Completed requests a second with so many times the requests, over those of now, minus 1."""
 
     def step(many: float) -> float:
         decode = full.running * many
         prefill = max((full.tokens_a_step or full.running) - full.running, 0.0) * many
-        return law.seconds(round(prefill), round(decode), round(decode * full.context_tokens), 0.0)
+        return step_time.seconds(
+            round(prefill), round(decode), round(decode * full.context_tokens), 0.0
+        )
 
     return times * step(1.0) / step(times) - 1.0
 
@@ -294,7 +295,7 @@ def _said(
         Reason(
             "safe",
             f"{digits(waiting)} requests wait with {_SEQS} full and the KV cache at "
-            f"{percent(full.kv_use)}; not replayed: {refused.recommendation.reason.text}",
+            f"{percent(full.kv_use)}; not simulated: {refused.recommendation.reason.text}",
         ),
         knob=_SEQS,
         from_value=seqs.value,

@@ -3,16 +3,16 @@
 Cells are coarse, and a day's season fills them from other ends before and after. So figures are
 regressed on what each minute was asked for and moved to the middle of its cell, as the authors of
 coarsened exact matching advise to do after it. Both sides share their slopes, each by how quiet it
-is: few minutes after a change have no slopes of their own. Load enters with its square.
-What the curve misses of a cell is that cell's own level, the same on both sides, believed as far as
-its minutes tell (a random effect: DerSimonian and Laird, "Meta-analysis in clinical trials",
-Controlled Clinical Trials 7, 1986). Slopes are shrunk as if they had been drawn around 0 with a
-standard deviation of 1.
+is: few minutes after a change have no slopes of their own. Load enters with its square. What the
+curve misses of a cell is that cell's own level, the same on both sides, believed as far as its
+minutes tell (a random effect: DerSimonian and Laird, "Meta-analysis in clinical trials", Controlled
+Clinical Trials 7, 1986). Slopes are shrunk as if they had been drawn around 0 with a standard
+deviation of 1.
 
 The slope over load also says what an engine that is slower by itself does to a figure: slower by f
 at a load is a load higher by f with every second f times as long, so a time moves by 1 + slope, a
-count by the slope (which is no less than 1: requests in the server are load times time, Little),
-a rate by slope - 1, a share of requests in target by its slope and by the requests that are just
+count by the slope (which is no less than 1: requests in the server are load times time, Little), a
+rate by slope - 1, a share of requests in target by its slope and by the requests that are just
 inside the target.
 """
 
@@ -47,12 +47,12 @@ class Adjusted:
     """One side of one figure at the cells' middle.
 
     Attributes:
-        parts: moved.
-        expected: [minutes] what its cell is expected to be: the logarithm of it (a share: itself)
-            beside the side's level.
+        expected: [minutes] what its cell is expected to be: the logarithm of it (a share:
+            itself) beside the side's level.
         residual: [minutes] what is left of its logarithm (a share: of itself); 0 where unknown.
         known: [minutes] the minute knows the figure.
-        speed: by how much its logarithm (a share: itself) moves with that of the engine's speed.
+        speed: by how much its logarithm (a share: itself) moves with that of the engine's
+            speed.
         fitted: degrees of freedom that slopes and cells took of this side.
     """
 
@@ -70,9 +70,6 @@ def adjusted(
     """Both sides of a figure, moved to the middle of each cell.
 
     Args:
-        found: matched minutes.
-        before: the figure on the first side.
-        after: on the second.
         name: of the figure, in :data:`driftwatch.verify.figures.FIGURES`.
         density: of a share, from :func:`driftwatch.verify.figures.log_densities`.
     """
@@ -156,7 +153,6 @@ class _Fit:
         slopes: [columns].
         levels: [cells] beside the curve.
         residual: [minutes].
-        fitted: degrees of freedom that were taken of either side.
     """
 
     slopes: Floats

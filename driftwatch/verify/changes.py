@@ -62,11 +62,8 @@ def changed(
     """The change between what ran before and what runs now; None where none is known.
 
     Args:
-        before: as last known before it.
-        now: since then.
-        at: end of the minute that showed it.
-        running_max: most requests seen running since then; more than an inferred cap allowed are
-            another cap.
+        running_max: most requests seen running since then; more than an inferred cap allowed
+            are another cap.
     """
     found = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in found if one.group != "identity"}
@@ -115,7 +112,6 @@ def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool
     A change of one knob of a pair is not what was advised: its forecast is for both.
 
     Args:
-        change: of knobs.
         recommendation: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
     """
     if recommendation is None or recommendation.get("action") != "change":

@@ -36,16 +36,13 @@ class Comparison:
     Attributes:
         effects: of every figure known on both sides, in the order of
             :data:`driftwatch.verify.figures.FIGURES`; empty where too little matched.
-        matched: minutes of both stretches in common cells.
         load: "same" where offered load was matched. Where it cannot be, lengths alone were, and
-            the later stretch carries more or less at every decile: what is better under more load,
-            or worse under less, is so all the more at the same.
+            the later stretch carries more or less at every decile: what is better under more
+            load, or worse under less, is so all the more at the same.
         load_before: offered requests/s, mean of the matched minutes; None without one.
-        load_after: the same.
         requests: served in the matched minutes of the side that has fewer.
-        enough: it can carry a verdict.
-        saturated: share of both stretches' minutes in which requests waited.
-        after_shares: figure → of the variance of its difference, what more minutes after lessen.
+        after_shares: figure → of the variance of its difference, what more minutes after
+            lessen.
     """
 
     effects: tuple[Effect, ...]
@@ -87,8 +84,6 @@ def compare(
         after: the same, of the changed or of the other server.
         slo: latency targets; None = no shares of requests in target.
         forecast: figure → what was promised.
-        confidence: of the intervals.
-        fewest_minutes: that must match on either side.
     """
     found, load = _matched(before, after, fewest_minutes)
     told: dict[str, Both] = {}

@@ -39,7 +39,6 @@ class Figure:
     Attributes:
         name: evidence column, or one of the ``…_in_target_ratio``.
         unit: base unit, "1" for ratios.
-        better: which way is good.
     """
 
     name: str
@@ -110,7 +109,6 @@ def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
     bucket: the same bound on both sides of a comparison.
 
     Args:
-        minutes: of one target.
         slo: latency targets; None = no shares.
     """
     found: dict[str, Parts] = {}
@@ -137,10 +135,6 @@ def log_densities(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, float]:
     """Share in target → by how much it falls where every time is longer by a factor of e^h, over h.
 
     The share of observations in the bucket below the target over the logarithm of its width.
-
-    Args:
-        minutes: of one target.
-        slo: latency targets.
     """
     found: dict[str, float] = {}
     for short, target in _targets(slo):
@@ -184,9 +178,7 @@ def percentile_cell(
     """The bucket that a quantile of all minutes together lies in: its edges, None = open.
 
     Args:
-        minutes: of one target.
         histogram: of :data:`driftwatch.signals.minutes.BUCKETED`.
-        q: which quantile.
 
     Returns:
         None without an observation, or where edges changed between the minutes.

@@ -30,13 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A figure of one side.
-
-    Attributes:
-        value: at matched traffic.
-        low: limit.
-        high: limit.
-    """
+    """A figure of one side."""
 
     value: float
     low: float
@@ -47,11 +41,6 @@ def difference(before: Level, after: Level, correlation: float = 0.0) -> tuple[f
     """Limits of after - before, from those of both sides.
 
     No figure is below 0, so none falls by more than it is.
-
-    Args:
-        before: the first.
-        after: the second.
-        correlation: of both sides' errors.
     """
     middle = after.value - before.value
     low = _combined(after.value - after.low, before.high - before.value, correlation)
@@ -68,7 +57,6 @@ class Side:
     """One stretch of one figure in matched cells.
 
     Attributes:
-        figure: moved to the cells' middle.
         minute: [minutes] whole minutes since a start that both sides share.
         cell: [minutes] number of each minute's cell.
         weights: [cells] what a cell counts.
@@ -85,8 +73,6 @@ class Both:
     """A figure of both sides.
 
     Attributes:
-        before: the first.
-        after: the second.
         correlation: of their errors: what they share of the engine's wander.
         after_share: of the variance of the difference, what more minutes after would lessen.
     """
@@ -98,14 +84,7 @@ class Both:
 
 
 def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | None:
-    """A figure of both sides with its limits; None where no matched minute of a side knows it.
-
-    Args:
-        before: the first stretch.
-        after: the second one.
-        name: of the figure.
-        confidence: of both limits together, e.g. 0.95.
-    """
+    """A figure of both sides with its limits; None where no matched minute of a side knows it."""
     share = name in SHARES
     sides = (before, after)
     (one, first), (other, second) = (_value_of(side, share) for side in sides)

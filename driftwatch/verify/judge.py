@@ -1,8 +1,8 @@
 """PASS, FAIL or INCONCLUSIVE: what the comparison says of what was promised.
 
 The null is: the same distribution at matched traffic. A promise is kept where the figure it is
-about improved for certain; it failed where the interval leaves out what was promised and holds
-"no better", or where something that was no price got worse for certain.
+about improved for certain; it failed where the interval leaves out what was promised and holds "no
+better", or where something that was no price got worse for certain.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ class Judgement:
     """A verdict with its reason.
 
     Attributes:
-        verdict: never "open".
-        reason: one line: what decided, or what is missing.
         primary: the figure that decided; None without one.
     """
 
@@ -60,7 +58,8 @@ def promised(forecast: Mapping[str, Any] | None) -> dict[str, float]:
 
     Args:
         forecast: of a :class:`driftwatch.model.Recommendation`; names of
-            :data:`FORECAST_NAMES`, and under ``today`` the same of the replay of today's settings.
+            :data:`FORECAST_NAMES`, and under ``today`` the same of the simulation of today's
+            settings.
     """
     return _named(forecast)
 
@@ -77,8 +76,6 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
     """The verdict of a comparison.
 
     Args:
-        found: at matched traffic.
-        kind: of the change.
         forecast: what was promised; None = nobody advised it.
     """
     if not found.enough:
@@ -110,7 +107,6 @@ def load_not_met(found: Comparison, forecast: Mapping[str, Any] | None) -> str |
     """Why a forecast is not compared: it was made for another load than the one that was met.
 
     Args:
-        found: at matched traffic.
         forecast: with ``offered_requests_per_second``; without one nobody knows its load.
 
     Returns:
@@ -196,8 +192,6 @@ def _more(found: Comparison, primary: Effect, away: float) -> str:
     """How much more traffic would tell, in words.
 
     Args:
-        found: at matched traffic.
-        primary: the figure that decides.
         away: how far its difference lies from what it must exclude, at most.
     """
     half = (primary.high - primary.low) / 2

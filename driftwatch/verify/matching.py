@@ -51,9 +51,9 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end.
 
     Returns:
-        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
-        were not counted), its mean over twenty minutes, the two mean lengths (of five minutes
-        around; NULL without a finished request), ``saturated`` and ``carried``.
+        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first
+        tokens were not counted), its mean over twenty minutes, the two mean lengths (of five
+        minutes around; NULL without a finished request), ``saturated`` and ``carried``.
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)
@@ -109,8 +109,6 @@ def before_change(minutes: pl.DataFrame, at: datetime, since: datetime) -> pl.Da
 
     Args:
         minutes: from :func:`with_traffic`.
-        at: end of the minute that showed the change.
-        since: not further back.
     """
     mine = minutes.filter(pl.col("end") > since, pl.col("end") < at)
     changed = pl.col("configuration_changed").fill_null(False) | pl.col(
@@ -127,8 +125,6 @@ def after_change(minutes: pl.DataFrame, at: datetime, until: datetime) -> pl.Dat
 
     Args:
         minutes: from :func:`with_traffic`.
-        at: end of the minute that showed the change.
-        until: end of the last minute.
     """
     mine = minutes.filter(pl.col("end") > at, pl.col("end") <= until)
     return comparable(mine.filter(pl.col("end") > settled_at(mine, at)))
@@ -139,10 +135,6 @@ def settled_at(after: pl.DataFrame, at: datetime) -> datetime:
 
     The drain ends with the first minute in which hardly a request waits, or after
     :data:`LONGEST_DRAIN`: what waits then is load that the server does not carry.
-
-    Args:
-        after: minutes after the change.
-        at: end of the minute that showed it.
     """
     warm = at + WARM_UP
     early = after.filter(pl.col("end") > at, pl.col("end") <= at + LONGEST_DRAIN)
@@ -186,12 +178,9 @@ class Matched:
     """Minutes of two stretches in common cells.
 
     Attributes:
-        before: those of the first that were matched, in order.
-        after: those of the second.
         before_cell: [len(before)] number of the cell.
         after_cell: [len(after)].
         weights: [cells] what a cell counts, the same on both sides.
-        by: columns that were matched on.
     """
 
     before: pl.DataFrame
@@ -217,7 +206,6 @@ def matched(
 
     Args:
         before: from :func:`driftwatch.verify.matching.comparable`.
-        after: the same.
         by: names of :data:`BINS`.
     """
     cells_before, cells_after = _cells(before, after, by)
@@ -252,7 +240,6 @@ def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> 
     """[minutes, columns] bin numbers of minutes on the grid of a later stretch.
 
     Args:
-        minutes: any of them.
         after: the stretch whose median is the middle of a bin.
         by: names of :data:`BINS`.
     """

@@ -3,8 +3,8 @@
 Every minute has an influence on the figure; their covariances add up to its variance. What
 neighbouring minutes share (a queue, long requests) is summed with Bartlett's weights (Newey and
 West, Econometrica 55, 1987) over as many minutes as the autocorrelation asks for (Politis and
-White, "Automatic Block-Length Selection for the Dependent Bootstrap", Econometric Reviews 23,
-2004, with the correction of Patton, Politis, White 2009).
+White, "Automatic Block-Length Selection for the Dependent Bootstrap", Econometric Reviews 23, 2004,
+with the correction of Patton, Politis, White 2009).
 
 An engine's speed wanders by itself, some per cent over an hour or more, and that is no effect of a
 change. It is taken as an Ornstein-Uhlenbeck process. How large it is in a figure is read from the
@@ -57,7 +57,6 @@ class Influence:
         minute: [minutes] whole minutes since any common start.
         value: [minutes] influence: they add up to the error.
         share: [minutes] what each minute counts; they add up to 1.
-        fitted: degrees of freedom that a fit took.
     """
 
     minute: Ints
@@ -74,12 +73,7 @@ class Influence:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A variance and how sure it is.
-
-    Attributes:
-        variance: of the figure, in the unit of the influences.
-        freedom: degrees of freedom of it.
-    """
+    """A variance and how sure it is."""
 
     variance: float
     freedom: float
@@ -92,12 +86,7 @@ class Spread:
 
 
 def short(one: Influence, lag: int) -> Spread:
-    """Variance of what neighbouring minutes share.
-
-    Args:
-        one: influences.
-        lag: minutes apart at which they share nothing any more.
-    """
+    """Variance of what neighbouring minutes share."""
     first = one.minute.min()
     grid = _spread_out(one.minute - first, one.value, int(one.minute.max() - first) + 1)
     summed = float(grid @ grid)
@@ -115,7 +104,6 @@ def shorts(sides: tuple[Influence, Influence], lags: tuple[int, int]) -> tuple[S
     """Both sides' short noise, the shorter one's with what the longer one knows.
 
     Args:
-        sides: influences of one figure.
         lags: of :func:`short`.
     """
     found = [short(one, lag) for one, lag in zip(sides, lags, strict=True)]
@@ -131,14 +119,7 @@ def shorts(sides: tuple[Influence, Influence], lags: tuple[int, int]) -> tuple[S
 
 @dataclass(frozen=True, slots=True)
 class Wander:
-    """What the engine's own wander does to a figure.
-
-    Attributes:
-        before: its variance on the first side.
-        after: on the second.
-        shared: covariance of both.
-        freedom: degrees of freedom of all three.
-    """
+    """What the engine's own wander does to a figure."""
 
     before: float
     after: float
@@ -228,11 +209,7 @@ def _spread_out(minute: Ints, value: Floats, length: int) -> Floats:
 
 
 def longest_shared(series: Floats) -> int:
-    """Minutes over which neighbouring values depend on each other.
-
-    Args:
-        series: a figure's residuals, in order of time.
-    """
+    """Minutes over which neighbouring values depend on each other."""
     n = len(series)
     centred = series - series.mean() if n else series
     variance = float((centred**2).mean()) if n else 0.0

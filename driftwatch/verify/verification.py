@@ -21,7 +21,6 @@ class Change:
 
     Attributes:
         kind: knobs or release changed on one server, or two servers that differ.
-        at: end of the minute that showed it.
         what: name → (before, after) as text, "unknown" and "at least 53" among them.
     """
 
@@ -36,10 +35,6 @@ class Effect:
 
     Attributes:
         name: evidence column or ``in_target_ratio``.
-        before: mean over the matched minutes, each stratum weighed alike.
-        after: the same.
-        low: 95 % interval of after - before.
-        high: the same.
         forecast: what was promised; None without a promise.
         unit: base unit, "1" for ratios.
     """
@@ -58,17 +53,7 @@ class Verification:
     """A change with its verdict.
 
     Attributes:
-        id: stable short id.
-        instance: of the target that changed.
-        engine: of it.
-        pool: of it.
-        change: what changed.
-        opened_at: when it was noticed.
         closed_at: when the verdict fell; None while open.
-        verdict: what came of it.
-        reason: one line: what decided, or what is missing.
-        effects: at matched traffic.
-        matched_minutes: before, after.
         forecast: the advice's forecast that it is held against; None = nobody had advised it.
         incident_id: whose page had advised it; None = none.
         against: instance/engine of the other server of an A/B; None else.
@@ -206,10 +191,6 @@ class Missed:
     """One forecast beside what was measured.
 
     Attributes:
-        verification: id of it.
-        name: the figure.
-        forecast: what was promised.
-        measured: at matched traffic.
         error: measured / forecast - 1; of a share of requests measured - forecast, in its unit.
     """
 

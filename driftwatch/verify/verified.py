@@ -36,12 +36,7 @@ FEWEST_UNPROMISED = 30
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From when to when.
-
-    Attributes:
-        start: end of the minute before the first.
-        end: end of the last one.
-    """
+    """From when to when."""
 
     start: datetime
     end: datetime
@@ -59,8 +54,6 @@ def minutes_of_change(
 
     Args:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
-        at: end of the minute that showed the change.
-        until: end of the last minute.
     """
     told = with_traffic(minutes)
     return before_change(told, at, at - LOOK_BACK), after_change(told, at, until)
@@ -90,12 +83,7 @@ def verified(
     """The verification with what the minutes say now; its verdict is never "open".
 
     Args:
-        opened: the change and what was promised.
-        before: comparable minutes.
-        after: the same.
-        at: when it is asked.
         slo: latency targets; None = those that the forecast was made for.
-        confidence: of the intervals.
     """
     slo = slo or targets_of(opened)
     found = compare(
@@ -137,15 +125,7 @@ def look(
     *,
     slo: Slo | None = None,
 ) -> Verification:
-    """An open verification after another look: closed where the verdict fell, else open still.
-
-    Args:
-        opened: an open one.
-        before: comparable minutes before the change.
-        after: those since.
-        at: when it is looked at.
-        slo: latency targets.
-    """
+    """An open verification after another look: closed where the verdict fell, else open still."""
     found = verified(opened, before, after, at, slo=slo, confidence=LOOK_CONFIDENCE)
     promised_pass = found.verdict == "PASS" and opened.forecast is not None
     known = found.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED

@@ -16,11 +16,11 @@ _RESIDUALS = {"generation_tokens_per_second": -0.02, "itl_seconds": 0.001, "ttft
 
 
 def calibration(residuals: Mapping[str, float], *, saturated: bool = False) -> Calibration:
-    law = StepTime(0.006, 3.2e-5, 1e-5, 4e-8)
+    step_time = StepTime(0.006, 3.2e-5, 1e-5, 4e-8)
     return Calibration(
         AT,
         660.0,
-        (Fit("linear", law, residuals, 0.4),),
+        (Fit("linear", step_time, residuals, 0.4),),
         "roofline of llama-3.1-8b on h100-sxm",
         True,
         saturated,
@@ -65,7 +65,7 @@ def story() -> Advice:
             wrong_if="then over 5 % still miss TTFT at ≤ 16.5 req/s each",
             effect=("in target 1 % → ≥ 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
             not_cured=("tokens/s/GPU 5,280 → 2,990: longer prompts are more work",),
-            basis="replay",
+            basis="simulation",
         ),
         gates=(Gate("fit_itl", True, "ITL 0 %"), Gate("fit_ttft", True, "TTFT +1 %")),
         slo=Slo(1.0, 0.05, 0.95),
@@ -92,8 +92,8 @@ def story() -> Advice:
 
 
 def refused() -> Advice:
-    """The same without the log: TTFT cannot be replayed."""
-    reason = "replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
+    """The same without the log: TTFT cannot be simulated."""
+    reason = "simulated TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
     return Advice(
         AT,
         Recommendation("insufficient", Reason("other", reason)),
@@ -119,7 +119,7 @@ def no_knob() -> Advice:
             "none",
             Reason("other", "the KV cache binds and no knob makes room"),
             instead=("+2 replicas", "fp8 KV: 17.2 req/s"),
-            basis="replay",
+            basis="simulation",
         ),
         calibration=calibration(
             {"generation_tokens_per_second": 0.01, "itl_seconds": -0.03, "running_requests": 0.02},

@@ -80,7 +80,7 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: tuple[dict[str, Any],
     assert (said["from_value"], said["from_provenance"]) == (8, "inferred")
     # 64, which somebody set afterwards, cleared the queue; 10 requests a second need 12 at least
     assert 16 <= said["to_value"] <= 64
-    assert said["basis"] == "replay"
+    assert said["basis"] == "simulation"
     (argument,) = found["change"]["vllm_arguments"]
     read = from_arguments(["vllm", "serve", "m", argument]).max_num_seqs
     assert read is not None

@@ -40,7 +40,7 @@ def test_it_reads_as_designed(name: str) -> None:
 
 def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:
     text = rendered(refused(), ASKED)
-    assert "NO VERDICT replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)" in text
+    assert "NO VERDICT simulated TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)" in text
     assert "vLLM" not in text
     assert "--requests FILE" in (settles(refused()) or "")
     assert settles(story()) is None

@@ -56,7 +56,7 @@ def test_the_ticket_says_what_moved_and_what_a_replay_advises(
     assert (advised["action"], advised["knob"], advised["basis"]) == (
         "change",
         "max_num_seqs",
-        "replay",
+        "simulation",
     )
     assert (advised["from"], advised["undo"]) == (16, "--max-num-seqs 16")
     assert 32 <= advised["to"] <= 128

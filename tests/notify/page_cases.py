@@ -300,7 +300,7 @@ BUDGET = case(
             "today": {"in_target_ratio": 0.013, "capacity_requests_per_second": 15.0},
             "offered_requests_per_second": 16.5,
         },
-        basis="replay",
+        basis="simulation",
     ),
 )
 
@@ -349,7 +349,7 @@ NO_KNOB = replace(
                 "50 % of the prompt tokens cached: 11.4 req/s each",
                 "fp8 KV cache: 9.80 req/s each",
             ),
-            basis="replay",
+            basis="simulation",
         ),
     ),
 )
@@ -386,7 +386,7 @@ FINE = replace(
                 "requests stay within TTFT 1.0 s and TPOT 50 ms, load 52 % of capacity "
                 "(7.80 of 15.0 req/s)",
             ),
-            basis="replay",
+            basis="simulation",
         ),
     ),
 )
@@ -873,7 +873,7 @@ RETUNE = replace(
             undo="--max-num-seqs 64",
             wrong_if="then over 5 % still miss TTFT 1.00 s at ≤ 9.90 req/s each",
             effect=("capacity 8.70 → 11.0 req/s each (+24–28 %)",),
-            basis="replay",
+            basis="simulation",
         ),
     ),
 )

@@ -25,7 +25,7 @@ def test_an_update_says_of_when_line_1_is() -> None:
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
     """Line 1 had changed from "No knob helps: +2 replicas" to "add replicas"."""
-    replayed = {"action": "none", "basis": "replay", "instead": REPLICAS}
+    replayed = {"action": "none", "basis": "simulation", "instead": REPLICAS}
     measured = Recommendation(
         "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="measured"
     )

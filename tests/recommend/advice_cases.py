@@ -1,4 +1,4 @@
-"""Servers with a known law, for tests of the sweep and its verdicts."""
+"""Servers with a known step-time model, for tests of the sweep and its verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.advise import answered
 from driftwatch.recommend.horizon import WARM_SHARE
 from driftwatch.recommend.prepare import Prepared
-from driftwatch.recommend.scenarios import BlockCount, World
+from driftwatch.recommend.scenarios import BlockCount, Scenario
 from driftwatch.recommend.simulated import Judged
 from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
@@ -65,10 +65,10 @@ def prepared_of(
     objective: Any = "throughput",
     saturated: bool = False,
 ) -> Prepared:
-    """The ground of an answer, its laws given instead of fitted."""
+    """The ground of an answer, its step-time models given instead of fitted."""
     told = server or server_with(configuration)
     ground = Ground(
-        [World(configuration, law, name) for name, law in H100_8B.items()],
+        [Scenario(configuration, step_time, name) for name, step_time in H100_8B.items()],
         requests,
         Judged(slo, WARM_SHARE * SECONDS, SECONDS),
         BlockCount.of(told),

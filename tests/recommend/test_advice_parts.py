@@ -25,8 +25,8 @@ from driftwatch.recommend.gates import (
     traffic_gates,
 )
 from driftwatch.recommend.horizon import demands, steady
-from driftwatch.recommend.scenarios import BlockCount, World
-from driftwatch.recommend.simulated import Judged, capacity, replayed, stretch
+from driftwatch.recommend.scenarios import BlockCount, Scenario
+from driftwatch.recommend.simulated import Judged, capacity, simulated, stretch
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.verdict import (
@@ -102,7 +102,7 @@ def test_a_failed_gate_says_both_numbers_and_the_bound() -> None:
         for gate in fit_gates(fit(ttft_seconds=0.69), saturated=False, observed=observed())
         if not gate.passed
     ]
-    assert gate.said == "replayed TTFT 0.845 s, observed 0.5 s (+69 %, gate 15 %)"
+    assert gate.said == "simulated TTFT 0.845 s, observed 0.5 s (+69 %, gate 15 %)"
 
 
 def test_chance_widens_a_bound_but_not_without_end() -> None:
@@ -139,7 +139,7 @@ def test_too_little_traffic_and_what_is_not_replayed() -> None:
 
 
 def test_an_unknown_block_count_passes_only_where_kv_cannot_bind() -> None:
-    unknown = [World(replace(TODAY, num_gpu_blocks=None), LAW, "linear")]
+    unknown = [Scenario(replace(TODAY, num_gpu_blocks=None), LAW, "linear")]
     assert kv_gate(observed(), unknown).passed
     assert not kv_gate(observed(chunks=chunks(kv_cache_usage_ratio=0.51)), unknown).passed
     assert not kv_gate(observed(chunks=chunks(kv_cache_usage_ratio=None)), unknown).passed
@@ -179,7 +179,7 @@ def test_at_its_capacity_a_server_meets_the_share_and_beyond_it_does_not() -> No
         paced = replace(requests, arrival_seconds=requests.arrival_seconds / scale)
         paced = paced.take(slice(max(0, len(paced) - 3000), None))
         judged = Judged(slo, paced.arrival_seconds[300], paced.arrival_seconds[-1])
-        assert (replayed(paced, TODAY, LAW, judged).in_target_ratio >= 0.95) is meets
+        assert (simulated(paced, TODAY, LAW, judged).in_target_ratio >= 0.95) is meets
 
 
 def test_without_a_target_for_the_first_token_no_more_than_a_full_server_serves() -> None:
@@ -262,22 +262,22 @@ def test_a_wave_at_the_moment_of_the_question_does_not_hide_what_a_change_brings
 
 
 def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> None:
-    """A law so slow that no setting meets the target, as an end and as a fit of its own."""
+    """A model so slow that no setting meets the target, as an end and as a fit of its own."""
     tight = SchedulerConfiguration(16, 2048, 27_000)
     ground = prepared_of(requests_of(10, 200, 250), tight, Slo(1.0, 0.05)).ground
-    best = ground.worlds[0]
-    slow = replace(best, law=replace(best.law, c0_seconds=1.0), is_end=True)
-    found = gain_of(replace(ground, worlds=[best, slow]), {"max_num_seqs": 64.0})
+    best = ground.scenarios[0]
+    slow = replace(best, step_time=replace(best.step_time, c0_seconds=1.0), is_end=True)
+    found = gain_of(replace(ground, scenarios=[best, slow]), {"max_num_seqs": 64.0})
     assert found is not None and found.least == 0.0 and found.least_likely > 0.1
-    fitted = replace(ground, worlds=[best, replace(slow, is_end=False)])
+    fitted = replace(ground, scenarios=[best, replace(slow, is_end=False)])
     found = gain_of(fitted, {"max_num_seqs": 64.0})
     assert found is not None and found.least == found.least_likely == 0.0
-    alone = gain_of(replace(ground, worlds=[slow]), {"max_num_seqs": 64.0})
+    alone = gain_of(replace(ground, scenarios=[slow]), {"max_num_seqs": 64.0})
     assert alone is not None and alone.least_likely == alone.least  # of an end alone
     # nor is a budget likely that nobody knows
     assumed = replace(slow.configuration, max_num_batched_tokens=4096)
     other = replace(slow, is_end=False, configuration=assumed)
-    found = gain_of(replace(ground, worlds=[best, other]), {"max_num_seqs": 64.0})
+    found = gain_of(replace(ground, scenarios=[best, other]), {"max_num_seqs": 64.0})
     assert found is not None and found.least == 0.0 and found.least_likely > 0.1
 
 

@@ -15,8 +15,8 @@ from driftwatch.recommend.prepare import (
     AS_WAITED,
     IN_BURSTS,
     Prepared,
+    arrival_notes,
     prepare,
-    said_of_arrivals,
 )
 from driftwatch.recommend.traffic.from_minutes import EVENLY
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
@@ -41,13 +41,13 @@ def moved(observed: Observed) -> Observed:
 
 
 def test_requests_that_were_left_where_they_were_drawn_are_said_to_be_drawn_evenly() -> None:
-    assert said_of_arrivals(NOTES, KNOWN, KNOWN) == NOTES
-    assert said_of_arrivals(NOTES, KNOWN, replace(KNOWN, notes=("another",))) == NOTES
+    assert arrival_notes(NOTES, KNOWN, KNOWN) == NOTES
+    assert arrival_notes(NOTES, KNOWN, replace(KNOWN, notes=("another",))) == NOTES
 
 
 def test_requests_that_were_moved_are_said_to_be_and_no_longer_drawn_evenly() -> None:
-    assert said_of_arrivals(NOTES, KNOWN, moved(KNOWN)) == ("the first", AS_WAITED, "the last")
-    assert said_of_arrivals(NOTES, UNKNOWN, moved(UNKNOWN)) == (
+    assert arrival_notes(NOTES, KNOWN, moved(KNOWN)) == ("the first", AS_WAITED, "the last")
+    assert arrival_notes(NOTES, UNKNOWN, moved(UNKNOWN)) == (
         "the first",
         IN_BURSTS,
         "the last",

@@ -14,7 +14,7 @@ SLOWER = {"speed_at_equal_load_ratio": 0.77, "speed_against_pool_ratio": 0.81}
     [
         ("scheduler_regression", SLOWER, "is measured: 23 %; look for what changed there, or"),
         ("scheduler_regression", {}, "without a cause that is measured; look for what changed"),
-        ("replica_slow", SLOWER, "slower at equal load than its twins: 19 %; look for"),
+        ("replica_slow", SLOWER, "slower at equal load than its peers: 19 %; look for"),
         ("gpu_throttled", SLOWER, "with the GPU clock down: 23 %"),
         ("deferred_admission", SLOWER, "by LoRA slots, KV transfer or grammar"),
     ],

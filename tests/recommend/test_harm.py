@@ -39,9 +39,9 @@ def test_raising_the_token_budget_at_2048_and_above_is_not_advised(budget: int) 
     ground = prepared_of(
         requests, SchedulerConfiguration(256, budget, BLOCKS), Slo(1.0, 0.03)
     ).ground
-    world = ground.worlds[0]
-    today = ground.measured(world, {}, scraped=True)
-    raised = ground.measured(world, {"max_num_batched_tokens": 2.0 * budget}, scraped=True)
+    scenario = ground.scenarios[0]
+    today = ground.measured(scenario, {}, scraped=True)
+    raised = ground.measured(scenario, {"max_num_batched_tokens": 2.0 * budget}, scraped=True)
     assert today is not None and raised is not None
     assert raised.itl_p99_seconds > 1.2 * today.itl_p99_seconds  # type: ignore[operator]
 
@@ -54,8 +54,8 @@ def test_raising_max_num_seqs_when_the_kv_cache_binds_is_not_advised() -> None:
     assert said.action == "none" and said.knob is None
     assert answer.today is not None and (answer.today.preemptions or 0) > 0.5  # it does bind
     ground = prepared_of(requests, configuration, Slo(2.0, 0.05)).ground
-    world, more = ground.worlds[0], {"max_num_seqs": 128.0}
-    today, raised = ground.measured(world, {}), ground.measured(world, more)
+    scenario, more = ground.scenarios[0], {"max_num_seqs": 128.0}
+    today, raised = ground.measured(scenario, {}), ground.measured(scenario, more)
     assert today is not None and raised is not None
     assert raised.in_target_ratio <= today.in_target_ratio + 0.01
     assert raised.preemptions >= 0.9 * today.preemptions
@@ -115,11 +115,11 @@ def _answered(shared: Path) -> Advice:
 def test_a_saturated_window_without_a_request_log_is_answered_on_capacity(
     shared_data: Path,
 ) -> None:
-    """Requests wait in most scrapes of the real server's window: a TTFT cannot be replayed there,
+    """Requests wait in most scrapes of the real server's window: a TTFT cannot be simulated there,
     which is no reason to refuse."""
     answer = _answered(shared_data)
     said = answer.recommendation
-    assert said.action == "change" and said.basis == "replay"
+    assert said.action == "change" and said.basis == "simulation"
     assert (said.knob, said.from_value, said.from_provenance) == ("max_num_seqs", 8.0, "inferred")
     assert 16 <= (said.to_value or 0) <= 64
     today, then = answer.today, answer.advised

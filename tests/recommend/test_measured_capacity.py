@@ -21,7 +21,7 @@ from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 REFUSED = Advice(
-    AT, Recommendation("insufficient", reason=Reason("other", "replayed tokens/s +70 %"))
+    AT, Recommendation("insufficient", reason=Reason("other", "simulated tokens/s +70 %"))
 )
 QUESTION = Question(
     AT, no_minutes(), server_with(SchedulerConfiguration(64, 2048, 27_000)), replicas=2
@@ -54,7 +54,7 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
     # 2 replicas complete 3 req/s each where 5 arrive at each: 10 req/s need 4 of them
     assert (said.action, said.basis, said.knob) == ("none", "measured", None)
     assert said.instead[0].startswith("at least +2 replicas: ")
-    assert "replayed tokens/s +70 %" in said.why and "whether a knob helps" in said.why
+    assert "simulated tokens/s +70 %" in said.why and "whether a knob helps" in said.why
     page: Any = {
         "severity": "page",
         "recommendation": recommendation_json(said),
@@ -125,7 +125,7 @@ def test_who_may_complete_all_that_arrive_is_not_said_to_need_a_replica() -> Non
 def test_a_forecast_that_is_too_wide_leaves_the_measured_capacity_and_no_other_knob(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A gain that the replay cannot be sure of is not advised by a formula instead."""
+    """A gain that the simulation cannot be sure of is not advised by a formula instead."""
     prepared = Prepared(REFUSED, _observed(), ground=cast(Any, None), judged=requests_of(5, 9, 9))
     monkeypatch.setattr(advise, "not_a_knob", lambda _: None)
     monkeypatch.setattr(advise, "prepare", lambda *_: prepared)

@@ -11,7 +11,7 @@ from driftwatch.model import Slo
 from driftwatch.recommend import sweep
 from driftwatch.recommend.calibration.fits import Fit
 from driftwatch.recommend.candidates import SATURATED, candidate
-from driftwatch.recommend.scenarios import World, between
+from driftwatch.recommend.scenarios import Scenario, between
 from driftwatch.recommend.sweep import Gain, Ground, served_alike
 from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -24,8 +24,8 @@ TIES = 0.02
     ("nearer", "further", "alike"),
     [
         ((0.95, 0.95, 0.95), (0.96, 0.96, 0.96), True),  # less than a tie
-        ((0.80, 0.80, 0.80), (0.90, 0.90, 0.90), False),  # in every world the same
-        ((0.95, 0.80, 1.00), (1.00, 0.99, 1.00), True),  # in one world no difference at all
+        ((0.80, 0.80, 0.80), (0.90, 0.90, 0.90), False),  # in every scenario the same
+        ((0.95, 0.80, 1.00), (1.00, 0.99, 1.00), True),  # in one scenario no difference at all
         ((0.60, 0.50, 0.70), (0.95, 0.90, 1.00), False),  # much in each
         ((0.60, 0.60, 0.60), (0.64, 0.64, 0.99), False),  # all agree on four points
         ((0.60, 0.60, 0.60), (0.61, 0.61, 0.99), True),  # and on less than a tie
@@ -73,10 +73,15 @@ def test_no_ttft_is_forecast_where_todays_was_not_compared() -> None:
 
 
 def test_worlds_hold_the_slower_and_the_faster_law_of_the_best_fit() -> None:
-    law = H100_8B["linear"]
-    slow, fast = (replace(law, c0_seconds=times * law.c0_seconds) for times in (1.2, 0.8))
-    fit = Fit("linear", law, {}, 1.0, slower=slow, faster=fast)
-    worlds = [World(TODAY, law, "linear", fit), World(TODAY, H100_8B["hinge"], "hinge")]
-    assert [world.law for world in between(worlds)[2:]] == [slow, fast]
-    assert [world.is_end for world in between(worlds)] == [False, False, True, True]
-    assert between(worlds[1:]) == worlds[1:]
+    step_time = H100_8B["linear"]
+    slow, fast = (
+        replace(step_time, c0_seconds=times * step_time.c0_seconds) for times in (1.2, 0.8)
+    )
+    fit = Fit("linear", step_time, {}, 1.0, slower=slow, faster=fast)
+    scenarios = [
+        Scenario(TODAY, step_time, "linear", fit),
+        Scenario(TODAY, H100_8B["hinge"], "hinge"),
+    ]
+    assert [scenario.step_time for scenario in between(scenarios)[2:]] == [slow, fast]
+    assert [scenario.is_end for scenario in between(scenarios)] == [False, False, True, True]
+    assert between(scenarios[1:]) == scenarios[1:]

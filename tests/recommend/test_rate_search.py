@@ -57,11 +57,11 @@ def test_a_search_that_ends_without_a_rate_says_none() -> None:
 def test_the_bounds_close_on_one_rate_whatever_the_start() -> None:
     requests = stretch(requests_of(6.0, 900, 180, seconds=60.0))
     configuration = SchedulerConfiguration(32, 2048, num_gpu_blocks=20000)
-    law, slo = H100_8B["linear"], Slo(1.0, 0.05)
+    step_time, slo = H100_8B["linear"], Slo(1.0, 0.05)
     observed = rate_of(requests)
     found = []
     for near in (None, observed / 3, 3 * observed):
-        rate = rate_within(requests, configuration, law, slo, near=near)
+        rate = rate_within(requests, configuration, step_time, slo, near=near)
         low, high = 0.0, float("inf")
         while rate.low < rate.high:
             rate.narrow()
@@ -69,4 +69,4 @@ def test_the_bounds_close_on_one_rate_whatever_the_start() -> None:
             low, high = rate.low, rate.high
         found.append(rate.low)
     assert max(found) / min(found) < 1.03
-    assert rate_within(requests, configuration, law, Slo(1e-4), near=None).settled() == 0.0
+    assert rate_within(requests, configuration, step_time, Slo(1e-4), near=None).settled() == 0.0

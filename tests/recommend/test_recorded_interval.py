@@ -18,7 +18,7 @@ from driftwatch.simulate.planning_replay import capacity_per_second
 
 def test_the_interval_of_a_real_server_holds_what_it_did_then(shared_data: Path) -> None:
     """run_cap at 08:32 with max_num_seqs 8: its own step log gives 14.0, 16 and 17.5 requests a
-    second at 16, 32 and 64, where a law without light load promised 19, 28 and 35."""
+    second at 16, 32 and 64, where a step-time model without light load promised 19, 28 and 35."""
     asked = question_at(shared_data / "vllm-0.32" / "run_cap", 14)
     serving = replace(
         asked.server.serving,
@@ -32,7 +32,9 @@ def test_the_interval_of_a_real_server_holds_what_it_did_then(shared_data: Path)
     some = stretch(observed.requests)
     for seats, truth in ((16, 14.0), (32, 16.0), (64, 17.5)):
         settings = replace(today, max_num_seqs=seats)
-        laws = [law for law in (best.slower, best.faster) if law]
-        slow, fast = (capacity_per_second(some, settings, law) or 0.0 for law in laws)
+        step_times = [step_time for step_time in (best.slower, best.faster) if step_time]
+        slow, fast = (
+            capacity_per_second(some, settings, step_time) or 0.0 for step_time in step_times
+        )
         assert 0.95 * slow < truth < fast, (seats, slow, fast)
         assert fast < 2.2 * slow

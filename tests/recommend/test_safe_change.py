@@ -1,4 +1,4 @@
-"""Where no replay can be trusted: a larger max_num_seqs within bounds, or nothing."""
+"""Where no simulation can be trusted: a larger max_num_seqs within bounds, or nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 
 REFUSED = Advice(
     AT,
-    Recommendation("insufficient", reason=Reason("other", "replayed tokens/s +70 %")),
-    gates=(Gate("fit_generation_tokens", False, "replayed tokens/s +70 %"),),
+    Recommendation("insufficient", reason=Reason("other", "simulated tokens/s +70 %")),
+    gates=(Gate("fit_generation_tokens", False, "simulated tokens/s +70 %"),),
 )
 FULL = {
     "binding_limit": "max_num_seqs",
@@ -75,7 +75,7 @@ def test_a_full_cap_with_an_empty_kv_cache_is_raised_though_no_replay_is_trusted
     assert said.to_value == 64.0
     assert "KV cache 20 % → at most 53 %" in said.price
     assert any("unknown" in cost for cost in said.price)
-    assert "replayed tokens/s +70 %" in said.why and "60" in said.why
+    assert "simulated tokens/s +70 %" in said.why and "60" in said.why
 
 
 @pytest.mark.parametrize(

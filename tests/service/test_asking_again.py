@@ -63,7 +63,7 @@ class Engine:
             "inferred",
             40.0,
             effect=("more",),
-            basis="replay",
+            basis="simulation",
         )
         return Advice(question.at, change)
 

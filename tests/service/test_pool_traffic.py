@@ -40,7 +40,7 @@ CHANGE = Recommendation(
     also=(KnobMove("max_num_seqs", 64.0, 128.0, "config"),),
     effect=("in target 1 % → 99 %",),
     forecast={"in_target_ratio": 0.99},
-    basis="replay",
+    basis="simulation",
 )
 
 

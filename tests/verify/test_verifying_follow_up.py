@@ -49,7 +49,7 @@ def _advise(question: Question, **_: Any) -> Advice:
         "inferred",
         40.0,
         forecast={"ttft_seconds": 0.03, "today": {"ttft_seconds": 2.0}},
-        basis="replay",
+        basis="simulation",
     )
     return Advice(question.at, change)
 

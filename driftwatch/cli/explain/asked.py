@@ -98,7 +98,7 @@ class Answer:
         finding: evidence, path, limits.
         window: what it is about: stored minutes are whole rows, the nearest to what was asked.
         minutes: of the target, up to the last hour.
-        beside: those of its twins.
+        beside: those of its peers.
     """
 
     finding: Finding
@@ -107,7 +107,7 @@ class Answer:
     beside: pl.DataFrame
 
     def advised(self, asked: Asked) -> Finding:
-        """The finding with what a replay of its traffic says, where its leaf asks for one."""
+        """The finding with what a simulation of its traffic says, where its leaf asks for one."""
         from driftwatch.pipeline.last_speed import with_last_speed
         from driftwatch.pipeline.page_advice import explained
 

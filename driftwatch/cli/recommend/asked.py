@@ -35,7 +35,7 @@ class Looked:
         found: what ``explain`` says of the last ten minutes; None = not even one usable scrape.
         gpus: GPU readings.
         replicas: targets of its pool.
-        beside: minutes of its twins.
+        beside: minutes of its peers.
     """
 
     target: Target

@@ -40,7 +40,7 @@ def command(
     TARGET is a server (host:8000, host:8000/1) or a pool: then its server with the longest queue.
 
     The requests are rebuilt from stored minutes (--recording: from a recording), the server's step
-    time is fitted to what it did, and its scheduler is replayed with other values of max_num_seqs
+    time is fitted to what it did, and its scheduler is simulated with other values of max_num_seqs
     and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code
     0: answered, also where nothing is to be changed; 4: no verdict, the gate that failed is named.
     """
@@ -122,13 +122,13 @@ def _answer(question: Question, hardware: Path | None) -> Advice:
 
 
 def _draw(path: Path, advice: Advice, looked: Looked) -> None:
-    """The picture; what was answered without a replay has none, and says so."""
+    """The picture; what was answered without a simulation has none, and says so."""
     from driftwatch.report.advice_axis import axis_of
     from driftwatch.report.advice_plot import draw_advice
 
     axis = axis_of(advice)
     if axis is None or not axis.points:
-        click.echo(f"warning: {path} not drawn: nothing was replayed", err=True)
+        click.echo(f"warning: {path} not drawn: nothing was simulated", err=True)
         return
     kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
     drawn = draw_advice(advice, kind, name=looked.target.key.text)

@@ -1,4 +1,4 @@
-"""``driftwatch recommend`` for people: what was replayed, the table, the verdict, the change."""
+"""``driftwatch recommend`` for people: what was simulated, the table, the verdict, the change."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def basis(
 
     Arguments as of :func:`rendered`.
     """
-    head = (_replay(advice, asked), *_fit(advice), *_targets(advice))
+    head = (_traffic(advice, asked), *_fit(advice), *_targets(advice))
     yield from _lines(head, "  ", ascii, piped)
     if piped:
         yield from (spell(line, ascii) for line in tabbed(advice))
@@ -146,7 +146,7 @@ def _notes(advice: Advice) -> Iterator[str]:
         yield f"notes: {'; '.join(advice.notes)}"
 
 
-def _replay(advice: Advice, asked: Asked) -> str:
+def _traffic(advice: Advice, asked: Asked) -> str:
     if advice.window_seconds is None:
         when = f"until {advice.at:%H:%M} UTC"
     else:
@@ -155,12 +155,12 @@ def _replay(advice: Advice, asked: Asked) -> str:
         when = f"{advice.at:%Y-%m-%d} {when}"
     source = {"metrics": "rebuilt from metrics"}.get(advice.source, f"from the {advice.source}")
     if not advice.requests:
-        return f"replay: {asked.name}, {when}, not replayed"
-    return f"replay: {asked.name}, {when}, {advice.requests:,} requests {source}"
+        return f"traffic: {asked.name}, {when}, not simulated"
+    return f"traffic: {asked.name}, {when}, {advice.requests:,} requests {source}"
 
 
 def _fit(advice: Advice) -> Iterator[str]:
-    """How the replay of today's settings compares with what was observed."""
+    """How the simulation of today's settings compares with what was observed."""
     found = advice.calibration
     if found is None:
         return
@@ -170,7 +170,7 @@ def _fit(advice: Advice) -> Iterator[str]:
         told.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
         bounds.append(f"{100 * BOUNDS[name]:.0f}")
     names = {gate.name for gate in advice.gates}
-    # a request log is replayed exactly, a backlog included
+    # a request log is simulated exactly, a backlog included
     compared = "fit_ttft" in names and advice.source != "metrics"
     left_out = "; TTFT not compared: saturated" if found.saturated and not compared else ""
     if not found.saturated and "fit_itl" in names and "fit_ttft" not in names:
@@ -243,7 +243,7 @@ def _verdict(advice: Advice) -> Iterator[str]:
     said = advice.recommendation
     if said.action == "change":
         yield f"do:      {change_text(said)}"
-        if said.basis != "replay" or not said.effect:  # which says why
+        if said.basis != "simulation" or not said.effect:  # which says why
             yield f"why      {said.why}"
     elif said.action == "insufficient":
         yield f"NO VERDICT {said.why}"

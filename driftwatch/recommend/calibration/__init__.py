@@ -1,1 +1,3 @@
-"""The step-time law of a server, fitted by replaying its traffic through the scheduler."""
+"""The step-time step-time model of a server, fitted by simulating its traffic through the
+scheduler.
+"""

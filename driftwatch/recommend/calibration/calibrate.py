@@ -49,15 +49,15 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.step_time import StepTime
 
 _SOME = 0.2  # of a request: below, nobody waits
-_SAID = 0.7  # sd of the log of how many wait, at the same law and CV
-_MORE = 0.4  # log of observed over replayed: from there on bursts are tried
+_SAID = 0.7  # sd of the log of how many wait, at the same step-time model and CV
+_MORE = 0.4  # log of observed over simulated: from there on bursts are tried
 _BACKLOG_SECONDS = 10.0  # of mean wait: more than the minute of a burst empties again
 _FEWEST_CHUNKS = 3
 _PASSES_SD = 2.0  # of the sum over the chunks
 
 
 def unlike(playback: Playback, played: Played) -> float:
-    """How badly the waiting of a replay fits, as the sum of squares that a cost is."""
+    """How badly the waiting of a simulation fits, as the sum of squares that a cost is."""
     off = _off(playback, played)
     return float(((off / _SAID) ** 2).sum())
 
@@ -66,9 +66,9 @@ def may_burst(descent: Descent, start: Played, played: Played) -> bool:
     """Whether arrivals drawn evenly leave something to explain.
 
     Args:
-        descent: with the noise of even arrivals.
         start: even arrivals under the prior's proportions at the observed interval.
-        played: … under the law that was fitted to them; it may have bent to explain the passes.
+        played: … under the step-time model that was fitted to them; it may have bent to explain
+            the passes.
     """
     if descent.playback.observed.source == "request log":
         return False
@@ -76,7 +76,7 @@ def may_burst(descent: Descent, start: Played, played: Played) -> bool:
 
 
 def more_passes(descent: Descent, played: Played) -> bool:
-    """A replay makes more forward passes a token than were observed, beyond its noise.
+    """A simulation makes more forward passes a token than were observed, beyond its noise.
 
     Requests that come together share their steps.
     """
@@ -90,7 +90,7 @@ def more_passes(descent: Descent, played: Played) -> bool:
 
 
 def more_waited(playback: Playback, played: Played) -> bool:
-    """More waited than in this replay, in the minutes that tell."""
+    """More waited than in this simulation, in the minutes that tell."""
     off = _off(playback, played)
     return len(off) >= _FEWEST_CHUNKS and float(off.mean()) < -_MORE
 
@@ -108,7 +108,9 @@ def _off(playback: Playback, played: Played) -> np.ndarray:
 
 
 def _backlog(playback: Playback) -> np.ndarray:
-    """Chunks whose requests wait long, by Little's law: waiting over first tokens a second."""
+    """Chunks whose requests wait long, by Little's law: waiting over first tokens a
+    second.
+    """
     rate = playback.observed.chunks["first_tokens_per_second"].fill_null(np.nan).to_numpy()
     return np.asarray(playback.waiting > _BACKLOG_SECONDS * rate)
 
@@ -117,9 +119,7 @@ def with_bursts(observed: Observed, arrivals: Arrivals, *, seed: int = 0) -> Obs
     """The observed traffic as the calibration found it to come; the same where it comes evenly.
 
     Args:
-        observed: as rebuilt from the metrics.
         arrivals: :attr:`driftwatch.recommend.calibration.fits.Calibration.arrivals`.
-        seed: of the arrivals inside their minutes.
     """
     if arrivals == EVEN:
         return observed
@@ -154,19 +154,17 @@ def calibrate(
     seed: int = 0,
     before: Calibration | None = None,
 ) -> Calibration:
-    """Fit every variant of the prior by replaying the observed requests.
+    """Fit every variant of the prior by simulating the observed requests.
 
     Args:
-        observed: requests and what came of them.
-        configuration: the settings that they ran under.
-        prior: laws to start from and how far they may be off.
-        at: end of the window.
+        prior: step-time models to start from and how far they may be off.
         seed: of the draws by which the noise of the residuals is measured.
-        before: of the same traffic under other settings, where requests came evenly: its law is
-            where to start, and bursts are not looked for again; None = both are.
+        before: of the same traffic under other settings, where requests came evenly: its
+            step-time model is where to start, and bursts are not looked for again; None = both
+            are.
 
     Raises:
-        NoVerdict: nothing in the window can be compared, or the replay makes no progress.
+        NoVerdict: nothing in the window can be compared, or the simulation makes no progress.
         ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
     playback = None
@@ -174,17 +172,17 @@ def calibrate(
         playback = Playback(observed, configuration)
     if playback is None or not playback.compared.any():
         raise NoVerdict(
-            "the window has nothing that a replay could be compared with: no chunk of it has "
+            "the window has nothing that a simulation could be compared with: no chunk of it has "
             "requests and an observed latency, batch or throughput"
         )
     log_sd = np.array([prior.log_sd[name] for name in COEFFICIENTS])
-    first, *others = prior.laws.items()
+    first, *others = prior.step_times.items()
     descent, start = _start(playback, first, log_sd, before)
     descent, point, slopes, arrivals = _first(descent, start, seed, before)
     found = [_fit(first[0], descent, point, slopes, prior.known)]
     judged: Judged = {first[0]: (descent, point, slopes)}
-    for variant, law in others:
-        own = replace(descent, prior=law)
+    for variant, step_time in others:
+        own = replace(descent, prior=step_time)
         begin = own.at(own.like(point))
         if begin.cost > _FAR_OFF * point.cost:
             begin = own.scaled(begin)
@@ -203,7 +201,7 @@ def calibrate(
         saturated=observed.saturated,
         identifiable=why_not is None,
         why_not=why_not,
-        replays=playback.replays,
+        simulations=playback.simulations,
         arrivals=arrivals,
         wander_log_sd=float(np.std(best[1].wander[playback.comparable])),
     )
@@ -212,12 +210,12 @@ def calibrate(
 def _start(
     playback: Playback, first: tuple[str, StepTime], log_sd: Floats, before: Calibration | None
 ) -> tuple[Descent, Point]:
-    """The first variant at the observed interval: its prior, or the law found before."""
+    """The first variant at the observed interval: its prior, or the model found before."""
     descent = Descent(playback, first[1], log_sd, first_noise(playback), _WANDER_SD)
     x = descent.start()
     known = before and next((fit for fit in before.fits if fit.variant == first[0]), None)
     if known:
-        x[:4] = descent.x_of(known.law)
+        x[:4] = descent.x_of(known.step_time)
         x[OVERHEAD] = known.ttft_overhead_seconds / OVERHEAD_SD_SECONDS
     return descent, descent.scaled(descent.at(x))
 
@@ -230,16 +228,16 @@ def _first(
     if before is None:
         point, _ = descent.improve(start, descent.derivatives(start), _DAMPING)
     descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
-    point = descent.judged(point.x, point.law, point.played)
+    point = descent.judged(point.x, point.step_time, point.played)
     point, slopes = _descend(descent, point, None, _ITERATIONS)
     if before is None and may_burst(descent, start.played, point.played):
         arrivals, descent, point = _burst(descent, point, start.x, seed)
         if arrivals != EVEN:
             descent = replace(descent, noise=_measured_noise(playback, point, seed, arrivals))
-            point = descent.judged(point.x, point.law, point.played)
+            point = descent.judged(point.x, point.step_time, point.played)
             point, slopes = _descend(descent, point, None, _AFTER)
     descent = replace(descent, wander_sd=_wander_sd(descent, point, slopes))
-    point = descent.judged(point.x, point.law, point.played)
+    point = descent.judged(point.x, point.step_time, point.played)
     point, slopes = _descend(descent, point, slopes, _AFTER)
     return descent, point, slopes, arrivals
 
@@ -247,10 +245,11 @@ def _first(
 def _burst(
     descent: Descent, point: Point, start: Floats, seed: int
 ) -> tuple[Arrivals, Descent, Point]:
-    """The arrivals under which the window is likeliest, with noise and law that go with them.
+    """The arrivals under which the window is likeliest, with noise and step-time model that go with
+    them.
 
-    Each kind begins at the prior's proportions, not at the law that even arrivals led to. Where
-    none of the likely kinds is better than evenly, the others are not tried.
+    Each kind begins at the prior's proportions, not at the step-time model that even arrivals led
+    to. Where none of the likely kinds is better than evenly, the others are not tried.
     """
     playback = descent.playback
     even = playback.requests
@@ -260,7 +259,9 @@ def _burst(
             playback.replace_requests(redrawn(even, np.random.default_rng(seed), kind))
             begin = descent.scaled(descent.at(start))
             own = replace(descent, noise=_measured_noise(playback, begin, seed, kind))
-            found, _ = _descend(own, own.judged(begin.x, begin.law, begin.played), None, _TRIED)
+            found, _ = _descend(
+                own, own.judged(begin.x, begin.step_time, begin.played), None, _TRIED
+            )
             unlikely = unlikeliness(own, found)
             if unlikely < best[0]:
                 best = (unlikely, kind, own, found, playback.requests)
@@ -285,7 +286,7 @@ def _measured_noise(playback: Playback, point: Point, seed: int, arrivals: Arriv
         return noise_of(playback, ())
     rng = np.random.default_rng(seed)
     others = [redrawn(playback.requests, rng, arrivals) for _ in range(_DRAWS)]
-    drawn = [playback.play_others(point.law, point.wander, other).values for other in others]
+    drawn = [playback.play_others(point.step_time, point.wander, other).values for other in others]
     return noise_of(playback, drawn)
 
 
@@ -295,10 +296,7 @@ def _descend(
     """Iterate; also the last derivatives.
 
     Args:
-        descent: the problem.
-        point: where to begin.
         slopes: derivatives near there, for the first step; None = find them.
-        iterations: at most.
     """
     slopes = descent.derivatives(point) if slopes is None else slopes
     damping, idle = _DAMPING, 0
@@ -310,13 +308,14 @@ def _descend(
         if (not moved and iteration) or idle == 2 or iteration == iterations - 1:
             break
         slopes = descent.derivatives(point)
-    return descent.judged(point.x, point.law, point.played), slopes
+    return descent.judged(point.x, point.step_time, point.played), slopes
 
 
 def _ordered(found: list[Fit], judged: Judged) -> list[Fit]:
     """The likeliest first; variants that the data do not tell apart, as the prior has them.
 
-    Their losses differ by the last digits of a replay, which another processor rounds otherwise.
+    Their losses differ by the last digits of a simulation, which another processor rounds
+    otherwise.
     """
     costs = {fit.variant: judged[fit.variant][1].cost for fit in found}
     least = min(costs.values())
@@ -329,12 +328,12 @@ def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bo
     covariance = posterior(descent, point, slopes)
     sd = np.sqrt(np.diag(covariance))
     seen = busiest(point, descent)
-    open_still = with_form(covariance, point.law, seen, known)
-    slower, faster = extremes(point.law, open_still, seen)
+    open_still = with_form(covariance, point.step_time, seen, known)
+    slower, faster = extremes(point.step_time, open_still, seen)
     determined = sd**2 < _DETERMINED * descent.log_sd**2
     return Fit(
         variant=variant,
-        law=point.law,
+        step_time=point.step_time,
         residuals=overall_residuals(descent.playback, point),
         loss=loss_of(point),
         log_sd={name: float(value) for name, value in zip(COEFFICIENTS, sd, strict=True)},
@@ -344,13 +343,13 @@ def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bo
         ttft_overhead_seconds=float(point.x[OVERHEAD]) * OVERHEAD_SD_SECONDS,
         slower=slower,
         faster=faster,
-        reach_log_sd=reach_log_sd(point.law, open_still, seen),
+        reach_log_sd=reach_log_sd(point.step_time, open_still, seen),
         bands=load_bands(descent, point),
     )
 
 
 def overall_residuals(playback: Playback, point: Point) -> dict[str, float]:
-    """Replayed over observed minus 1, over all chunks that can be compared.
+    """Simulated over observed minus 1, over all chunks that can be compared.
 
     Sums over sums: intervals weigh by their tokens, first tokens by their number, gauges by time.
     """

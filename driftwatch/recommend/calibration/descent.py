@@ -1,18 +1,19 @@
-"""Gauss-Newton over the logarithms of a law's coefficients, each evaluation a replay.
+"""Gauss-Newton over the logarithms of a step-time model's coefficients, each evaluation a
+simulation.
 
 Minimised is the Huber loss of the weighted log residuals plus what is believed before:
 
-    Σ huber(log(replayed / observed) / noise) + Σ (log(c / prior) / log_sd)² + Σ (wander / sd)²
+    Σ huber(log(simulated / observed) / noise) + Σ (log(c / prior) / log_sd)² + Σ (wander / sd)²
 
 The wander is the engine's own: at the same composition a step takes longer in one chunk than in
-another (neighbours on the host, clocks, temperature), no law says so, and a queue integrates it. It
-is a factor on the steps of each chunk, found with the coefficients; what the load explains costs
-less than what it must explain.
+another (neighbours on the host, clocks, temperature), no step-time model says so, and a queue
+integrates it. It is a factor on the steps of each chunk, found with the coefficients; what the load
+explains costs less than what it must explain.
 
-Derivatives are finite differences of replays of the same requests; a coefficient is moved far
-enough that the mean step changes by a few percent, as a replay is a staircase under the microscope.
-c4 keeps its ratio to c1: both are operations. Time to first token outside the engine and the wander
-need no replay: a chunk answers its own factor as it answers that of the whole.
+Derivatives are finite differences of simulations of the same requests; a coefficient is moved far
+enough that the mean step changes by a few percent, as a simulation is a staircase under the
+microscope. c4 keeps its ratio to c1: both are operations. Time to first token outside the engine
+and the wander need no simulation: a chunk answers its own factor as it answers that of the whole.
 """
 
 from __future__ import annotations
@@ -44,23 +45,20 @@ _MOST_OTHER = 0.7  # log, of c1 between two variants
 _TRIES = 4
 _TINY_SECONDS = 1e-12
 _SCALINGS = 4
-_NEAR = 0.03  # log of replayed over observed interval
+_NEAR = 0.03  # log of simulated over observed interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """A law and what its replay gave.
+    """A step-time model and what its simulation gave.
 
     Attributes:
-        x: log of each coefficient over the prior's, the overhead over its sd, the wander's logs.
-        law: the law.
-        played: the replay.
-        residuals: weighted log residuals, flat; 0 where nothing is compared.
-        cost: what is believed before included.
+        x: log of each coefficient over the prior's, the overhead over its sd, the wander's
+            logs.
     """
 
     x: Floats
-    law: StepTime
+    step_time: StepTime
     played: Played
     residuals: Floats
     cost: float
@@ -73,16 +71,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """One variant's problem.
-
-    Attributes:
-        playback: the traffic.
-        prior: law at x = 0.
-        log_sd: of the four coefficients.
-        noise: sd of each residual, a row a chunk.
-        wander_sd: of the log of the speed between chunks.
-        huber: weighted residual from which on one pulls no harder.
-    """
+    """One variant's problem."""
 
     playback: Playback
     prior: StepTime
@@ -101,7 +90,7 @@ class Descent:
         """The prior's x."""
         return np.zeros(WANDER + len(self.playback.starts))
 
-    def law(self, x: Floats) -> StepTime:
+    def step_time(self, x: Floats) -> StepTime:
         """The coefficients at x."""
         c0, c1, c2, c3 = (float(v) for v in np.exp(np.clip(x[:4], -_LIMIT, _LIMIT)))
         p = self.prior
@@ -114,26 +103,26 @@ class Descent:
             c4_seconds_per_prefill_pair=p.c4_seconds_per_prefill_pair * c1,
         )
 
-    def x_of(self, law: StepTime) -> Floats:
+    def x_of(self, step_time: StepTime) -> Floats:
         """The first four of x at which the coefficients are these."""
         pairs = zip(
-            coefficients_of(law).values(), coefficients_of(self.prior).values(), strict=True
+            coefficients_of(step_time).values(), coefficients_of(self.prior).values(), strict=True
         )
         logs = [np.log(max(now, _TINY_SECONDS) / max(was, _TINY_SECONDS)) for now, was in pairs]
         return np.asarray(np.clip(logs, -_LIMIT, _LIMIT), dtype=np.float64)
 
     def at(self, x: Floats) -> Point:
-        """Replay the law at x."""
-        law = self.law(x)
-        return self.judged(x, law, self.playback.play(law, x[WANDER:]))
+        """Simulate the step-time model at x."""
+        step_time = self.step_time(x)
+        return self.judged(x, step_time, self.playback.play(step_time, x[WANDER:]))
 
-    def judged(self, x: Floats, law: StepTime, played: Played) -> Point:
-        """A replay, compared."""
+    def judged(self, x: Floats, step_time: StepTime, played: Played) -> Point:
+        """A simulation, compared."""
         residuals = self._weighted(played, float(x[OVERHEAD]))
         size = np.abs(residuals)
         bounded = np.where(size > self.huber, self.huber * (2 * size - self.huber), size**2)
         cost = float(bounded.sum() + (self.precision * x**2).sum())
-        return Point(x, law, played, residuals, cost)
+        return Point(x, step_time, played, residuals, cost)
 
     def _weighted(self, played: Played, overhead: float) -> Floats:
         """Weighted log residuals, flat."""
@@ -141,7 +130,7 @@ class Descent:
         values[:, _TTFT] += overhead * OVERHEAD_SD_SECONDS
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(values) - np.log(self.playback.seen)
-        # nothing replayed where something was seen is as wrong as can be said
+        # nothing simulated where something was seen is as wrong as can be said
         found[np.isneginf(found)] = -_CLIP
         found[~self.playback.comparable] = np.nan
         found = np.clip(found, -_CLIP, _CLIP) / self.noise
@@ -150,28 +139,31 @@ class Descent:
     def eased(self, point: Point) -> tuple[Descent, Point]:
         """The same with the bound that suits how far off this point is.
 
-        Far from the solution every residual is huge; bounded all alike, they would pull it there
-        in small steps.
+        Far from the solution every residual is huge; bounded all alike, they would pull it there in
+        small steps.
         """
         size = np.abs(point.residuals[point.residuals != 0])
         huber = max(HUBER, 2.0 * float(np.median(size))) if len(size) else HUBER
         eased = replace(self, huber=huber)
-        return eased, eased.judged(point.x, point.law, point.played)
+        return eased, eased.judged(point.x, point.step_time, point.played)
 
     def like(self, point: Point) -> Floats:
-        """x of this variant where a typical prompt takes as long as under another one's law."""
+        """x of this variant where a typical prompt takes as long as under another one's step-time
+        model.
+        """
         requests, budget = self.playback.requests, self.playback.configuration
         tokens = requests.prompt_tokens - np.maximum(requests.cached_tokens, 0)
         pairs = float((tokens * (tokens + 1.0)).mean()) / 2
         step = float(np.clip(tokens.mean(), 1.0, budget.max_num_batched_tokens))
 
-        def seconds(law: StepTime) -> float:
-            above = max(step - law.hinge_tokens, 0.0)
+        def seconds(step_time: StepTime) -> float:
+            above = max(step - step_time.hinge_tokens, 0.0)
             return (
-                law.c1_seconds_per_prefill_token * above + law.c4_seconds_per_prefill_pair * pairs
+                step_time.c1_seconds_per_prefill_token * above
+                + step_time.c4_seconds_per_prefill_pair * pairs
             )
 
-        wanted, mine = seconds(point.law), seconds(self.prior)
+        wanted, mine = seconds(point.step_time), seconds(self.prior)
         x = point.x.copy()
         if mine > 0 and wanted > 0:  # within a hinge nothing is told
             x[1] = np.clip(np.log(wanted / mine), x[1] - _MOST_OTHER, x[1] + _MOST_OTHER)
@@ -200,15 +192,15 @@ class Descent:
         return point
 
     def _interval_off(self, point: Point) -> float | None:
-        """Median log of replayed over observed interval; None where none is observed."""
+        """Median log of simulated over observed interval; None where none is observed."""
         off = np.log(_intervals(point.played.values)) - np.log(_intervals(self.playback.seen))
         off = off[np.isfinite(off) & self.playback.comparable]
         return float(np.median(off)) if len(off) else None
 
     def derivatives(self, point: Point) -> Floats:
-        """Of the weighted residuals, four by replays: a column a parameter."""
-        law, mean = point.law, point.played.mean_composition
-        parts = np.array([*coefficients_of(law).values()]) * (1.0, *mean)
+        """Of the weighted residuals, four by simulations: a column a parameter."""
+        step_time, mean = point.step_time, point.played.mean_composition
+        parts = np.array([*coefficients_of(step_time).values()]) * (1.0, *mean)
         shares = np.maximum(parts / parts.sum(), 1e-9)
         shares[0] = 1.0
         moved = []
@@ -217,7 +209,7 @@ class Descent:
             more = float(np.clip(_STEP_CHANGE / share, _STEP_CHANGE, _MOST_MORE))
             x = point.x.copy()
             x[:4] += np.log1p(more) * direction
-            played = self.playback.play(self.law(x), point.wander)
+            played = self.playback.play(self.step_time(x), point.wander)
             other = self._weighted(played, float(x[OVERHEAD]))
             moved.append((other - point.residuals) / more)
         by_coefficient = np.linalg.solve(_DIRECTIONS, np.array(moved)).T
@@ -269,7 +261,9 @@ def loss_of(point: Point) -> float:
 
 
 def _intervals(values: Floats) -> Floats:
-    """Mean time between tokens; where it is not observed, by Little's law: running over rate."""
+    """Mean time between tokens; where it is not observed, by Little's law: running over
+    rate.
+    """
     rate = values[:, RESIDUALS.index("generation_tokens_per_second")]
     running = values[:, RESIDUALS.index("running_requests")]
     itl = values[:, RESIDUALS.index("itl_seconds")]
@@ -278,13 +272,13 @@ def _intervals(values: Floats) -> Floats:
     return np.where(found > 0, found, np.nan)
 
 
-def coefficients_of(law: StepTime) -> dict[str, float]:
+def coefficients_of(step_time: StepTime) -> dict[str, float]:
     """By their short names."""
     values = (
-        law.c0_seconds,
-        law.c1_seconds_per_prefill_token,
-        law.c2_seconds_per_decode_seq,
-        law.c3_seconds_per_kv_token,
+        step_time.c0_seconds,
+        step_time.c1_seconds_per_prefill_token,
+        step_time.c2_seconds_per_decode_seq,
+        step_time.c3_seconds_per_kv_token,
     )
     return dict(zip(COEFFICIENTS, values, strict=True))
 

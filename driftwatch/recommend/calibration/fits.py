@@ -25,8 +25,8 @@ class Arrivals:
 
     Attributes:
         gap_cv: coefficient of variation of the Gamma gaps; 1 is Poisson.
-        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one stretch
-            of each minute, or not at all; None = in all of it, by ``gap_cv``.
+        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one
+            stretch of each minute, or not at all; None = in all of it, by ``gap_cv``.
     """
 
     gap_cv: float = 1.0
@@ -45,8 +45,6 @@ def redrawn(requests: Requests, rng: np.random.Generator, arrivals: Arrivals = E
 
     Args:
         requests: as observed, seconds from the window's start; those at 0 were inside already.
-        rng: the randomness.
-        arrivals: how they come inside their minutes.
     """
     arrival = requests.arrival_seconds
     minute = np.floor(arrival / _MINUTE).astype(np.int64)
@@ -73,8 +71,7 @@ def _places(count: int, most: int, rng: np.random.Generator, arrivals: Arrivals)
 
 
 COEFFICIENTS = ("c0", "c1", "c2", "c3")
-# Relative residuals of today's replay, replayed over observed minus 1; what cannot be compared is
-# not among them.
+# relative residuals of today's simulation: simulated over observed, minus 1
 RESIDUALS = (
     "generation_tokens_per_second",
     "itl_seconds",
@@ -91,13 +88,13 @@ class Prior:
     """What is believed before the data.
 
     Attributes:
-        laws: variant (:data:`driftwatch.simulate.laws.VARIANTS`) → law.
+        step-time models: variant (:data:`driftwatch.simulate.step-time models.VARIANTS`) →
+            step-time model.
         log_sd: coefficient → standard deviation of its logarithm.
         source: in words: "roofline of llama-3.1-8b on h100-sxm", or why there is none.
-        known: a datasheet stands behind it.
     """
 
-    laws: Mapping[str, StepTime]
+    step_times: Mapping[str, StepTime]
     log_sd: Mapping[str, float]
     source: str
     known: bool
@@ -108,11 +105,8 @@ class LoadBand:
     """How a fit does at one level of load.
 
     Attributes:
-        running_requests: mean, by tokens.
-        itl_seconds: observed mean time between tokens.
-        off_ratio: replayed over observed, without the engine's own changes of speed, minus 1.
+        off_ratio: simulated over observed, without the engine's own changes of speed, minus 1.
         log_sd: of that by chance: what is drawn, and the engine's changes of speed.
-        tokens_ratio: of the window's tokens.
     """
 
     running_requests: float
@@ -127,24 +121,20 @@ class Fit:
     """One variant.
 
     Attributes:
-        variant: its name.
-        law: fitted.
         residuals: name of :data:`RESIDUALS` → relative error over the whole window.
         loss: mean squared weighted residual over the chunks; compares variants of one window.
         log_sd: coefficient → standard deviation of its logarithm after the fit.
         determined: coefficient → the data say more of it than the prior did.
         ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
-            vLLM's TTFT holds and a replay does not: add it to a replayed TTFT.
-        slower: the law by which a larger batch takes as long as its 90th percentile; None = not
-            known.
-        faster: … as its 10th percentile.
-        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed; None
-            = not known.
-        bands: lightest load first.
+            vLLM's TTFT holds and a simulation does not: add it to a simulated TTFT.
+        slower: the step-time model by which a larger batch takes as long as its 90th
+            percentile; None = not known.
+        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed;
+            None = not known.
     """
 
     variant: str
-    law: StepTime
+    step_time: StepTime
     residuals: Mapping[str, float]
     loss: float
     log_sd: Mapping[str, float] = field(default_factory=dict)
@@ -158,22 +148,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Laws of one server in one window.
+    """Step-time models of one server in one window.
 
     Attributes:
-        at: end of the window.
-        seconds: its length.
-        fits: best first.
-        prior: in words.
-        prior_known: a datasheet stands behind it.
-        saturated: fitted without TTFT, as the queue integrates every error.
-        identifiable: changes of the batch can be forecast from these laws.
+        identifiable: changes of the batch can be forecast from these step-time models.
         why_not: why they cannot, in words; None where they can.
-        replays: how many replays it took.
         wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
-            residuals are those of a replay that has them.
-        arrivals: how requests come inside a minute, as the window is explained best. Forecast with
-            :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
+            residuals are those of a simulation that has them.
+        arrivals: how requests come inside a minute, as the window is explained best. Forecast
+            with :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
     """
 
     at: datetime
@@ -184,7 +167,7 @@ class Calibration:
     saturated: bool
     identifiable: bool
     why_not: str | None = None
-    replays: int = 0
+    simulations: int = 0
     wander_log_sd: float = 0.0
     arrivals: Arrivals = EVEN
 
@@ -195,7 +178,7 @@ class Calibration:
 
 
 SCHEMA_VERSION = 1
-_LAWS = ("law", "slower", "faster")
+_LAWS = ("step_time", "slower", "faster")
 
 
 def to_document(calibration: Calibration) -> dict[str, Any]:
@@ -234,11 +217,11 @@ def from_document(document: dict[str, Any]) -> Calibration:
 def _fit(values: dict[str, Any]) -> Fit:
     """Fields are only added."""
     bands = tuple(LoadBand(**band) for band in values.get("bands", ()))
-    laws = {name: _law(values.get(name)) for name in _LAWS}
-    return Fit(**{**values, **laws, "bands": bands})
+    step_times = {name: _step_time(values.get(name)) for name in _LAWS}
+    return Fit(**{**values, **step_times, "bands": bands})
 
 
-def _law(values: dict[str, Any] | None) -> StepTime | None:
+def _step_time(values: dict[str, Any] | None) -> StepTime | None:
     if values is None:
         return None
     return StepTime(**{**values, "capture_sizes": tuple(values.get("capture_sizes", ()))})

@@ -23,11 +23,11 @@ from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
 
-_SCRAPES = 1200  # of one replay, at most: gauges are means over them
+_SCRAPES = 1200  # of one simulation, at most: gauges are means over them
 _SHORTEST_SECONDS = 0.25  # between two of them
 _FEWEST_TOKENS = 200.0  # that a chunk must hold to be compared
 _FEWEST_FIRST = 5  # first tokens, for their mean
-# Of one replay; of a longer window its end is taken. A replay of so much takes 7 ms.
+# Of one simulation; of a longer window its end is taken. A simulation of so much takes 7 ms.
 _MOST_REQUESTS = 15_000
 _MOST_STEPS = 150_000
 _FEWEST_CHUNKS = 6
@@ -38,13 +38,11 @@ _BACKLOG_REQUESTS = 1.0  # mean of num_requests_waiting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """One replay, chunk by chunk.
+    """One simulation, chunk by chunk.
 
     Attributes:
         values: a row a chunk, a column a name of ``RESIDUALS``; NaN = nothing to say.
         mean_composition: prefill tokens above 0, decoding requests and KV tokens read a step.
-        steps: forward passes.
-        waiting: mean of num_requests_waiting in each chunk.
     """
 
     values: Floats
@@ -55,27 +53,18 @@ class Played:
 
 @dataclass(slots=True, eq=False)
 class Playback:
-    """The same traffic under any law; counts the replays.
-
-    Args:
-        observed: the traffic.
-        configuration: today's settings.
+    """The same traffic under any step-time model; counts the simulations.
 
     Attributes:
-        replays: so far.
-        requests: those that are replayed: a part of a window that has too many.
-        seconds: how much of the window that is.
-        starts: of each chunk.
-        ends: of each chunk.
+        requests: those that are simulated: a part of a window that has too many.
         waiting: observed mean of num_requests_waiting in each chunk; NaN = unknown.
         seen: what was observed, as ``Played.values``.
-        tokens: generated in each chunk, as observed.
         counts: requests that each chunk is about: those that arrived, or were served on.
     """
 
     observed: Observed
     configuration: SchedulerConfiguration
-    replays: int = 0
+    simulations: int = 0
     seconds: float = field(init=False)
     requests: Requests = field(init=False)
     starts: Floats = field(init=False)
@@ -153,7 +142,7 @@ class Playback:
         self.requests, self._came = replace(requests, arrival_seconds=late), self._came[first:]
 
     def _kept(self) -> tuple[int, int]:
-        """First chunk, and the one after the last, of what can be replayed often enough.
+        """First chunk, and the one after the last, of what can be simulated often enough.
 
         Of all such stretches the last whose load varies nearly as much as it does in any: what a
         step of one batch costs is told by steps of another.
@@ -192,31 +181,30 @@ class Playback:
         waits = np.nan_to_num(self.waiting) >= _BACKLOG_REQUESTS
         return np.asarray(waits | np.concatenate([[False], waits[:-1]]))
 
-    def play(self, law: StepTime, wander: Floats) -> Played:
-        """One replay of the observed requests.
+    def play(self, step_time: StepTime, wander: Floats) -> Played:
+        """One simulation of the observed requests.
 
         Args:
-            law: step time.
             wander: log of a factor on the step times of each chunk.
 
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._repeated.run(law, np.exp(wander)), self._came)
+        return self._read(self._repeated.run(step_time, np.exp(wander)), self._came)
 
     def replace_requests(self, requests: Requests) -> None:
-        """Replay these from now on: as many in each chunk, at other times inside their minutes."""
+        """Simulate these from now on: as many in each chunk, at other times in their minutes."""
         self.requests, self._came = requests, _later(requests)
         self._repeated = self._ready(requests)
 
-    def play_others(self, law: StepTime, wander: Floats, requests: Requests) -> Played:
-        """One replay of other requests.
+    def play_others(self, step_time: StepTime, wander: Floats, requests: Requests) -> Played:
+        """One simulation of other requests.
 
         Raises:
             ImpossibleConfiguration: one of them never fits.
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._ready(requests).run(law, np.exp(wander)), _later(requests))
+        return self._read(self._ready(requests).run(step_time, np.exp(wander)), _later(requests))
 
     def _ready(self, requests: Requests) -> Repeated:
         return Repeated(
@@ -228,7 +216,7 @@ class Playback:
         )
 
     def _read(self, run: Repetition, came: Floats) -> Played:
-        self.replays += 1
+        self.simulations += 1
         low, high = self._low, self._high
 
         def grown(values: Floats) -> Floats:
@@ -271,12 +259,12 @@ class Playback:
 
     @property
     def compared(self) -> npt.NDArray[np.bool_]:
-        """Which of ``seen`` a replay is held against."""
+        """Which of ``seen`` a simulation is held against."""
         return np.asarray(np.isfinite(self.seen) & self.comparable[:, None])
 
     @property
     def comparable(self) -> npt.NDArray[np.bool_]:
-        """Chunks that are replayed whole and in which enough was served for a mean."""
+        """Chunks that are simulated whole and in which enough was served for a mean."""
         return np.asarray(self._whole & (self.tokens >= _FEWEST_TOKENS))
 
 
@@ -306,7 +294,7 @@ _SCRAPE_SECONDS = 15.0
 
 
 def first_noise(playback: Playback) -> Floats:
-    """Before anything was replayed: the floors and the counting noise of a chunk's requests."""
+    """Before anything was simulated: the floors and the counting noise of a chunk's requests."""
     counted = 1.0 / np.maximum(playback.counts, 1.0)[:, None]
     return np.asarray(np.sqrt(_stated(playback) + counted))
 
@@ -315,8 +303,8 @@ def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
     """Sd of the log residuals, a row a chunk.
 
     Args:
-        playback: the traffic.
-        played: values of replays of requests drawn anew; empty where nothing had to be drawn.
+        played: values of simulations of requests drawn anew; empty where nothing had to be
+            drawn.
     """
     stated = _stated(playback)
     if not played:

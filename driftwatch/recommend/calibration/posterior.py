@@ -28,7 +28,7 @@ from driftwatch.simulate.step_time import StepTime
 Floats = npt.NDArray[np.float64]
 
 REACH = 4.0  # times the busiest chunk's batch: as far as a sweep usually goes
-P90 = 1.2816  # standard deviations: 80 % lie between the two laws
+P90 = 1.2816  # standard deviations: 80 % lie between the two step-time models
 # Sd of the log of a step's time for each doubling of the batch beyond what was observed: by as much
 # a line through smaller batches misses larger ones (docs/step-time.md).
 FORM_LOG_SD_KNOWN, FORM_LOG_SD_UNKNOWN = 0.08, 0.12
@@ -47,19 +47,19 @@ class Composition:
     decoding_requests: float
     context_tokens: float
 
-    def parts(self, law: StepTime) -> Floats:
+    def parts(self, step_time: StepTime) -> Floats:
         """Seconds of the step, a coefficient each."""
         features = (
             1.0,
-            max(self.prefill_tokens - law.hinge_tokens, 0.0),
+            max(self.prefill_tokens - step_time.hinge_tokens, 0.0),
             self.decoding_requests,
             self.context_tokens,
         )
-        return np.asarray(np.array([*coefficients_of(law).values()]) * features)
+        return np.asarray(np.array([*coefficients_of(step_time).values()]) * features)
 
-    def shares(self, law: StepTime) -> Floats:
+    def shares(self, step_time: StepTime) -> Floats:
         """The same over the step's time: the slope of its log in theirs."""
-        parts = self.parts(law)
+        parts = self.parts(step_time)
         return np.asarray(parts / parts.sum())
 
     def times(self, batch: float) -> Composition:
@@ -100,18 +100,12 @@ def busiest(point: Point, descent: Descent) -> Composition:
     return mean.times(max(most, 1.0) / mean.decoding_requests)
 
 
-def with_form(covariance: Floats, law: StepTime, seen: Composition, known: bool) -> Floats:
+def with_form(covariance: Floats, step_time: StepTime, seen: Composition, known: bool) -> Floats:
     """The covariance with what the form may miss where the batch is larger than any observed.
 
     A request's own cost (c2, c3) is off by a factor, c0 makes up for it at the busiest batch.
-
-    Args:
-        covariance: of the logs of the coefficients.
-        law: fitted.
-        seen: the busiest step.
-        known: the prior stands on a datasheet.
     """
-    here, there = seen.shares(law), seen.times(REACH).shares(law)
+    here, there = seen.shares(step_time), seen.times(REACH).shares(step_time)
     more = np.array([0.0, 0.0, 1.0, 1.0])
     if here[0] > 0:
         more[0] = -(here[2] + here[3]) / here[0]
@@ -123,39 +117,41 @@ def with_form(covariance: Floats, law: StepTime, seen: Composition, known: bool)
     return np.asarray(covariance + np.outer(off, off))
 
 
-def reach_log_sd(law: StepTime, covariance: Floats, seen: Composition) -> float:
+def reach_log_sd(step_time: StepTime, covariance: Floats, seen: Composition) -> float:
     """Sd of the log of the step's time at :data:`REACH` times the busiest batch."""
-    slope = seen.times(REACH).shares(law)
+    slope = seen.times(REACH).shares(step_time)
     return float(np.sqrt(slope @ covariance @ slope))
 
 
-def extremes(law: StepTime, covariance: Floats, seen: Composition) -> tuple[StepTime, StepTime]:
-    """The slower and the faster law.
+def extremes(
+    step_time: StepTime, covariance: Floats, seen: Composition
+) -> tuple[StepTime, StepTime]:
+    """The slower and the faster step-time model.
 
-    Of all laws whose step at :data:`REACH` times the batch is at its 90th (10th) percentile, the
-    likeliest: the mean of the coefficients given that.
+    Of all step-time models whose step at :data:`REACH` times the batch is at its 90th (10th)
+    percentile, the likeliest: the mean of the coefficients given that.
     """
-    slope = seen.times(REACH).shares(law)
-    moved = P90 * covariance @ slope / max(reach_log_sd(law, covariance, seen), 1e-12)
-    return _moved(law, moved, seen), _moved(law, -moved, seen)
+    slope = seen.times(REACH).shares(step_time)
+    moved = P90 * covariance @ slope / max(reach_log_sd(step_time, covariance, seen), 1e-12)
+    return _moved(step_time, moved, seen), _moved(step_time, -moved, seen)
 
 
-def _moved(law: StepTime, logs: Floats, seen: Composition) -> StepTime:
+def _moved(step_time: StepTime, logs: Floats, seen: Composition) -> StepTime:
     """Coefficients moved, then all scaled so that the observed step moves as its slope says.
 
     A step is linear in a coefficient: upwards a move is a share of it, not a power.
     """
     factors = np.where(logs > 0, 1.0 + logs, np.exp(logs))
-    step = seen.parts(law)
-    scale = float(np.exp(seen.shares(law) @ logs) * step.sum() / (step @ factors))
+    step = seen.parts(step_time)
+    scale = float(np.exp(seen.shares(step_time) @ logs) * step.sum() / (step @ factors))
     c0, c1, c2, c3 = (float(value) for value in scale * factors)
     return replace(
-        law,
-        c0_seconds=law.c0_seconds * c0,
-        c1_seconds_per_prefill_token=law.c1_seconds_per_prefill_token * c1,
-        c2_seconds_per_decode_seq=law.c2_seconds_per_decode_seq * c2,
-        c3_seconds_per_kv_token=law.c3_seconds_per_kv_token * c3,
-        c4_seconds_per_prefill_pair=law.c4_seconds_per_prefill_pair * c1,
+        step_time,
+        c0_seconds=step_time.c0_seconds * c0,
+        c1_seconds_per_prefill_token=step_time.c1_seconds_per_prefill_token * c1,
+        c2_seconds_per_decode_seq=step_time.c2_seconds_per_decode_seq * c2,
+        c3_seconds_per_kv_token=step_time.c3_seconds_per_kv_token * c3,
+        c4_seconds_per_prefill_pair=step_time.c4_seconds_per_prefill_pair * c1,
     )
 
 
@@ -181,7 +177,7 @@ def _shared(descent: Descent) -> Floats:
 
 _STEP_SD = 0.1  # of the log time of a step that the advice would cause, at most
 _NEAR_BUDGET = 0.5  # of max_num_batched_tokens: from there on it may be what is asked about
-# Relative residuals that no law mends: the settings or the KV blocks are others than they are said.
+# relative residuals that no model mends: settings or KV blocks are others than they are said
 _CONTRADICTION = 0.25
 _KV_ROOM = 0.5  # of the cache: with twice the batch it would be full
 _CHECKED = {
@@ -206,19 +202,19 @@ def what_is_unknown(
         bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
         if off is not None and abs(off) > bound:
             return (
-                f"the replay contradicts the settings or the KV blocks: {said} "
+                f"the simulation contradicts the settings or the KV blocks: {said} "
                 f"{100 * off:+.0f} % (bound {100 * bound:.0f} %)"
             )
     after = descent.covariance(point, slopes)[:4, :4]
-    law, mean = point.law, point.played.mean_composition
+    step_time, mean = point.step_time, point.played.mean_composition
     decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
     for said, prefill, times in _asked(mean, configuration):
         parts = np.array(
             [
-                law.c0_seconds,
-                law.c1_seconds_per_prefill_token * max(prefill - law.hinge_tokens, 0.0),
-                law.c2_seconds_per_decode_seq * decode * times,
-                law.c3_seconds_per_kv_token * context * times,
+                step_time.c0_seconds,
+                step_time.c1_seconds_per_prefill_token * max(prefill - step_time.hinge_tokens, 0.0),
+                step_time.c2_seconds_per_decode_seq * decode * times,
+                step_time.c3_seconds_per_kv_token * context * times,
             ]
         )
         slope = parts / parts.sum()
@@ -244,7 +240,7 @@ def _asked(
 
 
 def _kv_matters(descent: Descent, off: float) -> bool:
-    """The cache might bind, as observed or as replayed; else its use says nothing of a step."""
+    """The cache might bind, as observed or as simulated; else its use says nothing of a step."""
     seen = descent.playback.seen[:, RESIDUALS.index("kv_cache_usage_ratio")]
     most = float(np.nanmax(seen)) if np.isfinite(seen).any() else 0.0
     return most * max(1.0, 1.0 + off) > _KV_ROOM

@@ -40,9 +40,6 @@ def prior_of(
     """The roofline of model and GPU; where a table does not know them, what the window itself says.
 
     Args:
-        server: what runs.
-        observed: its traffic.
-        configuration: its settings.
         hardware: tables; None = the shipped ones.
     """
     tables = hardware or shipped_hardware()
@@ -55,7 +52,7 @@ def prior_of(
     narrow = model.checkpoint_dtype == "fp8" or "fp8" in str(server.model).casefold()
     dtype_bytes = server.weight_bytes or (1.0 if narrow else 2.0)
     try:
-        law = roofline(
+        step_time = roofline(
             gpu,
             model,
             dtype_bytes=dtype_bytes,
@@ -70,7 +67,7 @@ def prior_of(
     if server.tensor_parallel is None:
         said += ", tensor parallel size unknown: 1 taken"
     return Prior(
-        variants(law, gpu, model, tensor_parallel=share), dict(KNOWN_LOG_SD), said, known=True
+        variants(step_time, gpu, model, tensor_parallel=share), dict(KNOWN_LOG_SD), said, known=True
     )
 
 
@@ -114,7 +111,7 @@ def find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
 
 
 def _from_traffic(observed: Observed, why: str) -> Prior:
-    """A law that would give the window's mean step, its parts shared out; wide.
+    """A step-time model that would give the window's mean step, its parts shared out; wide.
 
     A decoded token's mean interval is about a step; a first token after its schedule took one step
     with the whole prompt in it.
@@ -138,13 +135,13 @@ def _from_traffic(observed: Observed, why: str) -> Prior:
     beside = max(0.0, typical("tokens_per_step", batch) - batch) * token
     alone = max(step - beside, 0.3 * step)
     alone /= 1.0 + batch * (_SEQ_SHARE + _KV_TOKEN_SHARE * context)
-    law = StepTime(
+    step_time = StepTime(
         c0_seconds=alone,
         c1_seconds_per_prefill_token=token,
         c2_seconds_per_decode_seq=_SEQ_SHARE * alone,
         c3_seconds_per_kv_token=_KV_TOKEN_SHARE * alone,
     )
-    hinged = replace(law, hinge_tokens=HINGE_TOKENS)
+    hinged = replace(step_time, hinge_tokens=HINGE_TOKENS)
     squared = replace(hinged, c4_seconds_per_prefill_pair=_PAIR_SHARE * token)
-    laws = dict(zip(VARIANTS, (law, hinged, squared), strict=True))
-    return Prior(laws, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", known=False)
+    step_times = dict(zip(VARIANTS, (step_time, hinged, squared), strict=True))
+    return Prior(step_times, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", known=False)

@@ -28,13 +28,11 @@ def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floa
     """Arrival of every request that got a first token in the stretch, or waited when it ended.
 
     Args:
-        stretch: the rows.
         waiting_last: how many waited when it ended: they came after the last that was served.
-        rng: the randomness.
 
     Returns:
-        Seconds on the stretch's clock, sorted; below 0 for those that waited when it began. None
-        where the times to first tokens are not on every page.
+        Seconds on the stretch's clock, sorted; below 0 for those that waited when it began.
+        None where the times to first tokens are not on every page.
     """
     found_in = histograms(stretch)
     if found_in is None:
@@ -104,14 +102,7 @@ class Flows:
     """Counts of requests; edges are one more than rows.
 
     Attributes:
-        arrived: in each row.
-        finished: in each row.
-        running_first: when the stretch began.
-        waiting_first: when it began.
-        running_last: when it ended, by the gauge.
-        waiting_last: when it ended, by the gauge.
         came_at: when each of the arrived came, in seconds since the start; sorted.
-        notes: what was not observed, or does not fit.
     """
 
     arrived: Integers
@@ -134,7 +125,6 @@ def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
     """Counts of one stretch.
 
     Args:
-        stretch: its rows.
         rng: the randomness of where in a row a request came; None = that of seed 0.
 
     Raises:
@@ -150,7 +140,7 @@ def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
     if np.isnan(waiting).all():
         notes.append("num_requests_waiting not on the page: taken as none")
     if np.isnan(running).all():
-        notes.append("num_requests_running not on the page: the replay starts empty")
+        notes.append("num_requests_running not on the page: the simulation starts empty")
     at_waiting = _at_edges(_filled(waiting), np.zeros_like(waiting))
     if np.isnan(first).any():
         at_running = _at_edges(_filled(running), np.zeros_like(running))

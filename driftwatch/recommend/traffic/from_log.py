@@ -40,9 +40,8 @@ def observed_from_log(
 
     Args:
         log: sorted by arrival.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
-            stretch up to the last row counts.
-        server: for the size of a block.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest
+            clean stretch up to the last row counts.
         seed: of what is drawn: how far those that ran at the start had come.
 
     Raises:
@@ -63,7 +62,7 @@ def observed_from_log(
     carried = len(before)
     notes = (*stretch.notes, *counts.notes)
     if carried < counts.running_first + counts.waiting_first:
-        notes += ("the log begins with the window: what ran before is not replayed",)
+        notes += ("the log begins with the window: what ran before is not simulated",)
     found = observed_of(stretch, counts, requests, carried, "request log", notes)
     return replace(found, came_seconds=before)
 

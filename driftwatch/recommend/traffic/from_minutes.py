@@ -54,10 +54,9 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     arrive at second 0 behind them.
 
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
-            stretch up to the last row counts.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest
+            clean stretch up to the last row counts.
         server: for the longest request that can be, and the size of a block.
-        seed: of everything drawn.
 
     Raises:
         NoVerdict: naming what is missing.
@@ -93,16 +92,7 @@ def observed_of(
     source: Source,
     notes: tuple[str, ...],
 ) -> Observed:
-    """Requests beside what the stretch says of them.
-
-    Args:
-        stretch: the rows.
-        counts: flows of the stretch.
-        requests: on its clock.
-        carried: how many of them were there before.
-        source: where they come from.
-        notes: in words.
-    """
+    """Requests beside what the stretch says of them."""
     return Observed(
         start=stretch.start,
         seconds=stretch.seconds,

@@ -27,8 +27,6 @@ class Start:
     """Those that were running when the stretch began: what they had, and their rest.
 
     Attributes:
-        prompt_tokens: prompt and what had been generated.
-        generation_tokens: the rest, at least 1.
         cached_tokens: all but the last token: what a scheduler does not compute again.
     """
 
@@ -41,7 +39,6 @@ def running_start(prompt: Integers, generation: Integers, done: Integers) -> Sta
     """What ran, as requests of which all but the rest is a cached prompt.
 
     Args:
-        prompt: whole prompts of those that ran, tokens.
         generation: whole generations.
         done: what had been generated of each, below the generation.
     """
@@ -90,14 +87,8 @@ def paired(
     """The prompts, exchanged inside each row so that requests hold as much as was observed.
 
     Args:
-        prompt: tokens, by request.
-        generation: tokens, by request.
-        row: of each request; prompts stay in theirs.
-        held_tokens: per running request, as observed.
-        block_size: tokens of a block.
-        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each for
-            itself; the pairing by chance stays where that explains the use.
-        rng: the randomness.
+        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each
+            for itself; the pairing by chance stays where that explains the use.
 
     Returns:
         As near as a pairing can come to it.
@@ -167,7 +158,6 @@ class Lengths:
     """Lengths of all requests, in the order in which they came.
 
     Attributes:
-        prompt_tokens: whole prompts.
         generation_tokens: whole generations.
         finished: in the stretch: of these the totals are those of the histograms.
         done_tokens: of those that were running at the start, what they had generated.
@@ -240,10 +230,6 @@ def lengths(
     """Lengths of every request of a stretch.
 
     Args:
-        stretch: its rows.
-        counts: its requests.
-        rng: the randomness.
-        server: how much its KV cache holds.
         longest: most tokens of one request; None = unknown.
 
     Raises:
@@ -333,12 +319,7 @@ def _of_finished(
 
 
 def _in_order(finished: Integers, left: Integers) -> Integers:
-    """Numbers of the requests in the order in which they came.
-
-    Args:
-        finished: numbers of those that finished, in their order.
-        left: the places of the others, whose numbers follow.
-    """
+    """Numbers of the requests in the order in which they came."""
     came = np.full(len(finished) + len(left), -1, dtype=np.int64)
     came[left] = len(finished) + np.arange(len(left))
     came[came < 0] = finished

@@ -36,10 +36,11 @@ class Server:
         gpu_memory_utilization: vLLM's; None = unknown.
         prefix_caching: on or off; None = unknown.
         release: vLLM version; None = unknown.
-        flags: other engine flags that the server told, by vLLM's own name (``async_scheduling``,
-            ``scheduling_policy``, ``enable_chunked_prefill``, …); what is not in it is unknown.
-        unsupported: what runs that no replay here knows (speculative decoding, LoRA, pipeline
-            parallelism), in words.
+        flags: other engine flags that the server told, by vLLM's own name
+            (``async_scheduling``, ``scheduling_policy``, ``enable_chunked_prefill``, …); what
+            is not in it is unknown.
+        unsupported: what runs that no simulation here knows (speculative decoding, LoRA,
+            pipeline parallelism), in words.
     """
 
     serving: Serving = field(default_factory=Serving)
@@ -89,8 +90,6 @@ class RowWaits:
     """The times to first token of one row, from the shortest to the longest.
 
     Attributes:
-        above_seconds: lower edge of the bucket of each.
-        below_seconds: its upper edge; inf in the last bucket.
         drawn_seconds: a time inside each bucket, so that their sum is the histogram's.
     """
 
@@ -99,23 +98,23 @@ class RowWaits:
     drawn_seconds: Floats
 
     def of(self, many: int) -> RowWaits:
-        """So many of them, evenly chosen: the others belong to requests that are not replayed."""
+        """So many of them, evenly chosen: the others belong to requests that are not simulated."""
         have = len(self.drawn_seconds)
         if many == have or not have:
             return self
         at = np.minimum(((np.arange(many) + 0.5) * have / many).astype(np.int64), have - 1)
         return RowWaits(self.above_seconds[at], self.below_seconds[at], self.drawn_seconds[at])
 
-    def moved(self, replayed: Floats) -> Floats:
-        """The least that replayed waits must be moved so that the row's buckets hold them.
+    def moved(self, simulated: Floats) -> Floats:
+        """The least that simulated waits must be moved so that the row's buckets hold them.
 
         All are shifted by what their mean is off; those that the shift leaves in the wrong bucket
         are spread over it.
 
         Args:
-            replayed: as many as the row has, sorted.
+            simulated: as many as the row has, sorted.
         """
-        shifted = replayed + (self.drawn_seconds.mean() - replayed.mean())
+        shifted = simulated + (self.drawn_seconds.mean() - simulated.mean())
         found = self.drawn_seconds.copy()
         for low in np.unique(self.above_seconds):
             inside = self.above_seconds == low
@@ -128,10 +127,10 @@ class RowWaits:
             found[inside] = begin + (shifted[inside] - first) * scale
         return np.sort(found)
 
-    def off(self, replayed: Floats) -> Floats:
-        """By how much each replayed wait misses its bucket, as the size of its logarithm."""
+    def off(self, simulated: Floats) -> Floats:
+        """By how much each simulated wait misses its bucket, as the size of its logarithm."""
         least = UNIT_SECONDS / 10.0
-        wait = np.maximum(replayed, least)
+        wait = np.maximum(simulated, least)
         nearest = np.clip(wait, np.maximum(self.above_seconds, least), self.below_seconds)
         return np.asarray(np.abs(np.log(wait / nearest)))
 
@@ -142,9 +141,8 @@ class Waits:
 
     Attributes:
         edges: seconds at each edge of the rows.
-        rows: one less than edges.
-        waiting_first: how many of the first row's first tokens belong to requests that waited when
-            the stretch began.
+        waiting_first: how many of the first row's first tokens belong to requests that waited
+            when the stretch began.
         bucket_edges: seconds, from 0 to inf.
     """
 
@@ -176,19 +174,15 @@ class Observed:
 
     Attributes:
         start: when second 0 of the requests' clock was, UTC.
-        seconds: length of the window.
         requests: sorted by arrival; those that waited or ran at the start arrive at second 0.
-        source: where arrivals and lengths come from.
         chunks: :data:`CHUNK_SCHEMA`, in order.
-        busy_windows: minutes in which a request was served.
-        finished_requests: in the window.
-        saturated: requests waited in most scrapes: TTFT cannot be replayed from counts.
+        saturated: requests waited in most scrapes: TTFT cannot be simulated from counts.
         prefix_hit_ratio: hits over queries; None = unknown.
-        ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None = unknown.
-        tpot_p95_seconds: the same.
+        ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None =
+            unknown.
         notes: what is not known and what was taken instead, in words.
-        carried_requests: the first so many requests waited or ran at the start; their own TTFT is
-            not that of the server.
+        carried_requests: the first so many requests waited or ran at the start; their own TTFT
+            is not that of the server.
         came_seconds: when these came, on the same clock, before second 0; NaN = they had been
             admitted by then. None = unknown of all.
     """
@@ -231,10 +225,8 @@ def reference_requests(
     share of the prompt.
 
     Args:
-        observed: the window.
         reference: ``reference_*`` columns; ``reference_prompt_tokens_buckets`` are cumulative
             counts by ``reference_prompt_tokens_edges``, +Inf last.
-        seed: of what is drawn.
 
     Returns:
         None where the reference has no length at all.

@@ -27,13 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
-    """The waits of a stretch; None where their buckets are not on every page.
-
-    Args:
-        stretch: its rows.
-        waiting_first: requests that waited when it began.
-        seed: of where inside its bucket a wait lies.
-    """
+    """The waits of a stretch; None where their buckets are not on every page."""
     found = histograms(stretch)
     if found is None:
         return None
@@ -51,13 +45,15 @@ def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
 
 
 UNLIKE = (
-    "no replay waits as the buckets of TTFT say, wherever in their minutes requests came: clients "
-    "may send in lots, and shares in target are too good then; a request log would tell"
+    "no simulation waits as the buckets of TTFT say, wherever in their minutes requests came: "
+    "clients may send in lots, and shares in target are too good then; a request log would tell"
 )
 _ROUNDS = 8
-_ENOUGH = 0.05  # mean log by which waits miss their buckets: what no law says of them either
+_ENOUGH = (
+    0.05  # mean log by which waits miss their buckets: what no step-time model says of them either
+)
 _FINE = 0.03  # of that mean: a round that mends less was the last but one
-# Of one replay; of a longer window its end is moved (what a change is judged by is no longer).
+# Of one simulation; of a longer window its end is moved (what a change is judged by is no longer).
 _MOST_REQUESTS = 15_000
 _DRAIN = 0.5  # of the window, for what still waits at its end
 _EARLIEST_SECONDS = 1e-6  # at 0 arrive those that were there before
@@ -66,7 +62,7 @@ _EARLIEST_SECONDS = 1e-6  # at 0 arrive those that were there before
 def as_waited(
     observed: Observed,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     ttft_overhead_seconds: float = 0.0,
     *,
     drawn: Requests | None = None,
@@ -77,23 +73,20 @@ def as_waited(
     """The observed traffic with its arrivals moved inside their minutes.
 
     The same where the times to first token are unknown, arrivals are those of a request log, or a
-    replay waits as was observed already.
+    simulation waits as was observed already.
 
     Args:
-        observed: as rebuilt from the metrics.
-        configuration: the settings that it ran under.
-        law: step time that was fitted to it.
-        ttft_overhead_seconds: of every first token outside the engine.
-        drawn: the same requests at other times inside their minutes, as a calibration found them
-            to come: begun with if they wait more like the observed ones.
+        drawn: the same requests at other times inside their minutes, as a calibration found
+            them to come: begun with if they wait more like the observed ones.
         evenly: the same requests drawn evenly inside their minutes, two or more times: where no
-            two of these differ by as much in their waits, it is not chance, and arrivals are moved.
-        wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
-        seed: of that speed.
+            two of these differ by as much in their waits, it is not chance, and arrivals are
+            moved.
+        wander_log_sd: of the engine's own speed between minutes, which makes others wait as
+            well.
 
     Raises:
         ImpossibleConfiguration: a request never fits.
-        NoVerdict: the replay makes no progress.
+        NoVerdict: the simulation makes no progress.
     """
     waits = observed.waits
     if waits is None or observed.source != "metrics" or not len(observed.requests):
@@ -102,7 +95,7 @@ def as_waited(
     before = waits.waiting_first + max(first - observed.carried_requests, 0)
 
     def moved(requests: Requests) -> tuple[float, Requests, Requests]:
-        token = _first_tokens(requests, configuration, law, waits)
+        token = _first_tokens(requests, configuration, step_time, waits)
         token = token + ttft_overhead_seconds
         arrival, off = _moved(requests.arrival_seconds, token, waits, before)
         return off, requests, _at(requests, arrival)
@@ -112,7 +105,7 @@ def as_waited(
         parts = [one.take(slice(first, None)) for one in evenly]
         for one in parts:
             factors = np.exp(wander_log_sd * rng.standard_normal(len(waits.rows)))
-            tokens.append(_first_tokens(one, configuration, law, waits, factors))
+            tokens.append(_first_tokens(one, configuration, step_time, waits, factors))
         return _by_chance(parts, tokens, waits)
 
     begin, best = observed.requests, moved(observed.requests.take(slice(first, None)))
@@ -139,18 +132,14 @@ def as_waited(
 def _first_tokens(
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     waits: Waits,
     factors: Floats | None = None,
 ) -> Floats:
-    """When each gets its first token in a replay; inf where it has none half a window later.
+    """When each gets its first token in a simulation; inf where it has none half a window later.
 
     Args:
-        requests: to be replayed.
-        configuration: settings.
-        law: step time.
         waits: its rows are those of ``factors``.
-        factors: on the step time of each row.
     """
     until = (1.0 + _DRAIN) * float(waits.edges[-1])
     ready = Repeated(
@@ -160,7 +149,7 @@ def _first_tokens(
         until_seconds=until,
         factor_seconds=None if factors is None else waits.edges[:-1],
     )
-    return ready.run(law, factors).first_token_seconds
+    return ready.run(step_time, factors).first_token_seconds
 
 
 def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> list[float]:
@@ -177,12 +166,10 @@ def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits
 
 
 def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:
-    """Arrivals by the observed waits, and by how much the replayed ones missed their buckets.
+    """Arrivals by the observed waits, and by how much the simulated ones missed their buckets.
 
     Args:
         arrival: of each request; those at 0 were there before and are left.
-        token: when each got its first token in the replay.
-        waits: as observed.
         before: how many first tokens of the window come before those of these requests.
     """
     inside = np.flatnonzero((arrival > 0) & np.isfinite(token))

@@ -17,12 +17,16 @@ def forecasts() -> dict[str, float]:
     """Seconds of some steps by every variant and by both of its bounds."""
     prior = prior_of(SERVER, window(), CONFIGURATION)
     made = calibrate(window(), CONFIGURATION, prior, at=AT)
-    found = {"best": float([*prior.laws].index(made.best.variant))}
+    found = {"best": float([*prior.step_times].index(made.best.variant))}
     for fit in made.fits:
-        for name, law in (("law", fit.law), ("slower", fit.slower), ("faster", fit.faster)):
-            assert law is not None
+        for name, step_time in (
+            ("step_time", fit.step_time),
+            ("slower", fit.slower),
+            ("faster", fit.faster),
+        ):
+            assert step_time is not None
             for step in STEPS:
-                found[f"{fit.variant} {name} {step}"] = law.seconds(*step)
+                found[f"{fit.variant} {name} {step}"] = step_time.seconds(*step)
     return found
 
 

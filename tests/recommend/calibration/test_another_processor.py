@@ -23,8 +23,8 @@ def optional_features() -> list[str]:
 
 @pytest.mark.parametrize("blas", ["Haswell", "Nehalem"])
 def test_a_fit_ends_where_it_does_without_the_wide_instructions(blas: str) -> None:
-    """A replay is a staircase: the last digit of a sum may end a descent a step elsewhere. What is
-    forecast must not move by more than a hundredth, and the same variant must lead."""
+    """A simulation is a staircase: the last digit of a sum may end a descent a step elsewhere.
+    What is forecast must not move by more than a hundredth, and the same variant must lead."""
     features = optional_features()
     if not features:
         pytest.skip("NumPy found no optional instructions here: there is nothing to turn off")
@@ -47,5 +47,5 @@ def test_a_fit_ends_where_it_does_without_the_wide_instructions(blas: str) -> No
     assert without.keys() == here.keys()
     assert float(without["best"]) == here["best"]
     for name, value in here.items():
-        rel = 0.01 if " law " in name else 0.03
+        rel = 0.01 if " step-time model " in name else 0.03
         assert float(without[name]) == pytest.approx(value, rel=rel), name

@@ -53,13 +53,15 @@ def traffic(count: int, seed: int = 2) -> Requests:
     return make_requests(at, prompts, np.clip(rng.lognormal(4.6, 0.7, count), 2, 1500).astype(int))
 
 
-def seen(requests: Requests, configuration: SchedulerConfiguration, law: StepTime) -> Observed:
+def seen(
+    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime
+) -> Observed:
     edges = np.arange(0.0, SECONDS + 1, CHUNK)
     times = np.unique(np.concatenate([edges, np.arange(0.0, SECONDS, 15.0)]))
     run = simulate(
         requests,
         configuration,
-        law,
+        step_time,
         disturbance=Disturbance(jitter_sigma=0.1),
         observe=Observe(times),
         until_seconds=SECONDS,
@@ -114,9 +116,11 @@ def found() -> Calibration:
     return calibrate(window(), CONFIGURATION, prior, at=AT)
 
 
-def mean_itl(requests: Requests, configuration: SchedulerConfiguration, law: StepTime) -> float:
+def mean_itl(
+    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime
+) -> float:
     ends = np.array([0.0, SECONDS])
-    run = simulate(requests, configuration, law, observe=Observe(ends), until_seconds=SECONDS)
+    run = simulate(requests, configuration, step_time, observe=Observe(ends), until_seconds=SECONDS)
     assert run.scrapes is not None
     last = run.scrapes.tail(1)
     return float(last["itl_seconds_sum"][0] / last["itl_seconds_count"][0])
@@ -138,7 +142,7 @@ def test_other_settings_are_forecast_though_no_variant_has_the_form(seqs: int, b
     other = replace(CONFIGURATION, max_num_seqs=seqs, max_num_batched_tokens=budget)
     truth = mean_itl(traffic(1500), other, LAW)
     for fit in found().fits:
-        assert mean_itl(window().requests, other, fit.law) == pytest.approx(truth, rel=0.07)
+        assert mean_itl(window().requests, other, fit.step_time) == pytest.approx(truth, rel=0.07)
 
 
 def test_the_same_window_gives_the_same_bytes_and_a_document_comes_back() -> None:
@@ -162,7 +166,7 @@ def test_a_model_that_no_table_knows_is_fitted_from_the_window_alone() -> None:
     assert "acme/unheard-of" in made.prior
     other = replace(CONFIGURATION, max_num_seqs=16)
     truth = mean_itl(traffic(1500), other, LAW)
-    said = mean_itl(window().requests, other, made.best.law)
+    said = mean_itl(window().requests, other, made.best.step_time)
     assert said == pytest.approx(truth, rel=0.12)
 
 
@@ -222,7 +226,7 @@ def test_a_window_with_nothing_to_compare_is_no_verdict() -> None:
         replace(window(), chunks=window().chunks.clear()),
         replace(window(), requests=window().requests.take(slice(0, 0))),
     ):
-        with pytest.raises(NoVerdict, match="nothing that a replay could be compared with"):
+        with pytest.raises(NoVerdict, match="nothing that a simulation could be compared with"):
             calibrate(one, CONFIGURATION, prior, at=AT)
 
 
@@ -246,17 +250,23 @@ def test_a_fit_that_begins_at_another_ends_where_it_would_with_fewer_replays() -
     prior = prior_of(SERVER, window(), wide)
     alone = calibrate(window(), wide, prior, at=AT)
     after = calibrate(window(), wide, prior, at=AT, before=found())
-    assert after.replays < alone.replays
+    assert after.simulations < alone.simulations
     by_itself = {fit.variant: fit for fit in alone.fits}
     for fit in after.fits:
         other = by_itself[fit.variant]
         for name, coefficient in (("c0", "c0_seconds"), ("c1", "c1_seconds_per_prefill_token")):
-            apart = abs(np.log(getattr(fit.law, coefficient) / getattr(other.law, coefficient)))
+            apart = abs(
+                np.log(getattr(fit.step_time, coefficient) / getattr(other.step_time, coefficient))
+            )
             assert apart < other.log_sd[name]  # as far as the data say
         busy = (96, 48, 60_000)
-        assert fit.law.seconds(*busy) == pytest.approx(other.law.seconds(*busy), rel=0.03)
-        slower, faster = (law.seconds(*busy) for law in (other.slower, other.faster) if law)
-        assert faster < fit.law.seconds(*busy) < slower
+        assert fit.step_time.seconds(*busy) == pytest.approx(
+            other.step_time.seconds(*busy), rel=0.03
+        )
+        slower, faster = (
+            step_time.seconds(*busy) for step_time in (other.slower, other.faster) if step_time
+        )
+        assert faster < fit.step_time.seconds(*busy) < slower
 
 
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
@@ -267,7 +277,7 @@ def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     made = calibrate(observed, small, prior_of(SERVER, observed, small), at=AT)
     assert made.arrivals != EVEN
     other = replace(small, max_num_seqs=64)
-    said = mean_itl(with_bursts(observed, made.arrivals).requests, other, made.best.law)
+    said = mean_itl(with_bursts(observed, made.arrivals).requests, other, made.best.step_time)
     assert said == pytest.approx(mean_itl(burst, other, LAW), rel=0.12)
     assert with_bursts(window(), found().arrivals) is window()
 
@@ -295,7 +305,7 @@ def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> 
 
 
 def test_only_more_passes_than_observed_are_a_sign_of_bursts() -> None:
-    """A replay that is off in other ways is no reason to look for them."""
+    """A simulation that is off in other ways is no reason to look for them."""
     playback = Playback(window(), CONFIGURATION)
     descent = Descent(playback, LAW, np.ones(4), first_noise(playback), 0.05)
     played = playback.play(LAW, np.zeros(len(playback.starts)))
@@ -324,15 +334,15 @@ def sent_and_paused(seed: int) -> Requests:
 
 def test_clients_that_send_and_pause_in_a_saturated_window_do_not_lengthen_c0() -> None:
     """Steps are full or there are none: even arrivals have shorter ones, and c0 makes up for it."""
-    law = StepTime(0.025, 8e-5, 1e-5, 2e-7, 0, 2e-9, capture_sizes(64, 512))
+    step_time = StepTime(0.025, 8e-5, 1e-5, 2e-7, 0, 2e-9, capture_sizes(64, 512))
     tight = replace(CONFIGURATION, max_num_batched_tokens=512, max_model_len=32768)
     known = Server(model="llama-3.1-8b", gpu="L40S", tensor_parallel=1)
     off = []
     for seed in (5, 6, 7):
-        observed = seen(sent_and_paused(seed), tight, law)
+        observed = seen(sent_and_paused(seed), tight, step_time)
         assert observed.saturated
         made = calibrate(observed, tight, prior_of(known, observed, tight), at=AT)
         assert made.arrivals.on_rate_ratio is not None
-        off.append(made.best.law.c0_seconds / law.c0_seconds)
+        off.append(made.best.step_time.c0_seconds / step_time.c0_seconds)
     assert np.median(off) == pytest.approx(1.0, abs=0.25)  # 1.9 if arrivals are taken as even
     assert from_document(to_document(made)) == made

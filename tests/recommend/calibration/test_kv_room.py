@@ -1,4 +1,4 @@
-"""KV use that is told otherwise than it is replayed: of matter only where the cache might bind."""
+"""KV use that is told otherwise than it is simulated: of matter only where the cache might bind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftwatch.recommend.traffic.observed import Observed
 
 
 def told(use: pl.Expr) -> Calibration:
-    """The laws of a window whose KV use is said to be this."""
+    """The step-time models of a window whose KV use is said to be this."""
     seen: Observed = replace(
         window(), chunks=window().chunks.with_columns(kv_cache_usage_ratio=use)
     )

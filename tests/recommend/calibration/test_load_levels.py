@@ -1,4 +1,4 @@
-"""What part of a window is fitted, and whether a law fits at each level of its load."""
+"""What part of a window is fitted, and whether a step-time model fits at each level of its load."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_part_of_a_long_window_is_the_last_whose_load_varies(
 
 
 def test_a_replay_of_a_part_is_that_part_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    law = StepTime(0.012, 2.4e-5, 3e-5, 6e-8)
+    step_time = StepTime(0.012, 2.4e-5, 3e-5, 6e-8)
     log = replace(window(), source="request log", requests=traffic(1500))
     first = log.chunks.with_columns(
         running_requests=np.where(np.arange(len(log.chunks)) < 2, 1.0, 9.0)
@@ -59,7 +59,7 @@ def test_a_replay_of_a_part_is_that_part_of_the_whole(monkeypatch: pytest.Monkey
     kept = part.comparable
     assert kept[0] and not kept[-1]
     still = np.zeros(len(kept))
-    one, other = whole.play(law, still).values, part.play(law, still).values
+    one, other = whole.play(step_time, still).values, part.play(step_time, still).values
     counted = [n for n, name in enumerate(RESIDUALS) if name not in GAUGES]
     np.testing.assert_allclose(other[kept][:, counted], one[kept][:, counted], rtol=1e-12)
 
@@ -75,24 +75,24 @@ def test_a_law_that_bends_wrong_is_refused_though_the_wander_hides_it_in_every_c
     """Twice c0, and a speed of its own for each chunk that makes up for it where it can."""
     observed = replace(window(), source="request log", requests=traffic(1500))
     log_itl = RESIDUALS.index("itl_seconds")
-    replayed = Playback(observed, CONFIGURATION)
+    simulated = Playback(observed, CONFIGURATION)
     wrong = replace(LAW, c0_seconds=0.4 * LAW.c0_seconds, c2_seconds_per_decode_seq=6e-4)
-    still = np.zeros(len(replayed.starts))
-    descent = Descent(replayed, wrong, np.ones(4), first_noise(replayed), 0.03)
+    still = np.zeros(len(simulated.starts))
+    descent = Descent(simulated, wrong, np.ones(4), first_noise(simulated), 0.03)
     hidden = descent.at(descent.start())
     for _ in range(8):
-        off = np.log(hidden.played.values[:, log_itl] / replayed.seen[:, log_itl])
+        off = np.log(hidden.played.values[:, log_itl] / simulated.seen[:, log_itl])
         x = hidden.x.copy()
         x[WANDER:] -= off
         hidden = descent.at(x)
-    assert overall_residuals(replayed, hidden)["itl_seconds"] == pytest.approx(0.0, abs=0.2)
+    assert overall_residuals(simulated, hidden)["itl_seconds"] == pytest.approx(0.0, abs=0.2)
     failed = [
         gate
         for gate in load_gates(replace(found().best, bands=load_bands(descent, hidden)))
         if not gate.passed
     ]
     assert failed
-    assert "running requests replayed ITL" in failed[0].said
+    assert "running requests simulated ITL" in failed[0].said
     right = descent.at(np.concatenate([descent.x_of(LAW), [0.0], still]))
     bands = load_bands(descent, right)
     assert all(gate.passed for gate in load_gates(replace(found().best, bands=bands)))
@@ -106,7 +106,7 @@ def test_a_level_that_hardly_a_token_came_from_refuses_nothing() -> None:
     (gate,) = load_gates(fit)
     assert not gate.passed
     assert gate.said == (
-        "at 1.2 running requests replayed ITL 4.2 ms, observed 3.00 ms (+40 %, gate 10 %)"
+        "at 1.2 running requests simulated ITL 4.2 ms, observed 3.00 ms (+40 %, gate 10 %)"
     )
     noisy = replace(fit, bands=(replace(off, tokens_ratio=0.2, log_sd=0.25),))
     assert load_gates(noisy)[0].passed

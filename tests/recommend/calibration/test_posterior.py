@@ -1,4 +1,4 @@
-"""What a fit leaves open, and the laws between which a larger batch is forecast."""
+"""What a fit leaves open, and the step-time models between which a larger batch is forecast."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BUSY = Composition(20.0, 10.0, 6000.0)
 LINE = StepTime(0.01, 3e-5, 1e-4, 1e-7)
 
 
-def step(law: StepTime, batch: float) -> float:
-    return float(BUSY.times(batch).parts(law).sum())
+def step(step_time: StepTime, batch: float) -> float:
+    return float(BUSY.times(batch).parts(step_time).sum())
 
 
 def test_between_the_two_laws_lie_80_percent_of_a_larger_batch_and_nearly_nothing_of_todays() -> (
@@ -51,7 +51,7 @@ def test_between_the_two_laws_lie_80_percent_of_a_larger_batch_and_nearly_nothin
 
 
 def test_ten_chunks_of_one_load_say_no_more_of_the_engine_than_their_floor() -> None:
-    """What no law says is one error at one load: more minutes of it do not average it away."""
+    """What no model says is one error at one load: more minutes of it do not average it away."""
     even = replace(window(), source="request log")
     flat = even.chunks.with_columns(running_requests=10.0)
     varied = even.chunks

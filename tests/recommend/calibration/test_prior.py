@@ -44,26 +44,26 @@ def test_names_as_servers_and_drivers_say_them(name: str, device: str) -> None:
     found = prior_of(Server(model=name, gpu=device, tensor_parallel=1), observed(), CONFIGURATION)
     assert found.known
     assert found.source == "roofline of llama-3.1-8b on H100-80GB"
-    assert tuple(found.laws) == VARIANTS
+    assert tuple(found.step_times) == VARIANTS
     expected = roofline(gpu("H100"), model("llama-3.1-8b"), decode_batch=16)
-    assert found.laws["linear"] == expected
+    assert found.step_times["linear"] == expected
 
 
 def test_narrower_weights_are_read_sooner() -> None:
-    laws = [
+    step_times = [
         prior_of(
             Server(model=name, gpu="H100", tensor_parallel=1, weight_bytes=size),
             observed(),
             CONFIGURATION,
-        ).laws["linear"]
+        ).step_times["linear"]
         for name, size in (
             ("Llama-3.1-8B", 2.0),
             ("Llama-3.1-8B", 1.0),
             ("Llama-3.1-8B-FP8", None),  # told by its name
         )
     ]
-    assert laws[1].c0_seconds < 0.65 * laws[0].c0_seconds
-    assert laws[2] == laws[1]
+    assert step_times[1].c0_seconds < 0.65 * step_times[0].c0_seconds
+    assert step_times[2] == step_times[1]
 
 
 def test_what_no_table_knows_is_named_and_the_window_speaks() -> None:
@@ -72,12 +72,12 @@ def test_what_no_table_knows_is_named_and_the_window_speaks() -> None:
     assert "acme/rag" in found.source
     assert "NVIDIA Q9" in found.source
     assert "--hardware FILE" in found.source
-    law = found.laws["linear"]
+    step_time = found.step_times["linear"]
     # a step with what ran in the window takes about what was observed
-    step = law.seconds(50, 8, 8 * 1050)
+    step = step_time.seconds(50, 8, 8 * 1050)
     assert 0.5 * 0.02 < step < 1.5 * 0.02
     # a prompt of 1,000 tokens takes what first tokens took after their schedule
-    assert law.seconds(1000, 1, 1000) == pytest.approx(0.07, rel=0.3)
+    assert step_time.seconds(1000, 1, 1000) == pytest.approx(0.07, rel=0.3)
     assert min(found.log_sd.values()) >= 0.5
 
 

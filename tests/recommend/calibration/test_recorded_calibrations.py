@@ -40,7 +40,9 @@ def test_a_real_gpus_second_half_follows_from_its_first(
     later = run.rows["last_token_ts"].to_numpy() > run.half
     seen = (run.rows["last_token_ts"] - run.rows["queued_ts"]).to_numpy()
     for fit in found.fits:
-        said = simulate(run.requests, configuration, fit.law).requests["e2e_seconds"].to_numpy()
+        said = (
+            simulate(run.requests, configuration, fit.step_time).requests["e2e_seconds"].to_numpy()
+        )
         assert float(np.median(np.abs(said - seen)[later] / seen[later])) <= 0.03
 
 
@@ -71,7 +73,7 @@ def test_run_caps_first_half_forecasts_the_server_with_64(shared_data: Path) -> 
         run = simulate(
             observed.requests,
             replace(configuration, max_num_seqs=64),
-            fit.law,
+            fit.step_time,
             observe=Observe(times),
             until_seconds=observed.seconds,
         )

@@ -86,7 +86,7 @@ def test_long_generations_that_have_not_finished_are_not_forgotten(
     finished = window["generation_tokens_sum"].sum() / window["generation_tokens_count"].sum()
     assert finished < 0.75 * true.mean()  # what histograms alone would offer
     assert arrived.mean() == pytest.approx(true.mean(), rel=0.15)
-    # replayed with the true law, as many tokens come as did
+    # simulated with the true step-time model, as many tokens come as did
     tokens = replayed_tokens(found.requests, found.seconds)
     assert tokens == pytest.approx(window["generation_tokens_total"].sum(), rel=0.1)
 
