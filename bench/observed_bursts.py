@@ -31,10 +31,9 @@ from driftwatch.errors import NoVerdict
 from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, law_of
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.prior import prior_of
-from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.recommend.prepare import as_it_came
-from driftwatch.recommend.scenarios import configurations_of
-from driftwatch.recommend.scenarios import Scenario
+from driftwatch.recommend.scenarios import Scenario, configurations_of
+from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate
@@ -196,7 +195,9 @@ def compared(case: advice_cases.Case) -> list[dict[str, float]]:
     for _, setting in settings(configuration_of(scenario, life.serving)):
         was = figures(case, true, setting, law, (low, low + observed.seconds), disturbance)
         window = (float(np.nextafter(0.0, 1.0)), observed.seconds)
-        said = np.mean([figures(case, rebuilt, setting, f.step_time, window) for f in made.fits], axis=0)
+        said = np.mean(
+            [figures(case, rebuilt, setting, f.step_time, window) for f in made.fits], axis=0
+        )
         off = float(np.log(said[1] / was[1])) if np.isfinite([said[1], was[1]]).all() else np.nan
         found.append({"in_target": float(said[0] - was[0]), "ttft_p95_log": off})
     return found

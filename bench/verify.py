@@ -43,8 +43,7 @@ from driftwatch.service.configured import plan_of_rules
 from driftwatch.signals.minutes import minutes
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import Parts, parts
-from driftwatch.verify.matching import BINS, bins_of
-from driftwatch.verify.matching import comparable, with_traffic
+from driftwatch.verify.matching import BINS, bins_of, comparable, with_traffic
 from driftwatch.verify.verification import Change, Verification
 from driftwatch.verify.verified import (
     LOOKS,

@@ -18,10 +18,8 @@ import polars as pl
 
 from driftwatch.fleet.hidden_engine import law_of, wander
 from driftwatch.fleet.scenario.model import Engine, Pool
-from driftwatch.recommend.calibration.fits import redrawn
-from driftwatch.recommend.calibration.calibrate import with_bursts
-from driftwatch.recommend.calibration.calibrate import calibrate
-from driftwatch.recommend.calibration.fits import Calibration
+from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
+from driftwatch.recommend.calibration.fits import Calibration, redrawn
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
