@@ -9,7 +9,7 @@ from typing import Any
 from driftwatch.recommend.sweep_values import capture_size_at_least
 
 _LEAST, _MOST = 2.0, 8.0  # times today's value
-_BUDGET_ENDS = 2048  # recommendation.md: from there a larger budget gives back 3 to 5 %
+_BUDGET_ENDS = 2048  # from there a larger budget gives back 3 to 5 %
 
 
 def closed_form(evidence: Mapping[str, Any], max_num_seqs: int, budget: int) -> dict[str, int]:

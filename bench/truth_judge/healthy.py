@@ -23,7 +23,7 @@ import polars as pl
 FEWEST_TOKENS = 100.0  # of an interval: below, the mean of a few tokens is noise of its own
 FEWEST_INTERVALS = 120
 LAG_SECONDS = 3600.0
-GOAL_SD = 0.03  # evaluation.md: of a healthy server's ln r, per scrape
+GOAL_SD = 0.03  # of a healthy server's ln r, per scrape
 _GAP = 3.0  # times the usual distance of two scrapes
 
 _COUNTERS = (

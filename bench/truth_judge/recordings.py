@@ -16,7 +16,7 @@ from truth_judge.commands import Case
 from truth_judge.facts import GRACE_SECONDS, Episode
 
 INSTANCE = "host:8000"  # what driftwatch calls the server of a recording that names none
-LENGTHS_MOVED, RATE_FELL = 1.5, 0.67  # evaluation.md's smallest drift that is to be noticed; a drop
+LENGTHS_MOVED, RATE_FELL = 1.5, 0.67  # the smallest drift that must be noticed; a drop
 AT_CAP = 0.5  # share of the run's own scrapes with the cap full
 
 

@@ -2,7 +2,7 @@
 
 Bytes a token are exact (vLLM ``v1/kv_cache_interface.py``). How many blocks vLLM finds depends on
 a profile run on the GPU (``v1/worker/gpu_worker.py``: requested − weights − peak activations −
-CUDA graphs), which is estimated here; ``docs/planning.md`` says by how much it is off.
+CUDA graphs), which is estimated here; ``docs/sre/planning.md`` says by how much it is off.
 """
 
 from __future__ import annotations

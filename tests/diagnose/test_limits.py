@@ -44,7 +44,7 @@ def limit(**changes: Any) -> str | None:
 
 
 CASES: list[tuple[str, dict[str, Any], str | None]] = [
-    # the signature table (vllm.md 4, recommendation.md)
+    # the signature table
     ("at the cap, KV free", {"running": 64.0}, "max_num_seqs"),
     ("one below the cap", {"running": 63.0}, "max_num_seqs"),
     ("5 % below a large cap", {"running": 244.0, "max_num_seqs": 256.0}, "max_num_seqs"),

@@ -188,7 +188,7 @@ def wandering(mean: float, every: float, budget: float, seed: int) -> pl.DataFra
     rows = []
     for i in range(int(1800 / every)):
         level = max(1.0, mean + 0.7 * (level - mean) + rng.normal(0, 0.25 * mean))
-        # vllm.md 4: a full budget shows 0.78 to 1.0 of it
+        # a full budget shows 0.78 to 1.0 of it
         steps += 50.0
         tokens += 50.0 * budget * rng.uniform(0.78, 1.0)
         rows.append(
@@ -206,7 +206,7 @@ def wandering(mean: float, every: float, budget: float, seed: int) -> pl.DataFra
 @pytest.mark.parametrize("every", [5.0, 15.0])
 @pytest.mark.parametrize("mean", [6.0, 12.0, 30.0])
 def test_a_budget_bound_server_shows_no_cap(mean: float, every: float) -> None:
-    """Running 3 to 18 of 64, as on a real server with a budget of 256 (vllm.md 4)."""
+    """Running 3 to 18 of 64, as on a real server with a budget of 256."""
     frame = pl.concat([wandering(mean, every, 256.0, seed) for seed in range(20)])
     assert caps(frame) == set()
 

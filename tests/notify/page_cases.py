@@ -677,7 +677,7 @@ PIN = {
     },
 }
 NO_PIN = "no armed pin (driftwatch baseline list says what is missing)"
-# experience.md 3(e): one slow replica of eight, whose batch hides it
+# one slow replica of eight, whose batch hides it
 DRAIN = case(
     "SlowerAtEqualLoad",
     "page",
@@ -850,7 +850,7 @@ STALE = case(
     labels={"instance": "", "pool": "chat-8b"},
     reference=PIN,
 )
-# experience.md 3(f): the ticket with what the replay says of the last hour
+# the ticket with what the replay says of the last hour
 RETUNE = replace(
     STALE,
     finding=replace(

@@ -30,7 +30,7 @@ def test_a_slow_engine_is_told_with_its_number(
 
 
 def test_deferred_requests_of_a_decode_only_engine_are_no_cause() -> None:
-    """Each waits for its KV cache first (docs/engines.md); its leaf still says what it says."""
+    """Each waits for its KV cache first (docs/sre/engines.md); its leaf still says what it says."""
     waits = {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"}
     assert no_knob_because(waits, None) is not None
     decode = {**waits, "engine_kind": "decode_only"}

@@ -1,6 +1,6 @@
 """vLLM V1's scheduler request by request, as plainly as it can be said: the specification.
 
-It follows design/vllm.md §2 and vLLM's own scheduler (``v1/core/sched/scheduler.py``,
+It follows vLLM's own scheduler (``v1/core/sched/scheduler.py``,
 ``async_scheduler.py``, ``kv_cache_manager.py``, ``block_pool.py``) in lists and dicts and is slow
 on purpose. The kernel is held against it on random workloads, and it against the recorded runs of
 the real scheduler.

@@ -136,7 +136,7 @@ def test_three_structures_of_one_prior() -> None:
 def test_the_prior_against_real_gpus(
     shared_data: Path, folder: str, machine: str, blocks: int | None, off: float
 ) -> None:
-    """The errors that docs/planning.md tells: nothing is fitted."""
+    """The errors that docs/sre/planning.md tells: nothing is fitted."""
     with gzip.open(shared_data / "gpu-runs" / folder / "requests.jsonl.gz") as lines:
         rows = sorted(map(json.loads, lines), key=lambda row: row["queued_ts"])
     settings = json.loads((shared_data / "gpu-runs" / folder / "meta.json").read_text())

@@ -65,7 +65,7 @@ def test_who_comes_during_a_step_does_not_wait_for_room() -> None:
 
 @pytest.mark.parametrize("overlapped", [False, True])
 def test_a_queue_that_gave_up_is_gone_from_the_gauge(overlapped: bool) -> None:
-    """The last who wait give up during the last step: vLLM's gauge reads 0 (vllm.md, 1.5)."""
+    """The last who wait give up during the last step: vLLM's gauge reads 0."""
     outcome = simulate(
         make_requests([0.0] * 6, [8] * 6, [40] * 6),
         SchedulerConfiguration(

@@ -3,7 +3,7 @@
 A threshold aims at a budget of false episodes, and a quantile of a statistic is not one: the 0.1 %
 quantile of a 10-min statistic is crossed for 43 min a month, in two episodes. Beyond what a few
 days have seen the tail must be extrapolated: so many standard deviations of the lower half below
-the median. What that gives is measured in docs/speed.md.
+the median. What that gives is measured in docs/methods/speed.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ YOUNG_LEVEL, OLD_LEVEL = math.log(0.80), math.log(0.85)
 YOUNG_PEER_LEVEL, OLD_PEER_LEVEL = math.log(0.73), math.log(0.79)  # two wanders: √2 as far
 SHIPPED_CHANGE = math.log(0.90)
 # The 90 % quantile of eight minutes of white noise lies 1.2 sd up and, less a fading mean, moves by
-# 0.58 sd: five of them below are 1.7 sd of the noise (docs/speed.md).
+# 0.58 sd: five of them below are 1.7 sd of the noise (docs/methods/speed.md).
 _NOISE_SDS = 1.7
 _NO_FALLS = (math.inf, math.inf)
 # Where the baseline's own windows say how far ln r falls, that counts and no formula: a month has a

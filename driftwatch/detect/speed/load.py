@@ -6,7 +6,7 @@ much they differ is measured, not assumed: ITL × passes per second is 1 where t
 runs and passes are alike, and more where bursts make some passes long and full (Little's law on
 both sides). With it the batch that a token met is ``n·max(1, o)²`` and the prefill that it met
 ``P·o``: on engines that keep exactly to their law this took the misfit of ln r from 2.6 % to
-1.3 % (docs/speed.md).
+1.3 % (docs/methods/speed.md).
 
 A minute with preemptions is known between two bounds. What it shows is the lower one: preempted
 requests wait and are computed again, and both count against the engine. The upper one takes what

@@ -1,7 +1,7 @@
 """A server's ``/metrics`` over time, made from what its simulated engines did.
 
 Fed outcome by outcome (a day at a time, say) it holds what is not yet complete and the scrapes
-that were not dropped; see ``docs/fleet-metrics.md`` for what is booked when.
+that were not dropped; see ``docs/contributing/fleet.md`` for what is booked when.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 REACH = 4.0  # times the busiest chunk's batch: as far as a sweep usually goes
 P90 = 1.2816  # standard deviations: 80 % lie between the two step-time models
 # Sd of the log of a step's time for each doubling of the batch beyond what was observed: by as much
-# a line through smaller batches misses larger ones (docs/step-time.md).
+# a line through smaller batches misses larger ones (docs/methods/step-time.md).
 FORM_LOG_SD_KNOWN, FORM_LOG_SD_UNKNOWN = 0.08, 0.12
 # Sd of the log of the speed as a whole, where requests are rebuilt from metrics: when they came and
 # which lengths went together is a guess, and forecasts of hidden engines miss by as much.
