@@ -1,7 +1,8 @@
 """What a set is made of: shipped scenarios, healthy weeks, and grids of many episodes.
 
 Scenarios of the judge's own are plain data in the format of a scenario file
-(docs/contributing/fleet.md): they are written to files and run as any other. Where and when their episodes lie comes from the seed.
+(docs/contributing/fleet.md): they are written to files and run as any other. Where and when their
+episodes lie comes from the seed.
 """
 
 from __future__ import annotations

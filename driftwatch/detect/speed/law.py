@@ -47,7 +47,7 @@ MIN_MINUTES = 20
 # over them, and outside its range a law is only trusted as far as the slack below says.
 MIN_SPREAD = 1.5
 FALLS_MINUTES = 720  # fewer have not seen what a day does to ln r
-# Beyond its range a law may be this much too low for each doubling of the load (docs/methods/speed.md).
+# Beyond its range a law may be this much too low a doubling of the load (docs/methods/speed.md).
 SLACK_PER_DOUBLING = 0.05
 BLOCK_SECONDS = 600
 # Where requests wait so many times longer than the fit knows (and more than 1.5 passes), bursts
