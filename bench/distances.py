@@ -3,8 +3,8 @@
     python bench/distances.py FOLDER [--false PERCENT]
 
 FOLDER is a compact recording of a healthy pool of some days (docs/contributing/fleet.md). Its
-lengths in windows of 10 min are compared with those of the peers in the same window, and with the server's
-own hour before:
+lengths in windows of 10 min are compared with those of the peers in the same window, and with the
+server's own hour before:
 
 * how often chi-square calls undisturbed windows different at p < 0.05, and chi-square per degree of
   freedom, which is 1 for independent requests;

@@ -43,7 +43,7 @@ class Efficiency:
 
 
 STATED = Efficiency()
-# The two recorded servers lie between (docs/sre/planning.md): an RTX 4090 and an RTX PRO 6000. The link
+# The two recorded servers lie between (docs/sre/planning.md): RTX 4090 and RTX PRO 6000. The link
 # is assumed to be why a forecast was reported 44 % too fast (Qwen3-32B on two GPUs, a run that is
 # not recorded). The links are PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
 SLOWEST = Efficiency(0.55, 0.35, 0.003, 40e-6, 12e9)

@@ -41,7 +41,7 @@ def texts() -> Iterator[tuple[str, Path]]:
 
 
 def exists(name: str, beside: Path) -> bool:
-    """In the repository, in docs/ under its own name, beside the file, or in shared/ beside it all."""
+    """In the repository, in docs/ under its own name, beside the file, or in shared/."""
     there = any((base / name).exists() for base in (ROOT, beside.parent))
     return there or name.startswith("shared/") or any((ROOT / "docs").rglob(name))
 

@@ -183,7 +183,7 @@ LEAST_CHANGE = 0.03  # over SPAN_DAYS
 # A week of days that wander by 1 % each slopes by 3 % easily: few days must agree better.
 MOST_P_VALUE, MOST_P_VALUE_EARLY, EARLY_DAYS = 0.02, 0.01, 14
 # Of what equal lengths and load took off a slope, how much may be wrong: on real client traffic
-# whose mix drifts, up to a third is (docs/trends.md).
+# whose mix drifts, up to a third is (docs/methods/trends.md).
 UNEXPLAINED_RATIO = 1 / 3
 _EPOCH = date(1970, 1, 1)
 
