@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http.client import IncompleteRead, RemoteDisconnected, responses
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -29,33 +28,28 @@ from driftwatch.collect.pages.series import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
 
 
-class EndableAdapter(HTTPAdapter):
-    """One connection at a time, whose socket is handed out as soon as it stands; no retries.
+class _EndableAdapter(HTTPAdapter):
+    """One connection at a time, whose socket is handed out as soon as it stands; no retries."""
 
-    Args:
-        held: takes a duplicate of each new socket (TLS takes the first one away during its
-            handshake); shutting it down ends the exchange, whatever phase it is in.
-    """
-
-    def __init__(self, held: Callable[[socket.socket], None]) -> None:
-        self._held = held
+    def __init__(self, hold: Callable[[socket.socket], None]) -> None:
+        self._hold = hold
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Make pools whose connections hand their socket out."""
+        """Connections hand out a duplicate: TLS takes the first socket away in its handshake."""
         super().init_poolmanager(*args, **kwargs)
-        held = self._held
+        hold = self._hold
 
         class Plain(HTTPConnection):
             def _new_conn(self) -> socket.socket:
                 made = super()._new_conn()
-                held(made.dup())
+                hold(made.dup())
                 return made
 
         class Secure(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
                 made = super()._new_conn()
-                held(made.dup())
+                hold(made.dup())
                 return made
 
         class PlainPool(HTTPConnectionPool):
@@ -65,6 +59,87 @@ class EndableAdapter(HTTPAdapter):
             ConnectionCls = Secure
 
         self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
+
+class EndableSession(requests.Session):
+    """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
+    nothing from the environment.
+
+    A read time-out alone does not end a server that drips a byte at a time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.headers["User-Agent"] = "driftwatch"
+        self.headers["Accept-Encoding"] = "identity"
+        self.aborted = False  # set it to False before an exchange
+        self._socket: socket.socket | None = None
+        self._adapter = _EndableAdapter(self._hold)
+
+    def get_adapter(self, url: str) -> HTTPAdapter:
+        """Always our own, whatever a client library mounts."""
+        return self._adapter
+
+    def abort(self) -> None:
+        """End the exchange that is under way; called from another thread."""
+        self.aborted = True
+        held = self._socket
+        if held is not None:
+            with suppress(OSError):  # it ended by itself
+                held.shutdown(socket.SHUT_RDWR)
+
+    def let_go(self) -> None:
+        """The exchange is over."""
+        self._hold(None)
+
+    def close(self) -> None:
+        """Give back the connection."""
+        super().close()
+        self._adapter.close()
+        self.let_go()
+
+    def _hold(self, held: socket.socket | None) -> None:
+        before, self._socket = self._socket, held
+        if before is not None:
+            before.close()
+        if held is not None and self.aborted:
+            self.abort()
+
+
+def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> str:
+    """The failure of an exchange in words, without the library's wrapping."""
+    chain = list(_chain(error))
+    for e in chain:
+        if isinstance(e, requests.ConnectTimeout):
+            return f"no connection within {connect_seconds:g} s"
+        if isinstance(e, requests.ReadTimeout | ReadTimeoutError):
+            return no_answer
+        if isinstance(e, IncompleteRead):
+            partial: object = e.partial
+            size = partial if isinstance(partial, int) else len(e.partial)
+            return f"answer cut off after {size} bytes"
+        if isinstance(e, RemoteDisconnected):
+            return "connection closed without an answer"
+        if isinstance(e, ssl.SSLError):
+            return f"TLS: {e.reason or e}"
+    for e in chain:
+        if isinstance(e, OSError) and e.strerror:
+            return e.strerror[0].lower() + e.strerror[1:]
+    return f"{type(chain[-1]).__name__}: {' '.join(str(chain[-1]).split())[:160]}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and everything it wraps, outermost first."""
+    todo, seen = [error], set()
+    while todo:
+        here = todo.pop(0)
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        yield here
+        inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
+        todo += [e for e in inner if isinstance(e, BaseException)]
 
 
 _CHUNK_BYTES = 64 * 1024
@@ -124,22 +199,10 @@ class Endpoint:
         self.instance = f"{host}:{port or _PORTS[parts.scheme]}"
         self.bounds = bounds
         self.started: float | None = None
-        self._aborted = False
-        self._socket: socket.socket | None = None
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.headers = requests.structures.CaseInsensitiveDict(
-            {
-                "User-Agent": "driftwatch",
-                "Accept": "text/plain",
-                "Accept-Encoding": "identity",
-                # vLLM's server closes idle connections after 5 s, before the next scrape
-                "Connection": "close",
-            }
-        )
-        adapter = EndableAdapter(self._keep)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
+        self._session = EndableSession()
+        self._session.headers["Accept"] = "text/plain"
+        # vLLM's server closes idle connections after 5 s, before the next scrape
+        self._session.headers["Connection"] = "close"
 
     def beside(self, path: str) -> str:
         """Address of another page of the same server, e.g. ``/version``."""
@@ -150,10 +213,10 @@ class Endpoint:
 
     def get(self, url: str, clock: Clock) -> Answer:
         """GET ``url``, an address of this server."""
-        self._aborted = False
+        self._session.aborted = False
         self.started = time.monotonic()
-        asked = clock.now()
-        status: int | None = None
+        asked_at = clock.now()
+        bounds, status = self.bounds, None
         body: bytes | None = None
         reason: str | None = None
         try:
@@ -161,29 +224,26 @@ class Endpoint:
                 url,
                 stream=True,
                 allow_redirects=False,
-                timeout=(self.bounds.connect_seconds, self.bounds.read_seconds),
+                timeout=(bounds.connect_seconds, bounds.read_seconds),
             ) as response:
                 status = response.status_code
-                reason = _refusal(response, self.bounds.body_bytes)
+                reason = _refusal(response, bounds.body_bytes)
                 if reason is None:
                     body, reason = self._body(response)
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            body, reason = None, _why(error, self.bounds)
+            no_answer = f"no answer for {bounds.read_seconds:g} s"
+            body, reason = None, why_failed(error, bounds.connect_seconds, no_answer)
         finally:
             self.started = None
-            self._keep(None)
-        if self._aborted:
+            self._session.let_go()
+        if self._session.aborted:
             # an answer without a length looks complete when its connection is shut
-            body, reason = None, f"no complete answer within {self.bounds.total_seconds:g} s"
-        return Answer(asked, status, body, reason)
+            body, reason = None, f"no complete answer within {bounds.total_seconds:g} s"
+        return Answer(asked_at, status, body, reason)
 
     def abort(self) -> None:
         """End the GET that is under way; called from another thread."""
-        self._aborted = True
-        held = self._socket
-        if held is not None:
-            with suppress(OSError):  # it ended by itself
-                held.shutdown(socket.SHUT_RDWR)
+        self._session.abort()
 
     def close(self) -> None:
         """Give back the connection."""
@@ -198,14 +258,6 @@ class Endpoint:
                 return None, f"page refused: larger than {self.bounds.body_bytes} bytes"
             pieces.append(piece)
         return b"".join(pieces), None
-
-    def _keep(self, held: socket.socket | None) -> None:
-        """Hold a duplicate of the socket: TLS takes the first one away during its handshake."""
-        before, self._socket = self._socket, held
-        if before is not None:
-            before.close()
-        if held is not None and self._aborted:
-            self.abort()
 
 
 def _refusal(response: requests.Response, body_bytes: int) -> str | None:
@@ -228,54 +280,17 @@ def _refusal(response: requests.Response, body_bytes: int) -> str | None:
     return None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and everything it wraps, outermost first."""
-    todo, seen = [error], set()
-    while todo:
-        here = todo.pop(0)
-        if id(here) in seen:
-            continue
-        seen.add(id(here))
-        yield here
-        inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
-        todo += [e for e in inner if isinstance(e, BaseException)]
-
-
-def _why(error: BaseException, bounds: Bounds) -> str:
-    """The failure in words, without the library's wrapping."""
-    chain = list(_chain(error))
-    for e in chain:
-        if isinstance(e, requests.ConnectTimeout):
-            return f"no connection within {bounds.connect_seconds:g} s"
-        if isinstance(e, requests.ReadTimeout | ReadTimeoutError):
-            return f"no answer for {bounds.read_seconds:g} s"
-        if isinstance(e, IncompleteRead):
-            return f"answer cut off after {_got(e)} bytes"
-        if isinstance(e, RemoteDisconnected):
-            return "connection closed without an answer"
-        if isinstance(e, ssl.SSLError):
-            return f"TLS: {e.reason or e}"
-    for e in chain:
-        if isinstance(e, OSError) and e.strerror:
-            return e.strerror[0].lower() + e.strerror[1:]
-    innermost = chain[-1]
-    said = " ".join(str(innermost).split())
-    return f"{type(innermost).__name__}: {said[:160]}"
-
-
-def _got(error: IncompleteRead) -> int:
-    partial: object = error.partial
-    return partial if isinstance(partial, int) else len(error.partial)
-
-
-_Came = SimpleQueue[tuple[str, Future[Answer]]]
-
 _POLL_SECONDS = 0.1  # how often deadlines are looked at
 _GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be ended
 
 
 class Gets:
-    """GETs under way, at most one per server."""
+    """GETs of many servers at once, at most one per server; an answer or a reason for every one.
+
+    Args:
+        endpoints: by instance name.
+        workers: GETs under way at once.
+    """
 
     def __init__(
         self, endpoints: Mapping[str, Endpoint], clock: Clock, bounds: Bounds, workers: int
@@ -300,39 +315,34 @@ class Gets:
 
     def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
         """GET each address, at most ``workers`` at once; answers as they come."""
-        came: _Came = SimpleQueue()
+        done: SimpleQueue[str] = SimpleQueue()
         waiting: set[str] = set()
         for instance, url in addresses.items():
             before = self._under_way.get(instance)
             if before is not None and not before.done():
-                yield instance, self._lost("the GET before this one has not ended yet")
+                yield instance, self._no_answer("the GET before this one has not ended yet")
                 continue
             future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
             self._under_way[instance] = future
             waiting.add(instance)
-            future.add_done_callback(partial(_put, came, instance))
-        looked = time.monotonic()
+            future.add_done_callback(lambda _, instance=instance: done.put(instance))
+        looked_at = time.monotonic()
         while waiting:
             with suppress(Empty):
-                instance, future = came.get(timeout=_POLL_SECONDS)
-                # one that was given up may still come back
-                if instance in waiting:
+                instance = done.get(timeout=_POLL_SECONDS)
+                if instance in waiting:  # one that was given up may still come back
                     waiting.discard(instance)
-                    yield instance, future.result()
-            if time.monotonic() < looked + _POLL_SECONDS:
+                    yield instance, self._under_way[instance].result()
+            if time.monotonic() < looked_at + _POLL_SECONDS:
                 continue
-            looked = time.monotonic()
-            for instance in self._overdue(waiting):
+            looked_at = time.monotonic()
+            for instance in self._stuck(waiting):
                 waiting.discard(instance)
-                yield (
-                    instance,
-                    self._lost(
-                        f"no answer within {self._bounds.total_seconds:g} s, not even an address"
-                    ),
-                )
+                late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
+                yield instance, self._no_answer(late)
 
-    def _overdue(self, waiting: set[str]) -> list[str]:
-        """End the GETs whose time is over; those that do not even end are given back."""
+    def _stuck(self, waiting: set[str]) -> list[str]:
+        """End the GETs whose time is over; those that do not even end."""
         now = time.monotonic()
         stuck = []
         for instance in sorted(waiting):
@@ -344,12 +354,8 @@ class Gets:
                 stuck.append(instance)
         return stuck
 
-    def _lost(self, reason: str) -> Answer:
+    def _no_answer(self, reason: str) -> Answer:
         return Answer(self._clock.now(), None, None, reason)
-
-
-def _put(came: _Came, instance: str, future: Future[Answer]) -> None:
-    came.put((instance, future))
 
 
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0

@@ -7,11 +7,9 @@ exception for everything; here each failure is one of :mod:`driftwatch.errors`.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -19,7 +17,7 @@ import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
-from driftwatch.collect.http import EndableAdapter
+from driftwatch.collect.http import EndableSession, why_failed
 from driftwatch.collect.prometheus.answer import Known, Points, Scan
 from driftwatch.errors import (
     AuthFailed,
@@ -71,7 +69,7 @@ class Answer(requests.Response):
         return self.parsed
 
 
-class PrometheusSession(requests.Session):
+class PrometheusSession(EndableSession):
     """One API server: bounded requests, no redirects, no retries, nothing from the environment.
 
     One request at a time. ``warnings`` holds what the last answer warned of; ``known`` the series
@@ -92,27 +90,15 @@ class PrometheusSession(requests.Session):
         verify: bool | str = True,
     ) -> None:
         super().__init__()
-        self.trust_env = False
         self.verify = verify
-        self.headers["User-Agent"] = "driftwatch"
         self.headers["Accept"] = "application/json"
-        # Prometheus packs at the price of its processor: 65 MB took it 14 to 19 s in place of 5 to
-        # 10 s (loopback, two busy cores), which only a link below some 50 Mbit/s would win back
-        self.headers["Accept-Encoding"] = "identity"
         self.warnings: tuple[str, ...] = ()
         self.known: Known | None = None
         self._connect_seconds = min(connect_seconds, total_seconds)
         self._total_seconds = total_seconds
         self._body_bytes = body_bytes
         self._post_refused = False
-        self._socket: socket.socket | None = None
-        self._overdue = False
         self._closed = False
-        self._adapter = EndableAdapter(self._hold)
-
-    def get_adapter(self, url: str) -> EndableAdapter:
-        """Always our own: the client library mounts one that retries."""
-        return self._adapter
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """One request; the parameters of a POST go into its body.
@@ -145,18 +131,16 @@ class PrometheusSession(requests.Session):
     def close(self) -> None:
         """End the request that is under way, refuse further ones, give back the connection."""
         self._closed = True
-        self._abort()
+        self.abort()
         super().close()
-        self._adapter.close()
-        self._hold(None)
 
     def _bounded(self, deadline: float, method: str, url: str, **kwargs: Any) -> Answer:
         """A request and its body, ended from outside when its time is over."""
         if self._closed:
             raise Unavailable("closed")
-        self._overdue = False
+        self.aborted = False
         # a socket's own time-out starts again with every byte that drips in
-        watch = threading.Timer(max(0.0, deadline - time.monotonic()), self._abort)
+        watch = threading.Timer(max(0.0, deadline - time.monotonic()), self.abort)
         watch.daemon = True
         watch.start()
         try:
@@ -170,11 +154,13 @@ class PrometheusSession(requests.Session):
         except _NOT_SENT:  # their texts hold the header or the address, secrets and all
             raise Unavailable(UNSENDABLE) from None
         except (requests.RequestException, HTTPError, OSError) as error:
-            raise Unavailable(self._why(error)) from error
+            late = f"no complete answer within {self._total_seconds:g} s"
+            why = late if self.aborted else why_failed(error, self._connect_seconds, late)
+            raise Unavailable(why) from error
         finally:
             watch.cancel()
             watch.join()  # one that fired late must not end the next request
-        if self._overdue:  # an answer without a length looks complete when it is ended
+        if self.aborted:  # an answer without a length looks complete when it is ended
             raise Unavailable(f"no complete answer within {self._total_seconds:g} s")
         return answer
 
@@ -229,35 +215,6 @@ class PrometheusSession(requests.Session):
         self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)
         answer.parsed = parsed
         return answer
-
-    def _why(self, error: Exception) -> str:
-        if self._overdue or isinstance(error, requests.ReadTimeout):
-            return f"no complete answer within {self._total_seconds:g} s"
-        if isinstance(error, requests.ConnectTimeout):
-            return f"no connection within {self._connect_seconds:g} s"
-        here: BaseException | None = error
-        innermost: BaseException = error
-        while here is not None:
-            if isinstance(here, OSError) and here.strerror:
-                return here.strerror[0].lower() + here.strerror[1:]
-            innermost, here = here, here.__cause__ or here.__context__
-        return f"{type(innermost).__name__}: {str(innermost)[:160]}"
-
-    def _abort(self) -> None:
-        """End the request that is under way; runs in the watch's thread."""
-        self._overdue = True
-        held = self._socket
-        if held is not None:
-            with suppress(OSError):  # it ended by itself
-                held.shutdown(socket.SHUT_RDWR)
-
-    def _hold(self, held: socket.socket | None) -> None:
-        """Keep a duplicate of the socket: TLS takes the first one away in its handshake."""
-        before, self._socket = self._socket, held
-        if before is not None:
-            before.close()
-        if held is not None and (self._overdue or self._closed):
-            self._abort()
 
 
 def _refusal(status: int, parsed: object) -> SourceError:

@@ -1,16 +1,15 @@
-"""What releases of vLLM put on their pages: 0.32 as recorded from a server, and two old ones."""
+"""What releases of vLLM put on their pages: 0.32 as recorded from a server, and two old ones.
+
+Old pages are vLLM 0.8 with the V1 engine, and the V0 engine that it replaced, after vLLM's own
+sources: ``v1/metrics/loggers.py`` of the 0.8 line, and ``engine/metrics.py`` (V0; commit 00c33e8).
+V0 has no ``engine`` label, no queue, prefill or decode times, no step histogram, and switches
+``_created`` off.
+"""
 
 from __future__ import annotations
 
 from driftwatch.fleet.metrics.families import GROUPS, ONE, REQUEST_TOKENS, ZERO, Family, Style
 
-_BY_SOURCE = ("local_compute", "local_cache_hit", "external_kv_transfer")
-_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
-_REASONS = ("stop", "length", "abort", "error", "repetition")
-_QUEUED = "in terms of number of queried"
-_CACHED = "in terms of number of cached"
-_PER_GPU = "per GPU (for Model Flops Utilization calculations)."
-_EXTERNAL = "External prefix cache {} from KV connector cross-instance cache sharing, "
 _TIERS_HELP = (
     "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host "
     "(offloaded to DRAM), disk, p2p (transferred from another vLLM instance) or "
@@ -27,294 +26,195 @@ _SLEEP_HELP = (
     "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2."
 )
 _REJECTED_HELP = "Number of admission attempts rejected by a queue limit, by reason."
+_SUCCESS_HELP = "Count of successfully processed requests."
+_KV_COMPUTED_HELP = "Histogram of new KV tokens computed during prefill (excluding cached tokens)."
+_QUEUED = "in terms of number of queried"
+_CACHED = "in terms of number of cached"
+_PER_GPU = "per GPU (for Model Flops Utilization calculations)."
+_EXTERNAL = "External prefix cache {} from KV connector cross-instance cache sharing, "
+_PHASE = "Histogram of time spent in {} phase for request."
+_TPOT_HELP = "Histogram of time per output token in seconds."
 
 
-def _counter(name: str, told: str, column: str) -> Family:
-    return Family(f"vllm:{name}", "counter", told, (column,))
+def _counter(name: str, text: str, *columns: str, label: str = "", values: str = "") -> Family:
+    labels = tuple(values.split()) or ("",)
+    return Family(f"vllm:{name}", "counter", text, columns, label, labels)
 
 
-def _gauge(name: str, told: str, column: str) -> Family:
-    return Family(f"vllm:{name}", "gauge", told, (column,), created=False)
+def _gauge(name: str, text: str, *columns: str, label: str = "", values: str = "") -> Family:
+    labels = tuple(values.split()) or ("",)
+    return Family(f"vllm:{name}", "gauge", text, columns, label, labels, created=False)
 
 
-def _histogram(name: str, told: str, column: str, group: str) -> Family:
-    return Family(f"vllm:{name}", "histogram", told, (column,), group=group)
+def _histogram(name: str, text: str, column: str, group: str) -> Family:
+    return Family(f"vllm:{name}", "histogram", text, (column,), group=group)
 
 
-_FLOPS = tuple(
-    _counter(f"estimated_{name}_per_gpu", f"Estimated number of {told} {_PER_GPU}", ZERO)
-    for name, told in (
-        ("flops", "floating point operations"),
-        ("read_bytes", "bytes read from memory"),
-        ("write_bytes", "bytes written to memory"),
+def _success(reasons: str) -> Family:
+    columns = {"stop": "finished_stop", "length": "finished_length"}
+    of_reason = (columns.get(reason, ZERO) for reason in reasons.split())
+    return _counter(
+        "request_success", _SUCCESS_HELP, *of_reason, label="finished_reason", values=reasons
     )
-)
 
-_STATE = (
+
+# families in the order of the page: name, HELP, columns; of histograms the group of edges
+# fmt: off
+_FAMILIES = (
+    *(
+        _counter(f"estimated_{name}_per_gpu", f"Estimated number of {text} {_PER_GPU}", ZERO)
+        for name, text in (
+            ("flops", "floating point operations"),
+            ("read_bytes", "bytes read from memory"),
+            ("write_bytes", "bytes written to memory"),
+        )
+    ),
     _gauge("num_requests_running", "Number of requests in model execution batches.", "running"),
     _gauge("num_requests_waiting", "Number of requests waiting to be processed.", "waiting"),
-    Family(
-        "vllm:num_requests_waiting_by_reason",
-        "gauge",
-        _WAITING_HELP,
-        ("waiting_capacity", "waiting_deferred"),
-        "reason",
-        ("capacity", "deferred"),
-        created=False,
-    ),
-    Family(
-        "vllm:engine_sleep_state",
-        "gauge",
-        _SLEEP_HELP,
-        (ONE, ZERO, ZERO),
-        "sleep_state",
-        ("awake", "weights_offloaded", "discard_all"),
-        created=False,
-    ),
-    _gauge(
-        "kv_cache_usage_perc",
-        "KV-cache usage. 1 means 100 percent usage.",
-        "kv_cache_usage_ratio",
-    ),
-)
-
-_COUNTERS = (
+    _gauge("num_requests_waiting_by_reason", _WAITING_HELP, "waiting_capacity", "waiting_deferred",
+        label="reason", values="capacity deferred"),
+    _gauge("engine_sleep_state", _SLEEP_HELP, ONE, ZERO, ZERO,
+        label="sleep_state", values="awake weights_offloaded discard_all"),
+    _gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.",
+        "kv_cache_usage_ratio"),
     _counter("prefix_cache_queries", f"Prefix cache queries, {_QUEUED} tokens.", "prefix_queries"),
     _counter("prefix_cache_hits", f"Prefix cache hits, {_CACHED} tokens.", "prefix_hits"),
-    _counter(
-        "external_prefix_cache_queries", f"{_EXTERNAL.format('queries')}{_QUEUED} tokens.", ZERO
-    ),
+    _counter("external_prefix_cache_queries", f"{_EXTERNAL.format('queries')}{_QUEUED} tokens.",
+        ZERO),
     _counter("external_prefix_cache_hits", f"{_EXTERNAL.format('hits')}{_CACHED} tokens.", ZERO),
     _counter("mm_cache_queries", f"Multi-modal cache queries, {_QUEUED} items.", ZERO),
     _counter("mm_cache_hits", f"Multi-modal cache hits, {_CACHED} items.", ZERO),
     _counter("num_preemptions", "Cumulative number of preemption from the engine.", "preemptions"),
     _counter("prompt_tokens", "Number of prefill tokens processed.", "prompt_tokens"),
-    Family(
-        "vllm:prompt_tokens_by_source",
-        "counter",
-        "Number of prompt tokens by source.",
-        ("prompt_tokens_computed", "prompt_tokens_cached", ZERO),
-        "source",
-        _BY_SOURCE,
-    ),
-    _counter(
-        "prompt_tokens_cached",
-        "Number of cached prompt tokens (local + external).",
-        "prompt_tokens_cached",
-    ),
-    Family(
-        "vllm:prompt_tokens_cached_by_source",
-        "counter",
-        _TIERS_HELP,
-        ("prefix_hits", ZERO, ZERO, ZERO, ZERO),
-        "source",
-        _TIERS,
-    ),
+    _counter("prompt_tokens_by_source", "Number of prompt tokens by source.",
+        "prompt_tokens_computed", "prompt_tokens_cached", ZERO,
+        label="source", values="local_compute local_cache_hit external_kv_transfer"),
+    _counter("prompt_tokens_cached", "Number of cached prompt tokens (local + external).",
+        "prompt_tokens_cached"),
+    _counter("prompt_tokens_cached_by_source", _TIERS_HELP, "prefix_hits", ZERO, ZERO, ZERO, ZERO,
+        label="source", values="device host p2p disk external_unspecified"),
     _counter("generation_tokens", "Number of generation tokens processed.", "generation_tokens"),
-    Family(
-        "vllm:request_success",
-        "counter",
-        "Count of successfully processed requests.",
-        ("finished_stop", "finished_length", ZERO, ZERO, ZERO),
-        "finished_reason",
-        _REASONS,
-    ),
-    Family(
-        "vllm:admission_rejections",
-        "counter",
-        _REJECTED_HELP,
-        ("rejected_reqs", "rejected_tokens"),
-        "reason",
-        ("max_num_queued_reqs", "max_num_queued_tokens"),
-        scope="model",
-    ),
-)
-
-_WAITED = "Histogram of time spent in {} phase for request."
-_HISTOGRAMS = (
-    _histogram(
-        "request_prompt_tokens",
-        "Number of prefill tokens processed.",
-        "request_prompt_tokens",
-        REQUEST_TOKENS,
-    ),
-    _histogram(
-        "request_generation_tokens",
-        "Number of generation tokens processed.",
-        "request_generation_tokens",
-        REQUEST_TOKENS,
-    ),
-    _histogram(
-        "iteration_tokens_total",
-        "Histogram of number of tokens per engine_step.",
-        "iteration_tokens",
-        "iteration_tokens",
-    ),
-    _histogram(
-        "request_max_num_generation_tokens",
+    _success("stop length abort error repetition"),
+    Family("vllm:admission_rejections", "counter", _REJECTED_HELP,
+        ("rejected_reqs", "rejected_tokens"), "reason",
+        ("max_num_queued_reqs", "max_num_queued_tokens"), scope="model"),
+    _histogram("request_prompt_tokens", "Number of prefill tokens processed.",
+        "request_prompt_tokens", REQUEST_TOKENS),
+    _histogram("request_generation_tokens", "Number of generation tokens processed.",
+        "request_generation_tokens", REQUEST_TOKENS),
+    _histogram("iteration_tokens_total", "Histogram of number of tokens per engine_step.",
+        "iteration_tokens", "iteration_tokens"),
+    _histogram("request_max_num_generation_tokens",
         "Histogram of maximum number of requested generation tokens.",
-        "request_max_num_generation_tokens",
-        REQUEST_TOKENS,
-    ),
-    _histogram(
-        "request_params_n",
-        "Histogram of the n request parameter.",
-        "request_params_n",
-        "request_params_n",
-    ),
-    _histogram(
-        "request_params_max_tokens",
-        "Histogram of the max_tokens request parameter.",
-        "request_params_max_tokens",
-        REQUEST_TOKENS,
-    ),
-    _histogram(
-        "time_to_first_token_seconds",
-        "Histogram of time to first token in seconds.",
-        "ttft_seconds",
-        "time_to_first_token",
-    ),
-    _histogram(
-        "inter_token_latency_seconds",
-        "Histogram of inter-token latency in seconds.",
-        "itl_seconds",
-        "inter_token_latency",
-    ),
-    _histogram(
-        "request_time_per_output_token_seconds",
+        "request_max_num_generation_tokens", REQUEST_TOKENS),
+    _histogram("request_params_n", "Histogram of the n request parameter.",
+        "request_params_n", "request_params_n"),
+    _histogram("request_params_max_tokens", "Histogram of the max_tokens request parameter.",
+        "request_params_max_tokens", REQUEST_TOKENS),
+    _histogram("time_to_first_token_seconds", "Histogram of time to first token in seconds.",
+        "ttft_seconds", "time_to_first_token"),
+    _histogram("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.",
+        "itl_seconds", "inter_token_latency"),
+    _histogram("request_time_per_output_token_seconds",
         "Histogram of time_per_output_token_seconds per request.",
-        "tpot_seconds",
-        "inter_token_latency",
-    ),
-    _histogram(
-        "e2e_request_latency_seconds",
-        "Histogram of e2e request latency in seconds.",
-        "e2e_seconds",
-        "request_latency",
-    ),
+        "tpot_seconds", "inter_token_latency"),
+    _histogram("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.",
+        "e2e_seconds", "request_latency"),
     *(
-        _histogram(
-            f"request_{phase}_time_seconds",
-            _WAITED.format(told),
-            f"{phase}_seconds",
-            "request_latency",
-        )
-        for phase, told in (
+        _histogram(f"request_{name}_time_seconds", _PHASE.format(phase), f"{name}_seconds",
+            "request_latency")
+        for name, phase in (
             ("queue", "WAITING"),
             ("inference", "RUNNING"),
             ("prefill", "PREFILL"),
             ("decode", "DECODE"),
         )
     ),
-    _histogram(
-        "request_num_preemptions",
+    _histogram("request_num_preemptions",
         "Histogram of the number of times a request was preempted.",
-        "request_num_preemptions",
-        "request_num_preemptions",
-    ),
-    _histogram(
-        "request_prefill_kv_computed_tokens",
-        "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
-        "request_prefill_kv_computed_tokens",
-        REQUEST_TOKENS,
-    ),
+        "request_num_preemptions", "request_num_preemptions"),
+    _histogram("request_prefill_kv_computed_tokens", _KV_COMPUTED_HELP,
+        "request_prefill_kv_computed_tokens", REQUEST_TOKENS),
 )
+# fmt: on
+_NEW = {family.name.removeprefix("vllm:"): family for family in _FAMILIES}
+
+
+def _as_now(names: str) -> tuple[Family, ...]:
+    """Families that 0.32 has just as they are."""
+    return tuple(_NEW[name] for name in names.split())
+
 
 # labels of cache_config_info that do not follow from the scheduler's settings
 _INFO = {
     "_block_size_resolved": "True",
     "cache_dtype": "auto",
-    "cache_hit_alignment_tokens": "None",
     "enable_mamba_shared_prefix_checkpoint": "False",
     "gpu_memory_utilization": "0.92",
-    "hash_block_size": "None",
     "is_attention_free": "False",
     "kv_cache_dtype_skip_layers": "[]",
-    "kv_cache_layout": "None",
-    "kv_cache_memory_bytes": "None",
     "kv_offloading_backend": "native",
-    "kv_offloading_size": "None",
     "kv_sharing_fast_prefill": "False",
-    "mamba_block_size": "None",
     "mamba_cache_dtype": "auto",
     "mamba_cache_mode": "none",
-    "mamba_page_size_padded": "None",
     "mamba_ssm_cache_dtype": "float32",
-    "num_cpu_blocks": "None",
-    "num_gpu_blocks_override": "None",
     "prefix_cache_retention_interval": "0",
     "prefix_caching_hash_algo": "sha256",
-    "prefix_match_unit": "None",
     "replayssm_buffer_len": "16",
-    "skip_page_size_padded": "None",
-    "sliding_window": "None",
     "swa_bounded_replay": "True",
     "use_kda_recoverssm": "False",
     "use_replayssm": "False",
     "user_specified_block_size": "True",
+} | dict.fromkeys(
+    (
+        *("cache_hit_alignment_tokens", "hash_block_size", "kv_cache_layout", "sliding_window"),
+        *("kv_cache_memory_bytes", "kv_offloading_size", "mamba_block_size", "num_cpu_blocks"),
+        *("mamba_page_size_padded", "num_gpu_blocks_override", "prefix_match_unit"),
+        "skip_page_size_padded",
+    ),
+    "None",
+)
+_OLD_INFO = {
+    "cache_dtype": "auto",
+    "cpu_offload_gb": "0",
+    "gpu_memory_utilization": "0.9",
+    "is_attention_free": "False",
+    "num_gpu_blocks_override": "None",
+    "sliding_window": "None",
+    "swap_space_bytes": "4294967296",
 }
 
-V0_32 = Style(
-    "0.32", (*_FLOPS, *_STATE, *_COUNTERS, *_HISTOGRAMS), groups=GROUPS, info_labels=_INFO
-)
-
-
-_NEW = {family.name.removeprefix("vllm:"): family for family in V0_32.families}
-
-
-def _success(reasons: tuple[str, ...]) -> Family:
-    columns = {"stop": "finished_stop", "length": "finished_length"}
-    return Family(
-        "vllm:request_success",
-        "counter",
-        _NEW["request_success"].help,
-        tuple(columns.get(reason, ZERO) for reason in reasons),
-        "finished_reason",
-        reasons,
-    )
-
+V0_32 = Style("0.32", _FAMILIES, groups=GROUPS, info_labels=_INFO)
 
 _KV = _gauge(
-    "gpu_cache_usage_perc",
-    "GPU KV-cache usage. 1 means 100 percent usage.",
-    "kv_cache_usage_ratio",
+    "gpu_cache_usage_perc", "GPU KV-cache usage. 1 means 100 percent usage.", "kv_cache_usage_ratio"
 )
-_TPOT = "Histogram of time per output token in seconds."
+_GPU_CACHE = "GPU prefix cache {}, in terms of number of {} blocks."
+_ITL = _histogram("time_per_output_token_seconds", _TPOT_HELP, "itl_seconds", "inter_token_latency")
 
 # 0.8 counts blocks of the prefix cache, not tokens (tokens since 0.9)
 V0_8 = Style(
     "0.8",
     (
-        _NEW["num_requests_running"],
-        _NEW["num_requests_waiting"],
+        *_as_now("num_requests_running num_requests_waiting"),
         _KV,
         _counter(
-            "gpu_prefix_cache_queries",
-            "GPU prefix cache queries, in terms of number of queried blocks.",
-            "prefix_queries",
+            "gpu_prefix_cache_queries", _GPU_CACHE.format("queries", "queried"), "prefix_queries"
         ),
-        _counter(
-            "gpu_prefix_cache_hits",
-            "GPU prefix cache hits, in terms of number of cached blocks.",
-            "prefix_hits",
+        _counter("gpu_prefix_cache_hits", _GPU_CACHE.format("hits", "cached"), "prefix_hits"),
+        *_as_now("num_preemptions prompt_tokens generation_tokens"),
+        _success("stop length abort"),
+        *_as_now(
+            "request_prompt_tokens request_generation_tokens iteration_tokens_total "
+            "request_max_num_generation_tokens request_params_n request_params_max_tokens "
+            "time_to_first_token_seconds"
         ),
-        _NEW["num_preemptions"],
-        _NEW["prompt_tokens"],
-        _NEW["generation_tokens"],
-        _success(("stop", "length", "abort")),
-        _NEW["request_prompt_tokens"],
-        _NEW["request_generation_tokens"],
-        _NEW["iteration_tokens_total"],
-        _NEW["request_max_num_generation_tokens"],
-        _NEW["request_params_n"],
-        _NEW["request_params_max_tokens"],
-        _NEW["time_to_first_token_seconds"],
-        _histogram("time_per_output_token_seconds", _TPOT, "itl_seconds", "inter_token_latency"),
-        _NEW["e2e_request_latency_seconds"],
-        _NEW["request_queue_time_seconds"],
-        _NEW["request_inference_time_seconds"],
-        _NEW["request_prefill_time_seconds"],
-        _NEW["request_decode_time_seconds"],
+        _ITL,
+        *_as_now(
+            "e2e_request_latency_seconds request_queue_time_seconds "
+            "request_inference_time_seconds request_prefill_time_seconds "
+            "request_decode_time_seconds"
+        ),
         _counter("spec_decode_num_draft_tokens", "Number of draft tokens.", ZERO),
         _counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", ZERO),
     ),
@@ -323,63 +223,38 @@ V0_8 = Style(
         **GROUPS,
         "iteration_tokens": (1.0, 2.0, 4.0, *(float(size) for size in range(8, 513, 8))),
     },
-    info_labels={
-        "cache_dtype": "auto",
-        "calculate_kv_scales": "False",
-        "cpu_offload_gb": "0",
-        "gpu_memory_utilization": "0.9",
-        "is_attention_free": "False",
-        "num_cpu_blocks": "None",
-        "num_gpu_blocks_override": "None",
-        "sliding_window": "None",
-        "swap_space_bytes": "4294967296",
-    },
+    info_labels={**_OLD_INFO, "calculate_kv_scales": "False", "num_cpu_blocks": "None"},
     info_engine_label=False,
     cached_in_iteration=True,
     prefix_in_blocks=True,
     custom_buckets=False,
 )
 
+# fmt: off
+_V0_FAMILIES = (
+    _gauge("num_requests_running", "Number of requests currently running on GPU.", "running"),
+    *_as_now("num_requests_waiting"),
+    _gauge("num_requests_swapped", "Number of requests swapped to CPU.", ZERO),
+    _KV,
+    _gauge("cpu_cache_usage_perc", "CPU KV-cache usage. 1 means 100 percent usage.", ZERO),
+    *_as_now("num_preemptions prompt_tokens generation_tokens time_to_first_token_seconds"),
+    _ITL,
+    _histogram("e2e_request_latency_seconds",
+        "Histogram of end to end request latency in seconds.", "e2e_seconds", "request_latency"),
+    *_as_now("request_prompt_tokens request_generation_tokens"),
+    _histogram("request_params_best_of", "Histogram of the best_of request parameter.",
+        "request_params_best_of", "request_params_n"),
+    *_as_now("request_params_n"),
+    _success("stop length"),
+    _gauge("avg_prompt_throughput_toks_per_s", "Average prefill throughput in tokens/s.",
+        "prompt_tokens_per_second"),
+    _gauge("avg_generation_throughput_toks_per_s", "Average generation throughput in tokens/s.",
+        "generation_tokens_per_second"),
+)
+# fmt: on
 V0 = Style(
     "V0",
-    (
-        _gauge("num_requests_running", "Number of requests currently running on GPU.", "running"),
-        _NEW["num_requests_waiting"],
-        _gauge("num_requests_swapped", "Number of requests swapped to CPU.", ZERO),
-        _KV,
-        _gauge("cpu_cache_usage_perc", "CPU KV-cache usage. 1 means 100 percent usage.", ZERO),
-        _NEW["num_preemptions"],
-        _NEW["prompt_tokens"],
-        _NEW["generation_tokens"],
-        _NEW["time_to_first_token_seconds"],
-        _histogram("time_per_output_token_seconds", _TPOT, "itl_seconds", "inter_token_latency"),
-        _histogram(
-            "e2e_request_latency_seconds",
-            "Histogram of end to end request latency in seconds.",
-            "e2e_seconds",
-            "request_latency",
-        ),
-        _NEW["request_prompt_tokens"],
-        _NEW["request_generation_tokens"],
-        _histogram(
-            "request_params_best_of",
-            "Histogram of the best_of request parameter.",
-            "request_params_best_of",
-            "request_params_n",
-        ),
-        _NEW["request_params_n"],
-        _success(("stop", "length")),
-        _gauge(
-            "avg_prompt_throughput_toks_per_s",
-            "Average prefill throughput in tokens/s.",
-            "prompt_tokens_per_second",
-        ),
-        _gauge(
-            "avg_generation_throughput_toks_per_s",
-            "Average generation throughput in tokens/s.",
-            "generation_tokens_per_second",
-        ),
-    ),
+    _V0_FAMILIES,
     groups={
         "request_params_n": GROUPS["request_params_n"],
         "time_to_first_token": GROUPS["time_to_first_token"][:16],
@@ -388,16 +263,7 @@ V0 = Style(
         "http_highr": GROUPS["http_highr"],
         "http_by_handler": GROUPS["http_by_handler"],
     },
-    info_labels={
-        "cache_dtype": "auto",
-        "cpu_offload_gb": "0",
-        "gpu_memory_utilization": "0.9",
-        "is_attention_free": "False",
-        "num_cpu_blocks": "2048",
-        "num_gpu_blocks_override": "None",
-        "sliding_window": "None",
-        "swap_space_bytes": "4294967296",
-    },
+    info_labels={**_OLD_INFO, "num_cpu_blocks": "2048"},
     engine_label=False,
     info_engine_label=False,
     created=False,
