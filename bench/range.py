@@ -28,10 +28,12 @@ import orjson
 import polars as pl
 from prometheus_api_client import MetricRangeDataFrame
 
-from driftwatch.collect.prometheus.answer import Points, Scan, numbered, points
+from driftwatch.collect.prometheus.answer import Points, Scan, points
+from driftwatch.collect.prometheus.columns import Gathered
+from driftwatch.collect.prometheus.numbers import numbered
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import queries
-from driftwatch.collect.prometheus.table import Gathered, gather
+from driftwatch.collect.prometheus.table import gather
 
 REPEATS = 5
 PARSED_GOAL, BYTES_GOAL = 10.0, 4.0

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import IncompleteRead, RemoteDisconnected, responses
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -325,7 +326,7 @@ class Gets:
             future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
             self._under_way[instance] = future
             waiting.add(instance)
-            future.add_done_callback(lambda _, instance=instance: done.put(instance))
+            future.add_done_callback(partial(_report, done, instance))
         looked_at = time.monotonic()
         while waiting:
             with suppress(Empty):
@@ -356,6 +357,10 @@ class Gets:
 
     def _no_answer(self, reason: str) -> Answer:
         return Answer(self._clock.now(), None, None, reason)
+
+
+def _report(done: SimpleQueue[str], instance: str, _: Future[Answer]) -> None:
+    done.put(instance)
 
 
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0

@@ -218,9 +218,10 @@ def relabelled_of(scenario: Scenario) -> list[Relabelled]:
     start, _ = seconds_of(scenario)
     found = [
         Relabelled(
-            TargetKey(instance_of(scenario, server.number), "0"),
-            start + life.start_seconds,
-            release_labels(life.vllm_version, life.image),
+            instance=instance_of(scenario, server.number),
+            engine="0",
+            since=start + life.start_seconds,
+            labels=release_labels(life.vllm_version, life.image),
         )
         for server in servers_of(scenario)
         for before, life in pairwise(server.lives)

@@ -37,7 +37,7 @@ ROLLOUT: dict[str, Any] = {
 def recording(folder: Path) -> tuple[Scenario, CompactRecordingSource]:
     scenario = Scenario.model_validate(ROLLOUT)
     start = scenario.start.timestamp()
-    part = Part("no.scrapes.parquet", "scrapes", start, start + 7200.0, 1)
+    part = Part(file="no.scrapes.parquet", kind="scrapes", first=start, last=start + 7200.0, rows=1)
     write_manifest(folder, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
     return scenario, CompactRecordingSource(folder)
 
@@ -60,7 +60,7 @@ def test_each_server_has_its_release_of_that_moment(tmp_path: Path) -> None:
 def test_a_recording_without_releases_says_nothing_of_them(tmp_path: Path) -> None:
     plain = ROLLOUT | {"pool": {"name": "chat", "replicas": 2}, "faults": []}
     scenario = Scenario.model_validate(plain)
-    part = Part("no.scrapes.parquet", "scrapes", 0.0, 1.0, 1)
+    part = Part(file="no.scrapes.parquet", kind="scrapes", first=0.0, last=1.0, rows=1)
     write_manifest(tmp_path, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
     assert "relabelled" not in orjson.loads((tmp_path / "recording.json").read_bytes())
     (one, _) = CompactRecordingSource(tmp_path).targets_until(scenario.start).values()

@@ -22,8 +22,8 @@ from driftwatch.collect.dcgm.names import (
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.pages.parser import folded
-from driftwatch.collect.prometheus.answer import Answers
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.numbers import Answers
 from driftwatch.collect.prometheus.query import Grid, Labels, labels_of, matchers, select, shown
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import AuthFailed, SourceError, Unavailable

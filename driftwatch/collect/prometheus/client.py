@@ -14,15 +14,8 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from driftwatch.collect.prometheus.answer import (
-    Answers,
-    Heads,
-    Known,
-    Numbered,
-    Points,
-    answers,
-    numbered,
-)
+from driftwatch.collect.prometheus.answer import Heads, Known, Points
+from driftwatch.collect.prometheus.numbers import Answers, Numbered, answers, numbered
 from driftwatch.collect.prometheus.query import Grid, labels_of, shown
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftwatch.collect.prometheus.answer import Answers
+from driftwatch.collect.prometheus.numbers import Answers
 from driftwatch.collect.prometheus.query import Grid, Labels
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey

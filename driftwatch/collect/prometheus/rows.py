@@ -10,10 +10,11 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
-from driftwatch.collect.prometheus.answer import Answers, Numbered
+from driftwatch.collect.prometheus.columns import KEYS, Gathered, says_engine
+from driftwatch.collect.prometheus.numbers import Answers, Numbered
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Query, shown
-from driftwatch.collect.prometheus.table import KEYS, Gathered, gather, says_engine
+from driftwatch.collect.prometheus.table import gather
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,

@@ -11,10 +11,10 @@ import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import folded
-from driftwatch.collect.prometheus.answer import Answers
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus.discover import what_they_are
 from driftwatch.collect.prometheus.images import Ask, PodImages
+from driftwatch.collect.prometheus.numbers import Answers
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import (
     Grid,

@@ -2,23 +2,20 @@
 
 A folder: ``recording.json`` (the manifest) and Parquet parts beside it. A part of scrapes holds
 rows of :data:`~driftwatch.collect.schema.SCRAPE_SCHEMA`, a part of GPUs rows of
-:data:`~driftwatch.collect.gpus.GPU_SCHEMA`; failed scrapes are rows with their reason. Text
-of a server-day is some 150 MB of pages, the same rows as Parquet are about 1 MB.
-
-Only the parts, and of them only the row groups, that reach into an asked interval are read.
+:data:`~driftwatch.collect.gpus.GPU_SCHEMA`; failed scrapes are rows with their reason. Only the
+parts, and of them only the row groups, that reach into an interval are read.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import orjson
 import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from driftwatch.collect.gpus import GPU_SCHEMA, empty_gpus
 from driftwatch.collect.recordings.text import Progress
@@ -34,9 +31,11 @@ from driftwatch.errors import RecordingError
 from driftwatch.model import Target, TargetKey
 
 MANIFEST = "recording.json"
-FORMAT = "driftwatch-compact-recording"
+FORMAT: Literal["driftwatch-compact-recording"] = "driftwatch-compact-recording"
 VERSION = 1
 
+# rows of one row group: what is read at the least. 720 scrapes are 6 h at 30 s, 1.2 MB in memory.
+_ROW_GROUP = 720
 _MAX_MANIFEST_BYTES = 64 * 2**20
 _HELP = (
     "a compact recording is a folder with recording.json and its Parquet parts, as\n"
@@ -44,85 +43,67 @@ _HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class _Entry(BaseModel):
+    """A part of the manifest; fields in the order of the file."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+
+class Part(_Entry):
     """One Parquet file of a compact recording."""
 
-    file: str  # its name, in the folder of the manifest
-    kind: str  # ``scrapes`` or ``gpus``
-    first: float  # unix seconds of its first row
-    last: float  # unix seconds of its last row
-    rows: int  # how many it has
+    file: str = Field(pattern=r"^[^/\\]+$")
+    kind: Literal["scrapes", "gpus"]
+    first: FiniteFloat  # unix seconds of the first row
+    last: FiniteFloat
+    rows: int
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.first > self.last:
+            raise ValueError(f"{self.file}: its times are in no order")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Relabelled:
+class _Labelled(_Entry):
+    instance: str
+    engine: str
+    labels: dict[str, str]
+
+
+class Relabelled(_Entry):
     """Labels of one target from a moment on, as after a rollout of another image."""
 
-    key: TargetKey  # the target
-    since: float  # unix seconds
-    labels: Mapping[str, str]  # those that are new or have another value; the others stay
+    instance: str
+    engine: str
+    since: FiniteFloat  # unix seconds
+    labels: dict[str, str]  # those that are new or have another value; the others stay
+
+    @property
+    def key(self) -> TargetKey:
+        """The target."""
+        return TargetKey(self.instance, self.engine)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if {"instance", "engine"} & self.labels.keys():
+            raise ValueError(f"another instance or engine of {self.instance}")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What ``recording.json`` says."""
+class _Problem(_Entry):
+    where: str
+    reason: str
+    time: FiniteFloat | None
 
-    parts: tuple[Part, ...]  # the Parquet files
-    targets: Mapping[TargetKey, Target]  # the servers' engines with their labels
-    # what could not be read when it was made
-    problems: tuple[SourceProblem, ...] = field(default=())
-    # whose labels changed later, in order of time
-    relabelled: tuple[Relabelled, ...] = field(default=())
 
-    def targets_until(self, until: datetime) -> Mapping[TargetKey, Target]:
-        """Targets with the labels that they had just before a moment."""
-        found = dict(self.targets)
-        for one in self.relabelled:
-            if one.since < until.timestamp() and one.key in found:
-                target = found[one.key]
-                found[one.key] = replace(target, labels={**target.labels, **one.labels})
-        return found if self.relabelled else self.targets
-
-    def to_json(self) -> bytes:
-        """The file's bytes; the same manifest gives the same bytes."""
-        found = {
-            "format": FORMAT,
-            "version": VERSION,
-            "parts": [
-                {
-                    "file": p.file,
-                    "kind": p.kind,
-                    "first": p.first,
-                    "last": p.last,
-                    "rows": p.rows,
-                }
-                for p in self.parts
-            ],
-            "targets": [
-                {"instance": key.instance, "engine": key.engine, "labels": dict(target.labels)}
-                for key, target in self.targets.items()
-            ],
-            "problems": [
-                {
-                    "where": p.where,
-                    "reason": p.reason,
-                    "time": None if p.time is None else p.time.timestamp(),
-                }
-                for p in self.problems
-            ],
-        }
-        if self.relabelled:
-            found["relabelled"] = [
-                {
-                    "instance": one.key.instance,
-                    "engine": one.key.engine,
-                    "since": one.since,
-                    "labels": dict(one.labels),
-                }
-                for one in self.relabelled
-            ]
-        return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"
+class _Manifest(_Entry):
+    format: Literal["driftwatch-compact-recording"] = FORMAT
+    version: int = VERSION
+    parts: tuple[Part, ...]
+    targets: tuple[_Labelled, ...]
+    problems: tuple[_Problem, ...] = ()
+    relabelled: tuple[Relabelled, ...] = ()
 
 
 class CompactRecordingSource:
@@ -140,46 +121,43 @@ class CompactRecordingSource:
         progress: Progress | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self._given = Path(path)
-        self._folder = self._given if self._given.is_dir() else self._given.parent
+        given = Path(path)
+        self._folder = given if given.is_dir() else given.parent
         self._progress = progress
         self._labels = dict(labels or {})
-        self._manifest: Manifest | None = None
+        self._read_manifest: _Manifest | None = None
         self._times: pl.Series | None = None
-        self.name = f"recording {self._given}"
+        self.name = f"recording {given}"
         self.settle_seconds = 0.0
 
     def span(self) -> tuple[datetime, datetime]:
         """First scrape and just after the last: ``collect(*span())`` is all of it.
 
         Raises:
-            RecordingError: as :meth:`collect`.
+            RecordingError: the manifest is not there, broken, or of a later version.
         """
-        parts = self._said().parts
+        parts = self._manifest.parts
         return (
-            datetime.fromtimestamp(min(p.first for p in parts), UTC),
-            datetime.fromtimestamp(max(p.last for p in parts), UTC) + timedelta(microseconds=1),
+            _utc(min(part.first for part in parts)),
+            _utc(max(part.last for part in parts)) + timedelta(microseconds=1),
         )
 
     def relabelled_at(self) -> tuple[datetime, ...]:
         """When labels of a target changed, in order.
 
         Raises:
-            RecordingError: as :meth:`collect`.
+            RecordingError: as :meth:`span`.
         """
-        found = sorted({one.since for one in self._said().relabelled})
-        return tuple(datetime.fromtimestamp(since, UTC) for since in found)
+        return tuple(map(_utc, sorted({one.since for one in self._manifest.relabelled})))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Scrapes and problems with since <= time < until.
 
         Raises:
-            RecordingError: the manifest or a part is not there, broken, or of a later version.
+            RecordingError: as :meth:`span`; a part is not there or broken.
         """
-        said = self._said()
-        inside = [
-            p for p in said.parts if p.last >= since.timestamp() and p.first < until.timestamp()
-        ]
+        first, last = since.timestamp(), until.timestamp()
+        inside = [p for p in self._manifest.parts if p.last >= first and p.first < last]
         rows: dict[str, list[pl.DataFrame]] = {"scrapes": [], "gpus": []}
         for done, part in enumerate(inside):
             rows[part.kind].append(self._read(part, since, until))
@@ -188,45 +166,57 @@ class CompactRecordingSource:
         scrapes = in_order(pl.concat([empty_scrapes(), *rows["scrapes"]]))
         # in one piece: polars panics where a text is put together from columns in unlike pieces
         gpus = pl.concat([empty_gpus(), *rows["gpus"]]).rechunk()
-        problems = tuple(p for p in said.problems if p.time is None or since <= p.time < until)
-        return Collected(scrapes, said.targets_until(until), problems, gpus=gpus)
+        problems = tuple(
+            SourceProblem(p.where, p.reason, None if p.time is None else _utc(p.time))
+            for p in self._manifest.problems
+            if p.time is None or first <= p.time < last
+        )
+        return Collected(scrapes, self.targets_until(until), problems, gpus=gpus)
 
-    def targets_until(self, until: datetime) -> Mapping[TargetKey, Target]:
+    def targets_until(self, until: datetime) -> dict[TargetKey, Target]:
         """Targets with the labels that they had just before a moment.
 
         Raises:
-            RecordingError: the manifest is not there, broken, or of a later version.
+            RecordingError: as :meth:`span`.
         """
-        return self._said().targets_until(until)
+        labels = {
+            TargetKey(one.instance, one.engine): {**self._labels, **one.labels}
+            for one in self._manifest.targets
+        }
+        for later in sorted(self._manifest.relabelled, key=lambda one: one.since):
+            if later.since < until.timestamp() and later.key in labels:
+                labels[later.key] |= later.labels
+        # what a target is known by cannot be renamed from outside
+        return {
+            key: Target(key, {**own, "instance": key.instance, "engine": key.engine})
+            for key, own in labels.items()
+        }
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
         if self._times is None:
-            files = [self._folder / p.file for p in self._said().parts if p.kind == "scrapes"]
+            files = [self._folder / p.file for p in self._manifest.parts if p.kind == "scrapes"]
             every = [pl.read_parquet(f, columns=["time"])["time"].unique() for f in files]
             self._times = pl.concat([empty_scrapes()["time"], *every]).unique().sort()
-        later = self._times.filter(self._times >= time)
-        found = later.min() if len(later) else None
+        found = self._times.filter(self._times >= time).min()
         return found.astimezone(UTC) if isinstance(found, datetime) else None
 
     def close(self) -> None:
         """Forget what was read."""
-        self._manifest = self._times = None
+        self._read_manifest = self._times = None
 
-    def _said(self) -> Manifest:
-        if self._manifest is None:
-            self._manifest = read_manifest(self._folder / MANIFEST, self._labels)
-        return self._manifest
+    @property
+    def _manifest(self) -> _Manifest:
+        if self._read_manifest is None:
+            self._read_manifest = _manifest(self._folder / MANIFEST)
+        return self._read_manifest
 
     def _read(self, part: Part, since: datetime, until: datetime) -> pl.DataFrame:
         schema = SCRAPE_SCHEMA if part.kind == "scrapes" else GPU_SCHEMA
         path = self._folder / part.file
+        inside = pl.col("time").is_between(since, until, closed="left")
         try:
-            found = (
-                pl.scan_parquet(path)
-                .filter(pl.col("time").is_between(since, until, closed="left"))
-                .collect()
-            )
+            found = pl.scan_parquet(path).filter(inside).collect()
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise RecordingError(f"{path}: not a part of a recording: {reason}") from error
@@ -246,103 +236,60 @@ def is_compact(path: Path) -> bool:
     return path.name == MANIFEST or (path / MANIFEST).is_file()
 
 
-def read_manifest(path: Path, labels: Mapping[str, str] | None = None) -> Manifest:
-    """The manifest; every target gets these labels besides.
-
-    Raises:
-        RecordingError: it is not there, none, of a later version, or names no part.
-    """
+def _manifest(path: Path) -> _Manifest:
+    """The manifest at a path, or a RecordingError."""
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
             raise RecordingError(f"{path}: larger than {_MAX_MANIFEST_BYTES} bytes")
-        said: Any = orjson.loads(path.read_bytes())
+        raw: Any = orjson.loads(path.read_bytes())
     except OSError as error:
         raise RecordingError(f"{path}: {error.strerror or error}", help_text=_HELP) from error
     except orjson.JSONDecodeError as error:
         raise RecordingError(f"{path}: not JSON: {error}", help_text=_HELP) from error
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise RecordingError(f"{path}: not the manifest of a recording", help_text=_HELP)
-    version = said.get("version")
+    version = raw.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= VERSION:
         raise RecordingError(
             f"{path}: version {version!r:.20}; this driftwatch reads up to {VERSION}"
         )
     try:
-        parts = tuple(_part(one) for one in said["parts"])
-        targets = _targets(said["targets"], labels or {})
-        problems = tuple(_problem(one) for one in said.get("problems", ()))
-        later = sorted(map(_relabelled, said.get("relabelled", ())), key=lambda one: one.since)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
-        raise RecordingError(f"{path}: not a manifest: {error!r:.200}", help_text=_HELP) from error
-    if not parts:
+        manifest = _Manifest.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        wrong = f"{path}: not a manifest: {where}: {first['msg']}"
+        if first["loc"][-1:] == ("file",) and first["type"] == "string_pattern_mismatch":
+            wrong = f"{path}: {where}: a part lies beside the manifest"
+        raise RecordingError(wrong, help_text=_HELP) from error
+    if not manifest.parts:
         raise RecordingError(f"{path}: names no part", help_text=_HELP)
-    return Manifest(parts, targets, problems, tuple(later))
+    return manifest
 
 
-def _part(said: Mapping[str, Any]) -> Part:
-    part = Part(
-        str(said["file"]),
-        str(said["kind"]),
-        float(said["first"]),
-        float(said["last"]),
-        int(said["rows"]),
-    )
-    if Path(part.file).name != part.file:
-        raise ValueError(f"a part lies beside the manifest, not at {part.file!r:.80}")
-    if part.kind not in ("scrapes", "gpus"):
-        raise ValueError(f"kind {part.kind!r:.80}")
-    if not (math.isfinite(part.first) and part.first <= part.last < math.inf):
-        raise ValueError(f"{part.file}: its times are in no order")
-    return part
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
-def _targets(said: Sequence[Mapping[str, Any]], more: Mapping[str, str]) -> dict[TargetKey, Target]:
-    found = {}
-    for one in said:
-        key = TargetKey(str(one["instance"]), str(one["engine"]))
-        own = {str(name): str(value) for name, value in one["labels"].items()}
-        # what a target is known by cannot be renamed from outside
-        fixed = {"instance": key.instance, "engine": key.engine}
-        found[key] = Target(key, {**more, **own, **fixed})
-    return found
-
-
-def _relabelled(said: Mapping[str, Any]) -> Relabelled:
-    key = TargetKey(str(said["instance"]), str(said["engine"]))
-    labels = {str(name): str(value) for name, value in said["labels"].items()}
-    since = float(said["since"])
-    if not math.isfinite(since) or {"instance", "engine"} & labels.keys():
-        raise ValueError(f"labels of {key.text} since {since!r:.40}")
-    return Relabelled(key, since, labels)
-
-
-def _problem(said: Mapping[str, Any]) -> SourceProblem:
-    time = said["time"]
-    at = None if time is None else datetime.fromtimestamp(float(time), UTC)
-    return SourceProblem(str(said["where"]), str(said["reason"]), at)
-
-
-# rows of one row group: what is read at the least. 720 scrapes are 6 h at 30 s, 1.2 MB in memory.
-_ROW_GROUP = 720
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()
 
 
 def write_part(
     folder: Path, stem: str, scrapes: pl.DataFrame, gpus: pl.DataFrame | None = None
 ) -> list[Part]:
-    """Rows as one Parquet file of each kind that has any.
+    """Rows as one Parquet file of each kind that has any; what the manifest says of them.
 
     Args:
         folder: of the recording; it must exist.
         stem: unique in it; the files are ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.
-
-    Returns:
-        what the manifest says of them.
     """
     parts = []
-    for kind, rows, schema in (
+    kinds: tuple[tuple[Literal["scrapes", "gpus"], Any, Any], ...] = (
         ("scrapes", scrapes, SCRAPE_SCHEMA),
         ("gpus", gpus, GPU_SCHEMA),
-    ):
+    )
+    for kind, rows, schema in kinds:
         if rows is None or rows.is_empty():
             continue
         if dict(rows.schema) != dict(schema):
@@ -352,8 +299,8 @@ def write_part(
         rows.write_parquet(
             folder / file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP
         )
-        seconds = rows["time"].dt.epoch("us")
-        parts.append(Part(file, kind, seconds[0] / 1e6, seconds[-1] / 1e6, len(rows)))
+        first, last = (at / 1e6 for at in rows["time"].dt.epoch("us").gather([0, -1]))
+        parts.append(Part(file=file, kind=kind, first=first, last=last, rows=len(rows)))
     return parts
 
 
@@ -365,9 +312,20 @@ def write_manifest(
     relabelled: Sequence[Relabelled] = (),
 ) -> None:
     """The manifest, last of all: a folder without one is no recording."""
-    manifest = Manifest(tuple(parts), targets, tuple(problems), tuple(relabelled))
+    manifest = _Manifest(
+        parts=tuple(parts),
+        targets=tuple(
+            _Labelled(instance=key.instance, engine=key.engine, labels=dict(target.labels))
+            for key, target in targets.items()
+        ),
+        problems=tuple(
+            _Problem(where=p.where, reason=p.reason, time=_seconds(p.time)) for p in problems
+        ),
+        relabelled=tuple(relabelled),
+    )
+    lines = manifest.model_dump(exclude=None if relabelled else {"relabelled"})
     beside = folder / f"{MANIFEST}.new"
-    beside.write_bytes(manifest.to_json())
+    beside.write_bytes(orjson.dumps(lines, option=orjson.OPT_INDENT_2) + b"\n")
     beside.replace(folder / MANIFEST)
 
 

@@ -7,8 +7,7 @@ fleet (``recommend``, ``explain``, ``baseline``) then reads the recording as any
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -77,29 +76,6 @@ def _answered(found: Collected) -> bool:
     return found.silent is None or not found.asked or bool(found.scrapes["ok"].any())
 
 
-@dataclass(slots=True)
-class _Recorded:
-    """What stands in the manifest."""
-
-    parts: list[Part] = field(default_factory=list)
-    targets: dict[TargetKey, Target] = field(default_factory=dict)
-    now: dict[TargetKey, Mapping[str, str]] = field(default_factory=dict)
-    problems: list[SourceProblem] = field(default_factory=list)
-    relabelled: list[Relabelled] = field(default_factory=list)
-
-    def note(self, targets: Mapping[TargetKey, Target], since: datetime) -> None:
-        """Targets of a part, and which of them have other labels than before."""
-        for key, target in targets.items():
-            before = self.now.get(key)
-            self.now[key] = target.labels
-            if before is None:
-                self.targets[key] = target
-            elif before != target.labels:
-                changed = {k: v for k, v in target.labels.items() if before.get(k) != v}
-                if changed:
-                    self.relabelled.append(Relabelled(key, since.timestamp(), changed))
-
-
 def record_history(
     sources: Sequence[Source],
     span: tuple[datetime, datetime],
@@ -116,20 +92,45 @@ def record_history(
         Unavailable: a source stopped answering.
     """
     first, last = span
-    kept, since = _Recorded(), first
+    parts: list[Part] = []
+    problems: list[SourceProblem] = []
+    targets: dict[TargetKey, Target] = {}
+    labels: dict[TargetKey, Mapping[str, str]] = {}  # as they are now
+    relabelled: list[Relabelled] = []
+    since = first
     while since < last:
         until = min(since + PART, last)
-        scrapes, gpus = [empty_scrapes()], [empty_gpus()]
-        for source in sources:
-            found = source.collect(since, until)
-            scrapes.append(found.scrapes)
-            gpus.append(found.gpus)
-            kept.problems += found.problems
-            kept.note(found.targets, since)
-        stem = f"{since:%Y%m%dT%H%M%S}"
-        kept.parts += write_part(folder, stem, pl.concat(scrapes), pl.concat(gpus))
+        brought = [source.collect(since, until) for source in sources]
+        for one in brought:
+            problems += one.problems
+            relabelled += _changes(labels, one.targets, since)
+            labels |= {key: target.labels for key, target in one.targets.items()}
+            targets |= {key: new for key, new in one.targets.items() if key not in targets}
+        parts += write_part(
+            folder,
+            f"{since:%Y%m%dT%H%M%S}",
+            pl.concat([empty_scrapes(), *(one.scrapes for one in brought)]),
+            pl.concat([empty_gpus(), *(one.gpus for one in brought)]),
+        )
         since = until
         if progress is not None:
             progress((since - first).total_seconds(), (last - first).total_seconds())
-    if kept.parts:
-        write_manifest(folder, kept.parts, kept.targets, kept.problems, kept.relabelled)
+    if parts:
+        write_manifest(folder, parts, targets, problems, relabelled)
+
+
+def _changes(
+    labels: Mapping[TargetKey, Mapping[str, str]],
+    targets: Mapping[TargetKey, Target],
+    since: datetime,
+) -> Iterator[Relabelled]:
+    """Targets whose labels are others than before."""
+    for key, target in targets.items():
+        before = labels.get(key, target.labels)
+        if changed := {k: v for k, v in target.labels.items() if before.get(k) != v}:
+            yield Relabelled(
+                instance=key.instance,
+                engine=key.engine,
+                since=since.timestamp(),
+                labels=changed,
+            )
