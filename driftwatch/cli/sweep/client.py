@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http.client import responses
 from typing import Any
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from driftwatch.collect.http import EndableAdapter
+from driftwatch.collect.http import EndableSession
 from driftwatch.errors import UsageError
 
 TIMED_OUT, CUT_OFF, STOPPED = "timed out", "stream cut off", "stopped"
@@ -103,18 +102,11 @@ class Connection:
         self._deadline: float | None = None
         self._ended = ""  # why it was ended from outside
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._session = requests.Session()
-        self._session.trust_env = False  # no proxy, no .netrc: the address that was given
-        headers = {"User-Agent": "driftwatch", "Accept-Encoding": "identity"}
+        self._session = EndableSession()
         # vLLM's server closes idle connections after 5 s: one that is kept may be gone
-        headers["Connection"] = "close"
+        self._session.headers["Connection"] = "close"
         if key:
-            headers["Authorization"] = f"Bearer {key}"
-        self._session.headers = requests.structures.CaseInsensitiveDict(headers)
-        adapter = EndableAdapter(self._keep)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
+            self._session.headers["Authorization"] = f"Bearer {key}"
 
     def models(self) -> Mapping[str, int | None]:
         """Models that the server lists, with the longest request each takes where it says so.
@@ -143,7 +135,7 @@ class Connection:
                 f"{where} is no list of models", help_text="give the served model's name: --model"
             ) from None
         finally:
-            self._keep(None)
+            self._session.let_go()
 
     def complete(self, body: Mapping[str, Any]) -> Answer:
         """Send one streamed completion and read it to its end; a failure is told, not raised."""
@@ -182,13 +174,13 @@ class Connection:
         except (requests.RequestException, HTTPError, OSError, ValueError, TypeError) as error:
             failure = _reason(error)
         finally:
-            self._keep(None)
+            self._session.let_go()
         with self._lock:
             # an answer whose connection was shut may look like any other failure
             failure = self._ended or failure
             self._deadline = None
             if self._ended == TIMED_OUT:
-                self._ended = ""
+                self._ended, self._session.aborted = "", False
         return Answer(
             start,
             first,
@@ -214,22 +206,11 @@ class Connection:
 
     def _end(self, why: str) -> None:
         self._ended = self._ended or why
-        if self._socket is not None:
-            with suppress(OSError):  # it ended by itself
-                self._socket.shutdown(socket.SHUT_RDWR)
+        self._session.abort()
 
     def close(self) -> None:
         """Give back what it holds."""
-        self._keep(None)
         self._session.close()
-
-    def _keep(self, held: socket.socket | None) -> None:
-        with self._lock:
-            before, self._socket = self._socket, held
-            if before is not None:
-                before.close()
-            if held is not None and self._ended:
-                self._end(self._ended)
 
 
 def _events(response: requests.Response) -> Iterator[Mapping[str, Any] | None]:
