@@ -38,7 +38,7 @@ from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store
-from driftwatch.store.checkpoints import Checkpoint
+from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import stored_rows
 
 GOAL = 200_000

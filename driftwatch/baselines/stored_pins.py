@@ -12,7 +12,7 @@ from driftwatch.detect.pins import Pin, Pins
 from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.model import Fingerprint, Target, TargetKey
-from driftwatch.store.pins import KeptPin
+from driftwatch.store.baselines import BaselineRow
 from driftwatch.store.store import Store
 
 
@@ -22,10 +22,10 @@ def pins_from_store(store: Store) -> Pins:
     Raises:
         StoreError: one of them cannot be read; the others are no excuse.
     """
-    return Pins(tuple(pin_of_row(row) for row in store.pins()))
+    return Pins(tuple(pin_of_row(row) for row in store.baselines()))
 
 
-def pin_of_row(row: KeptPin) -> Pin:
+def pin_of_row(row: BaselineRow) -> Pin:
     """A stored pin.
 
     Raises:
@@ -41,9 +41,9 @@ def pin_of_row(row: KeptPin) -> Pin:
         ) from error
 
 
-def row_of(pin: Pin) -> KeptPin:
+def row_of(pin: Pin) -> BaselineRow:
     """A pin as it is stored."""
-    return KeptPin(
+    return BaselineRow(
         pin.id,
         pin.scope,
         pin.instance,

@@ -15,7 +15,7 @@ from driftwatch.clock import SystemClock
 
 if TYPE_CHECKING:
     from driftwatch.model import Incident
-    from driftwatch.store.marks import Mark
+    from driftwatch.store.incidents import Mark
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 

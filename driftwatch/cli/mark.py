@@ -14,7 +14,7 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.store.marks import Mark
+    from driftwatch.store.incidents import Mark
 
 
 @click.command()

@@ -74,7 +74,7 @@ def command(config: Path, once: bool) -> None:
             retention=timedelta(seconds=settings.retention),
             reports=schedule_of(settings),
         )
-        if not store.pins_in_force():
+        if not store.baselines_in_force():
             for words in proposing(settings, clock.now()):
                 log.info("no baseline is pinned; the past proposes one", command=words)
         if once:

@@ -78,7 +78,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
-            store.add_pins([row_of(pin) for pin in held.pins])
+            store.add_baselines([row_of(pin) for pin in held.pins])
             service = Service(
                 [source, *gpus],
                 plan,

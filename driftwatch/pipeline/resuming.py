@@ -16,10 +16,10 @@ import polars as pl
 from driftwatch.baselines.pinned import pinned
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.stage import Memory, detect, memory_from
-from driftwatch.pipeline.packed import packed, unpacked
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import State, nothing_forgotten
-from driftwatch.store.checkpoints import Checkpoint
+from driftwatch.store.frames import from_arrow, to_arrow
+from driftwatch.store.history import Checkpoint
 from driftwatch.store.store import Store
 
 EVERY = timedelta(hours=1)
@@ -44,7 +44,7 @@ class Keeping:
 
     def memory(self) -> dict[str, bytes]:
         """What the next process must know besides the checkpoint."""
-        return {_FORGOTTEN: packed(self.forgotten)}
+        return {_FORGOTTEN: to_arrow(self.forgotten)}
 
 
 def kept(before: Keeping, state: State, gone: pl.DataFrame) -> tuple[Keeping, Checkpoint | None]:
@@ -101,7 +101,7 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, Keeping]:
 
 
 def _gone(memory: Mapping[str, bytes]) -> pl.DataFrame:
-    return unpacked(memory[_FORGOTTEN]) if _FORGOTTEN in memory else nothing_forgotten()
+    return from_arrow(memory[_FORGOTTEN]) if _FORGOTTEN in memory else nothing_forgotten()
 
 
 def _spans(

@@ -17,8 +17,8 @@ from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.capacity import nothing_told
 from driftwatch.pipeline.departures import Departures
-from driftwatch.pipeline.packed import packed, unpacked
 from driftwatch.pipeline.state import HISTORY, State
+from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.store import Store
 
 _STATE = "tick"
@@ -47,12 +47,12 @@ def memory_of(state: State) -> dict[str, bytes]:
         ],
         "retired": [list(key) for key in sorted(state.departures.retired)],
     }
-    frames = {f"tick.{name}": packed(getattr(carried, name)) for name in _FRAMES}
+    frames = {f"tick.{name}": to_arrow(getattr(carried, name)) for name in _FRAMES}
     departures = state.departures
-    frames |= {f"tick.{name}": packed(getattr(departures, name)) for name in _DEPARTED}
-    frames[_SILENT] = packed(_older(state))
-    frames[_RELEASES] = packed(state.releases)
-    frames[_CAPACITY] = packed(state.capacity)
+    frames |= {f"tick.{name}": to_arrow(getattr(departures, name)) for name in _DEPARTED}
+    frames[_SILENT] = to_arrow(_older(state))
+    frames[_RELEASES] = to_arrow(state.releases)
+    frames[_CAPACITY] = to_arrow(state.capacity)
     return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
 
 
@@ -75,9 +75,9 @@ def state_from(store: Store, now: datetime) -> State:
     document = orjson.loads(memory[_STATE])
     evaluated = _time(document["evaluated_until"])
     since = min(evaluated or now, now) - HISTORY
-    frames = {name: unpacked(memory[f"tick.{name}"]) for name in _FRAMES}
+    frames = {name: from_arrow(memory[f"tick.{name}"]) for name in _FRAMES}
     scrapes = pl.concat(
-        [unpacked(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+        [from_arrow(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
     )
     return State(
         scrapes=_of_targets(scrapes, _targets(document), evaluated),
@@ -99,8 +99,8 @@ def state_from(store: Store, now: datetime) -> State:
         targets=_targets(document),
         departures=_departures(document, memory),
         # a database of an earlier release has none
-        releases=unpacked(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
-        capacity=unpacked(memory[_CAPACITY]) if _CAPACITY in memory else nothing_told(),
+        releases=from_arrow(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
+        capacity=from_arrow(memory[_CAPACITY]) if _CAPACITY in memory else nothing_told(),
     )
 
 
@@ -126,7 +126,7 @@ def _departures(document: Mapping[str, Any], memory: Mapping[str, bytes]) -> Dep
     if any(f"tick.{name}" not in memory for name in _DEPARTED):
         return found
     return replace(
-        found, traffic=unpacked(memory["tick.traffic"]), last=unpacked(memory["tick.last"])
+        found, traffic=from_arrow(memory["tick.traffic"]), last=from_arrow(memory["tick.last"])
     )
 
 

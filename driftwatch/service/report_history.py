@@ -70,7 +70,7 @@ def keep_history(
 ) -> None:
     """Replay a span into a store, as the service would have written it; arguments as above."""
     if pins is not None:
-        store.add_pins([row_of(pin) for pin in pins.pins])
+        store.add_baselines([row_of(pin) for pin in pins.pins])
     verifier = Verifier(store)
     at = span[0]
     targets: dict[TargetKey, Target] = {}

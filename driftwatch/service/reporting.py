@@ -31,7 +31,7 @@ from driftwatch.report.material import (
 )
 from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
-from driftwatch.store.marks import USEFUL
+from driftwatch.store.incidents import USEFUL
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import from_document
 
@@ -236,7 +236,7 @@ def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
 
 def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:
     """Pins that were in force at a time."""
-    for row in store.pins(retired=True):
+    for row in store.baselines(retired=True):
         if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
             continue
         yield reference_of_pin(pin_of_row(row))
@@ -282,7 +282,7 @@ def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
     if said is None:
         return
     taken = {
-        (pin.since, pin.until) for row in store.pins(retired=True) for pin in [pin_of_row(row)]
+        (pin.since, pin.until) for row in store.baselines(retired=True) for pin in [pin_of_row(row)]
     }
     for one in orjson.loads(said):
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))

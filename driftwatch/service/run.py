@@ -34,7 +34,7 @@ from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
 from driftwatch.service.noting import note_told
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
+from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
     Made,
@@ -115,7 +115,7 @@ class Service:
         self._log = structlog.get_logger()
         self._failing = Failing()
         self._state = state_from(store, clock.now())
-        self._in_force = store.pins_in_force()
+        self._in_force = store.baselines_in_force()
         self._collecting = Collecting(sources)
         self._restarted: set[str] = set()
         self._ask_servers()
@@ -175,7 +175,6 @@ class Service:
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,
-            calibrations=kept_calibrations(outcome.replayed),
             advices=kept_advices(outcome.replayed),
             verifications=changes.kept,
         )
@@ -301,7 +300,7 @@ class Service:
 
     def _as_pinned(self, state: State) -> State:
         """The state with the pins in force; read anew where a person changed them."""
-        in_force = self._store.pins_in_force()
+        in_force = self._store.baselines_in_force()
         if in_force == self._in_force:
             return state
         self._in_force = in_force

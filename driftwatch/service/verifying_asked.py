@@ -21,7 +21,7 @@ from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
 from driftwatch.service.verifying_store import advised_in, paged, surroundings
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store.advised import KeptAdvice
+from driftwatch.store.advice import AdviceRow
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 from driftwatch.verify.changes import changed, running, verification_id
 from driftwatch.verify.verification import Change, Verification
@@ -81,7 +81,7 @@ def recorded(
         plan = replace(plan, rules=())
     frames, peaks = list[pl.DataFrame](), list[pl.DataFrame]()
     labelled = list[Mapping[TargetKey, Target]]()
-    advices, incidents = list[KeptAdvice](), list[Incident]()
+    advices, incidents = list[AdviceRow](), list[Incident]()
     targets: dict[TargetKey, Target] = {}
     told = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
     for outcome in told:

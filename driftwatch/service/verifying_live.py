@@ -27,7 +27,7 @@ from driftwatch.service.verifying_store import (
     verifying_memory,
 )
 from driftwatch.signals.minutes import minutes
-from driftwatch.store.advised import KeptVerification
+from driftwatch.store.advice import VerificationRow
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import Verification, to_document
 
@@ -48,7 +48,7 @@ class Changes:
 
     state: Verifying
     found: tuple[Verification, ...]
-    kept: list[KeptVerification]
+    kept: list[VerificationRow]
     memory: Mapping[str, bytes]
     told: tuple[Transition, ...] = ()
     failed: tuple[str, ...] = ()

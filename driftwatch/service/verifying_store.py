@@ -14,7 +14,7 @@ from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
 from driftwatch.pipeline.past_minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.verifying import Advised, Opened, Started, Surroundings, Verifying
-from driftwatch.store.advised import KeptAdvice, KeptVerification
+from driftwatch.store.advice import AdviceRow, VerificationRow
 from driftwatch.store.store import Store
 from driftwatch.verify.changes import Running
 from driftwatch.verify.verification import Verification, from_document, to_document
@@ -22,10 +22,10 @@ from driftwatch.verify.verification import Verification, from_document, to_docum
 _MEMORY = "tick.verifying"
 
 
-def kept_verifications(found: Iterable[Verification]) -> list[KeptVerification]:
+def kept_verifications(found: Iterable[Verification]) -> list[VerificationRow]:
     """As rows of the store."""
     return [
-        KeptVerification(
+        VerificationRow(
             id=one.id,
             instance=one.instance,
             engine=one.engine,
@@ -139,7 +139,7 @@ class StoredAdvice:
         return found or paged(self._incidents(since), key, pool, since, until)
 
 
-def advised_in(kept: Iterable[KeptAdvice], key: TargetKey, pool: str) -> list[Advised]:
+def advised_in(kept: Iterable[AdviceRow], key: TargetKey, pool: str) -> list[Advised]:
     """Stored answers that are about a target or another of its pool."""
     return [
         Advised(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +10,8 @@ from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
-from driftwatch.store.frames import decode, encode
+from driftwatch.store.database import Database
+from driftwatch.store.frames import Schema, decode, encode
 from driftwatch.store.tables import gpu_batches, scrape_batches
 
 
@@ -26,27 +26,36 @@ class Kind:
     """
 
     table: Table
-    schema: Mapping[str, pl.DataType | type[pl.DataType]]
+    schema: Schema
     key: tuple[str, ...]
 
 
-# A batch that is smaller takes the next tick's rows in, as long as it stays this short: it is
-# deleted as a whole.
-_APPENDED_TO_BYTES = 12 * 1024
-_LONGEST = timedelta(minutes=15)
-
 SCRAPES = Kind(scrape_batches, SCRAPE_SCHEMA, (*KEY_COLUMNS, "time"))
 GPUS = Kind(gpu_batches, GPU_SCHEMA, GPU_KEY)
+# A smaller batch takes the next tick's rows in (one server's scrape alone would be mostly a list of
+# its columns), as long as it stays this short: it is deleted as a whole.
+_GROWING_BYTES = 12 * 1024
+_LONGEST = timedelta(minutes=15)
 
 
-def write(
+class Batches(Database):
+    """Part of the store: scrapes and GPU readings."""
+
+    def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """Scrapes with since <= time < until, sorted by instance, engine and time."""
+        with self._reading() as connection:
+            return _read(connection, SCRAPES, since, until)
+
+    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """GPU readings with since <= time < until, by GPU, workload and time."""
+        with self._reading() as connection:
+            return _read(connection, GPUS, since, until)
+
+
+def write_batch(
     connection: Connection, kind: Kind, rows: pl.DataFrame, since: datetime, until: datetime
 ) -> None:
-    """Add the rows of one tick; the interval is widened to hold every row.
-
-    While the batch before it is small it takes them in: one server's scrape alone would be mostly
-    a list of its columns.
-    """
+    """Add the rows of one tick; the interval is widened to hold every row."""
     if rows.is_empty():
         return
     rows = rows.select(pl.col(name).cast(dtype) for name, dtype in kind.schema.items())
@@ -56,40 +65,23 @@ def write(
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
     table = kind.table
     newest = connection.execute(select(table).order_by(table.c.id.desc()).limit(1)).one_or_none()
-    if (
-        newest is None
-        or len(newest.frame) > _APPENDED_TO_BYTES
-        or max(until, newest.until) - min(since, newest.since) > _LONGEST
-    ):
-        values = {"since": since, "until": until, "frame": encode(rows)}
-        connection.execute(insert(table), [values])
-        return
-    together = pl.concat([decode(newest.frame, kind.schema), rows])
-    connection.execute(
-        update(table)
-        .where(table.c.id == newest.id)
-        .values(
-            since=min(since, newest.since),
-            until=max(until, newest.until),
-            frame=encode(together),
-        )
-    )
+    if newest is not None and len(newest.frame) <= _GROWING_BYTES:
+        whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
+        if whole["until"] - whole["since"] <= _LONGEST:
+            frame = encode(pl.concat([decode(newest.frame, kind.schema), rows]))
+            query = update(table).where(table.c.id == newest.id)
+            connection.execute(query.values(**whole, frame=frame))
+            return
+    values = {"since": since, "until": until, "frame": encode(rows)}
+    connection.execute(insert(table), [values])
 
 
-def read(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
-    """Rows with since <= time < until, sorted by the kind's key.
-
-    A row that two batches hold (a tick that ran again) is there once, from the later one.
-    """
+def _read(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
+    """A row that two batches hold (a tick that ran again) is there once, from the later one."""
     table = kind.table
-    query = (
-        select(table.c.frame)
-        .where(table.c.until > since, table.c.since < until)
-        .order_by(table.c.id)
-    )
-    frames = [decode(blob, kind.schema) for blob in connection.execute(query).scalars()]
-    if not frames:
-        return pl.DataFrame(schema=dict(kind.schema))
+    query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
+    blobs = connection.execute(query.order_by(table.c.id)).scalars()
+    frames = [pl.DataFrame(schema=dict(kind.schema)), *(decode(b, kind.schema) for b in blobs)]
     return (
         pl.concat(frames)
         .filter((pl.col("time") >= since) & (pl.col("time") < until))
@@ -98,7 +90,7 @@ def read(connection: Connection, kind: Kind, since: datetime, until: datetime) -
     )
 
 
-def prune(connection: Connection, before: datetime) -> int:
+def prune_batches(connection: Connection, before: datetime) -> int:
     """Delete batches that end before a time; says how many of scrapes."""
     connection.execute(delete(gpu_batches).where(gpu_batches.c.until <= before))
     done = connection.execute(delete(scrape_batches).where(scrape_batches.c.until <= before))

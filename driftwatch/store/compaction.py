@@ -8,27 +8,27 @@ that no tick writes any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import polars as pl
 from sqlalchemy import Connection, delete, func, select
 
-from driftwatch.store.minute_columns import SIGNIFICANT_BITS, rolled_up
+from driftwatch.store.database import Database
+from driftwatch.store.frames import decode, pack
+from driftwatch.store.history import read_checkpoint
+from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, rolled_up
 from driftwatch.store.minutes import (
     DAY,
     HOUR,
     MINUTE,
     PACKED,
-    day_of,
-    decode,
     hour_of,
     insert_batch,
     once,
     shards,
 )
-from driftwatch.store.packing import pack
 from driftwatch.store.tables import minute_batches
 
 ROLLED_UP = 600
@@ -55,6 +55,35 @@ class Job:
     seconds: int
 
 
+class Compaction(Database):
+    """Part of the store: minutes in fewer bytes."""
+
+    def pack_minutes(self, now: datetime) -> int:
+        """Pack hours that are over and roll up days that are older than two; in many transactions.
+
+        Minutes after the last checkpoint stay as they were written, to the bit: a restart folds
+        them in again. Returns how many batches were replaced.
+        """
+        replaced = 0
+        while True:
+            with self._reading() as connection:
+                checkpoint = read_checkpoint(connection)
+                settled = now if checkpoint is None else min(now, checkpoint.at)
+                todo = jobs(connection, hour_of(settled), now)
+            for job in todo:
+                with self._reading() as connection:
+                    parts = _result(connection, job)
+                with self._writing() as connection:
+                    connection.execute(
+                        delete(minute_batches).where(minute_batches.c.id.in_(job.ids))
+                    )
+                    for rows, frame in parts:
+                        insert_batch(connection, rows, frame, PACKED, job.seconds)
+                replaced += len(job.ids)
+            if not todo:
+                return replaced
+
+
 def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
     """What is to be done; jobs that these make possible come with the next call.
 
@@ -65,16 +94,9 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
         now: what time it is.
     """
     table = minute_batches
+    columns = (table.c.id, table.c.since, table.c.packed, table.c.first_instance)
     rows = connection.execute(
-        select(
-            table.c.id,
-            table.c.since,
-            table.c.until,
-            table.c.seconds,
-            table.c.packed,
-            table.c.first_instance,
-            func.length(table.c.frame).label("size"),
-        )
+        select(*columns, func.length(table.c.frame).label("size"))
         .where(table.c.seconds == MINUTE, table.c.until <= settled)
         .order_by(table.c.since, table.c.first_instance, table.c.id)
     ).all()
@@ -84,10 +106,11 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
     waiting: set[datetime] = set()
     for row in rows:
         hour = hour_of(row.since)
+        day = hour.replace(hour=0)
         if row.packed == PACKED:
-            days[day_of(row.since)].append((row.first_instance, row.id, row.size))
+            days[day].append((row.first_instance, row.id, row.size))
             continue
-        waiting.add(day_of(row.since))
+        waiting.add(day)
         if hour + HOUR <= settled:
             # the shards of a large fleet: the first of each minute together, the second, ...
             groups, shard = hours.setdefault(hour, []), within[row.since]
@@ -97,7 +120,7 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
     found: list[Job] = []
     grown: set[datetime] = set()
     for hour, groups in sorted(hours.items()):
-        day = day_of(hour)
+        day = hour.replace(hour=0)
         if day in grown:
             continue  # the batch that this hour may be added to is being made
         small = [number for _, number, size in days[day] if size < _GROWING_BYTES]
@@ -107,16 +130,15 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
         found += [Job(tuple(ids), MINUTE) for ids in groups]
     for day, batches in sorted(days.items()):
         if day not in waiting and day + DAY <= min(settled, now - MINUTES_KEPT):
-            ordered = [(number, size) for _, number, size in sorted(batches)]
-            found += [Job(ids, ROLLED_UP) for ids in _by_size(ordered)]
+            found += [Job(ids, ROLLED_UP) for ids in _by_size(sorted(batches))]
     return found
 
 
-def _by_size(batches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-    """Neighbouring batches (id, bytes) in groups that fit into memory."""
+def _by_size(batches: list[tuple[str, int, int]]) -> Iterator[tuple[int, ...]]:
+    """Neighbouring batches (first instance, id, bytes) in groups that fit into memory."""
     group: list[int] = []
     size = 0
-    for number, length in batches:
+    for _, number, length in batches:
         if group and size + length > _TOGETHER_BYTES:
             yield tuple(group)
             group, size = [], 0
@@ -126,14 +148,12 @@ def _by_size(batches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
         yield tuple(group)
 
 
-def made(connection: Connection, job: Job) -> list[tuple[pl.DataFrame, bytes]]:
+def _result(connection: Connection, job: Job) -> list[tuple[pl.DataFrame, bytes]]:
     """The rows and bytes that a job makes of its batches; nothing is written."""
     parts = []
     for number in job.ids:
-        blob = connection.execute(
-            select(minute_batches.c.frame).where(minute_batches.c.id == number)
-        ).scalar_one()
-        rows = decode(blob)
+        query = select(minute_batches.c.frame).where(minute_batches.c.id == number)
+        rows = decode(connection.execute(query).scalar_one(), STORED_SCHEMA)
         parts.append(rows if job.seconds == MINUTE else rolled_up(once(rows), job.seconds))
     rows = pl.concat(parts)
     if job.seconds == MINUTE:
@@ -141,10 +161,3 @@ def made(connection: Connection, job: Job) -> list[tuple[pl.DataFrame, bytes]]:
     else:
         rows = rolled_up(rows.sort("instance", "engine", "end"), job.seconds)
     return [(part, pack(part, SIGNIFICANT_BITS)) for part in shards(rows, _PACKED_ROWS)]
-
-
-def exchange(connection: Connection, job: Job, batches: list[tuple[pl.DataFrame, bytes]]) -> None:
-    """Put what was made in the place of what it was made of."""
-    connection.execute(delete(minute_batches).where(minute_batches.c.id.in_(job.ids)))
-    for rows, frame in batches:
-        insert_batch(connection, rows, frame, PACKED, job.seconds)

@@ -1,50 +1,174 @@
-"""Incidents and transitions in the database."""
+"""Incidents, their transitions, and what people said of their pages, in the database."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Transition
-from driftwatch.store.rows import (
-    ACKNOWLEDGEMENT,
-    INCIDENT_COLUMNS,
-    chunks,
-    incident_of,
-    incident_row,
-)
-from driftwatch.store.tables import incidents, transitions
+from driftwatch.store.database import Database, chunks
+from driftwatch.store.tables import deliveries, incidents, marks, transitions
+
+INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
+# a person's, from the command line: the tick never writes them
+_ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by")
+# event of a follow-up → the field of the page that it is about
+_NEWS = {"advised": "recommendation", "verified": "verification"}
+
+USEFUL, NOT_USEFUL = "useful", "not useful"
+LONGEST_BECAUSE = 500
 
 
-def read_open(connection: Connection) -> dict[str, Incident]:
-    """Pending and firing incidents by key."""
-    query = select(incidents).where(incidents.c.state != "resolved").order_by(incidents.c.key)
-    return {row["key"]: incident_of(row) for row in connection.execute(query).mappings()}
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What somebody said of one incident's page.
+
+    Attributes:
+        incident_id: whose.
+        mark: useful or not useful.
+        at: when it was said.
+        by: who.
+        because: why; empty = not said.
+    """
+
+    incident_id: str
+    mark: str
+    at: datetime
+    by: str
+    because: str = ""
 
 
-def read_list(
-    connection: Connection, *, state: str | None, since: datetime | None, limit: int
-) -> list[Incident]:
-    """Incidents, open ones first, then the newest; ``since`` keeps what was open after it."""
-    rank = case((incidents.c.state == "firing", 0), (incidents.c.state == "pending", 1), else_=2)
-    query = select(incidents).order_by(rank, incidents.c.started_at.desc(), incidents.c.key)
-    if state is not None:
-        query = query.where(incidents.c.state == state)
-    if since is not None:
-        open_after = or_(incidents.c.resolved_at.is_(None), incidents.c.resolved_at >= since)
-        query = query.where(open_after)
-    return [incident_of(row) for row in connection.execute(query.limit(limit)).mappings()]
+class Incidents(Database):
+    """Part of the store: incidents and marks."""
+
+    def open_incidents(self) -> dict[str, Incident]:
+        """Pending and firing incidents by key."""
+        query = select(incidents).where(incidents.c.state != "resolved").order_by(incidents.c.key)
+        with self._reading() as connection:
+            return {row["key"]: _incident(row) for row in connection.execute(query).mappings()}
+
+    def incidents(
+        self, *, state: str | None = None, since: datetime | None = None, limit: int = 1000
+    ) -> list[Incident]:
+        """Incidents: firing, pending, resolved; within each the newest first.
+
+        Args:
+            state: only these (pending, firing, resolved).
+            since: only those open now or resolved at or after this time.
+            limit: at most so many.
+        """
+        state_of = incidents.c.state
+        rank = case((state_of == "firing", 0), (state_of == "pending", 1), else_=2)
+        query = select(incidents).order_by(rank, incidents.c.started_at.desc(), incidents.c.key)
+        if state is not None:
+            query = query.where(state_of == state)
+        if since is not None:
+            resolved_at = incidents.c.resolved_at
+            query = query.where(or_(resolved_at.is_(None), resolved_at >= since))
+        with self._reading() as connection:
+            return [_incident(row) for row in connection.execute(query.limit(limit)).mappings()]
+
+    def incident(self, id_prefix: str) -> Incident:
+        """The one incident whose id begins so.
+
+        Raises:
+            UsageError: there is none, or more than one.
+        """
+        with self._reading() as connection:
+            return _one(connection, id_prefix)
+
+    def acknowledge(self, id_prefix: str, by: str, at: datetime) -> Incident:
+        """Note who took a firing incident; where somebody has, that one stays.
+
+        Raises:
+            UsageError: there is none, more than one, or it does not fire.
+        """
+        with self._writing() as connection:
+            found = _one(connection, id_prefix)
+            if found.state != "firing":
+                state = "has not fired yet" if found.state == "pending" else "is already resolved"
+                raise UsageError(f"incident {found.id} {state}: there is nothing to acknowledge")
+            connection.execute(
+                update(incidents)
+                .where(incidents.c.id == found.id, incidents.c.acknowledged_at.is_(None))
+                .values(acknowledged_at=at, acknowledged_by=by)
+            )
+            return _one(connection, found.id)
+
+    def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
+        """Note what somebody says of a page, in the place of what was said of it before.
+
+        Args:
+            id_prefix: how the incident's id begins.
+            mark: useful or not useful.
+            by: who says it.
+            at: when.
+            because: why; empty = not said.
+
+        Raises:
+            UsageError: no such incident, more than one, or it has not fired; or the reason is
+                longer than :data:`LONGEST_BECAUSE` characters.
+        """
+        if len(because) > LONGEST_BECAUSE:
+            raise UsageError(f"a reason has at most {LONGEST_BECAUSE} characters")
+        with self._writing() as connection:
+            found = _one(connection, id_prefix)
+            if found.state == "pending":
+                raise UsageError(f"incident {found.id} has not fired yet: there is no page to mark")
+            new = Mark(found.id, mark, at, by, because)
+            connection.execute(delete(marks).where(marks.c.incident_id == found.id))
+            connection.execute(insert(marks), [asdict(new)])
+            return new
+
+    def unmark(self, id_prefix: str) -> str:
+        """Take a mark back; says the incident's id.
+
+        Raises:
+            UsageError: no such incident, more than one, or nobody marked it.
+        """
+        with self._writing() as connection:
+            found = _one(connection, id_prefix)
+            deleted = connection.execute(delete(marks).where(marks.c.incident_id == found.id))
+            if not deleted.rowcount:
+                raise UsageError(f"incident {found.id} is not marked")
+            return found.id
+
+    def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
+        """Incident → its mark; those that nobody marked are not among them."""
+        found: dict[str, Mark] = {}
+        with self._reading() as connection:
+            for ids in chunks(sorted(set(incident_ids))):
+                query = select(marks).where(marks.c.incident_id.in_(ids))
+                for row in connection.execute(query).mappings():
+                    found[row["incident_id"]] = Mark(**row)
+        return found
 
 
-def read_one(connection: Connection, id_prefix: str) -> Incident:
-    """The incident whose id begins so.
+def by_prefix(
+    connection: Connection, table: Table, id_prefix: str, noun: str, command: str
+) -> RowMapping:
+    """The row whose id begins so.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -52,42 +176,58 @@ def read_one(connection: Connection, id_prefix: str) -> Incident:
     prefix = id_prefix.strip().lower()
     if re.fullmatch(r"[0-9a-f]{1,12}", prefix) is None:
         raise UsageError(
-            f"{id_prefix!r} is not an incident id (up to twelve digits 0-9, a-f)",
-            help_text="driftwatch incidents lists them",
+            f"{id_prefix!r} is not the id of {noun} (up to twelve digits 0-9, a-f)",
+            help_text=f"{command} lists them",
         )
-    query = select(incidents).where(incidents.c.id.startswith(prefix, autoescape=True))
-    rows = connection.execute(query.order_by(incidents.c.id).limit(6)).mappings().all()
+    query = select(table).where(table.c.id.startswith(prefix, autoescape=True))
+    rows = connection.execute(query.order_by(table.c.id).limit(6)).mappings().all()
+    noun = noun.partition(" ")[2]
     if not rows:
-        raise UsageError(
-            f"no incident {prefix!r}", help_text="driftwatch incidents --all lists every one"
-        )
+        raise UsageError(f"no {noun} {prefix!r}", help_text=f"{command} lists them")
     if len(rows) > 1:
         ids = ", ".join(row["id"] for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
         raise UsageError(
-            f"{prefix!r} fits more than one incident: {ids}", help_text="give more of the id"
+            f"{prefix!r} fits more than one {noun}: {ids}", help_text="give more of the id"
         )
-    return incident_of(rows[0])
+    return rows[0]
 
 
-def acknowledge(connection: Connection, id_prefix: str, by: str, at: datetime) -> Incident:
-    """Note who took a firing incident; who came first stays.
+def _one(connection: Connection, id_prefix: str) -> Incident:
+    command = "driftwatch incidents --all"
+    return _incident(by_prefix(connection, incidents, id_prefix, "an incident", command))
 
-    Raises:
-        UsageError: no such incident, or it does not fire.
-    """
-    found = read_one(connection, id_prefix)
-    if found.state != "firing":
-        told = "has not fired yet" if found.state == "pending" else "is already resolved"
-        raise UsageError(f"incident {found.id} {told}: there is nothing to acknowledge")
-    connection.execute(
-        update(incidents)
-        .where(incidents.c.id == found.id, incidents.c.acknowledged_at.is_(None))
-        .values(acknowledged_at=at, acknowledged_by=by)
+
+def _incident(row: Mapping[Any, Any]) -> Incident:
+    page = row["page"]
+    return Incident(
+        **{
+            **row,
+            "target": json.loads(row["target"]),
+            "page": None if page is None else json.loads(page),
+        }
     )
-    return read_one(connection, found.id)
 
 
-def write(
+def incident_row(incident: Incident) -> dict[str, Any]:
+    """An incident as the columns of its row."""
+    page = None if incident.page is None else to_json(incident.page)
+    row = {name: getattr(incident, name) for name in INCIDENT_COLUMNS}
+    return {**row, "target": to_json(dict(incident.target)), "page": page}
+
+
+def prune_incidents(connection: Connection, before: datetime) -> None:
+    """Delete what was resolved before a time; one with a pending delivery stays."""
+    to_be_sent = exists().where(
+        deliveries.c.incident_id == incidents.c.id, deliveries.c.status == "pending"
+    )
+    connection.execute(
+        delete(incidents).where(
+            incidents.c.state == "resolved", incidents.c.resolved_at < before, ~to_be_sent
+        )
+    )
+
+
+def write_incidents(
     connection: Connection, open_now: Iterable[Incident], happened: Sequence[Transition]
 ) -> None:
     """Bring the table to what the tick decided.
@@ -97,16 +237,16 @@ def write(
     person may have written them since the tick read them. A page once rendered is kept where the
     tick brings none.
     """
-    told = [t for t in happened if t.event in ("firing", "resolved")]
-    last = {t.incident.id: t.incident for t in told} | {i.id: i for i in open_now}
+    changes = [t for t in happened if t.event in ("firing", "resolved")]
+    last = {t.incident.id: t.incident for t in changes} | {i.id: i for i in open_now}
     stored = {
         row.id: row.state
         for row in connection.execute(
             select(incidents.c.id, incidents.c.state).where(incidents.c.state != "resolved")
         )
     }
-    gone = [id_ for id_, state in stored.items() if state == "pending" and id_ not in last]
-    for ids in chunks(sorted(gone)):
+    dropped = [id_ for id_, state in stored.items() if state == "pending" and id_ not in last]
+    for ids in chunks(sorted(dropped)):
         connection.execute(delete(incidents).where(incidents.c.id.in_(ids)))
     resolved = _resolved_among(connection, [id_ for id_ in last if id_ not in stored])
     # what resolves goes first: one key has one open row at a time
@@ -114,7 +254,7 @@ def write(
     changed = [incident_row(i) for i in order if i.id in stored]
     new = [incident_row(i) for i in order if i.id not in stored and i.id not in resolved]
     if changed:
-        kept = {"id", "page", *ACKNOWLEDGEMENT}
+        kept = {"id", "page", *_ACKNOWLEDGEMENT}
         # "b_": bound names must differ from column names in an UPDATE
         values: dict[str, Any] = {
             name: bindparam(f"b_{name}") for name in INCIDENT_COLUMNS if name not in kept
@@ -130,10 +270,6 @@ def write(
         connection.execute(insert(incidents), new)
     _note_news(connection, [t for t in happened if t.event in _NEWS])
     _note(connection, happened)
-
-
-# event of a follow-up → the field of the page that it is about
-_NEWS = {"advised": "recommendation", "verified": "verification"}
 
 
 def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:

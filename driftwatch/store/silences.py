@@ -3,79 +3,81 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
+from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
 from driftwatch.notify.silence import Matcher, Silence
-from driftwatch.store.rows import silence_of, silence_row
+from driftwatch.store.database import Database
+from driftwatch.store.incidents import by_prefix
 from driftwatch.store.tables import silences
 
 
-def add(
-    connection: Connection,
-    matchers: Sequence[Matcher],
-    *,
-    until: datetime,
-    by: str,
-    at: datetime,
-    comment: str,
-) -> Silence:
-    """Add a silence; the same one asked for twice at one time is one.
+class Silences(Database):
+    """Part of the store: silences."""
 
-    Raises:
-        UsageError: it would end before it begins.
-    """
-    if until <= at:
-        raise UsageError("a silence has to end after it begins")
-    # not from a random source: a replayed command gives the same silence
-    said = "\n".join(
-        [*(m.text for m in matchers), until.isoformat(), by, at.isoformat(), comment]
-    ).encode()
-    silence = Silence(
-        id=hashlib.sha256(said).hexdigest()[:12],
-        matchers=tuple(matchers),
-        until=until,
-        created_by=by,
-        created_at=at,
-        comment=comment,
-    )
-    known = connection.execute(select(silences.c.id).where(silences.c.id == silence.id)).first()
-    if known is None:
-        connection.execute(insert(silences), [silence_row(silence)])
-    return silence
+    def add_silence(
+        self, matchers: Sequence[Matcher], *, until: datetime, by: str, at: datetime, comment: str
+    ) -> Silence:
+        """Hold back pages that match, from ``at`` to ``until``; twice the same is one.
+
+        Raises:
+            UsageError: it would end before it begins.
+        """
+        if until <= at:
+            raise UsageError("a silence has to end after it begins")
+        # not from a random source: a replayed command gives the same silence
+        parts = [*(m.text for m in matchers), until.isoformat(), by, at.isoformat(), comment]
+        id_ = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        silence = Silence(
+            id=id_,
+            matchers=tuple(matchers),
+            until=until,
+            created_by=by,
+            created_at=at,
+            comment=comment,
+        )
+        with self._writing() as connection:
+            same = select(silences.c.id).where(silences.c.id == id_)
+            if connection.execute(same).first() is None:
+                texts = to_json([[m.name, m.operator, m.value] for m in silence.matchers])
+                connection.execute(insert(silences), [{**asdict(silence), "matchers": texts}])
+        return silence
+
+    def silences(self, at: datetime | None = None) -> list[Silence]:
+        """Silences in force at a time (every one for None), the one that ends first first."""
+        query = select(silences).order_by(silences.c.until, silences.c.id)
+        with self._reading() as connection:
+            found = [_silence(row) for row in connection.execute(query).mappings()]
+        return [silence for silence in found if at is None or silence.active(at)]
+
+    def expire_silence(self, id_prefix: str, at: datetime) -> Silence:
+        """End a silence now.
+
+        Raises:
+            UsageError: there is none, more than one, or it is over.
+        """
+        with self._writing() as connection:
+            command = "driftwatch silence --list"
+            silence = _silence(by_prefix(connection, silences, id_prefix, "a silence", command))
+            if not silence.active(at):
+                raise UsageError(f"silence {silence.id} is over already")
+            query = update(silences).where(silences.c.id == silence.id)
+            connection.execute(query.values(expired_at=at))
+        return replace(silence, expired_at=at)
 
 
-def read(connection: Connection, at: datetime | None) -> list[Silence]:
-    """Silences that hold at a time (every one for None), the one that ends first first."""
-    query = select(silences).order_by(silences.c.until, silences.c.id)
-    found = [silence_of(row) for row in connection.execute(query).mappings()]
-    return [silence for silence in found if at is None or silence.active(at)]
+def _silence(row: Mapping[Any, Any]) -> Silence:
+    matchers = tuple(Matcher(*parts) for parts in json.loads(row["matchers"]))
+    return Silence(**{**row, "matchers": matchers})
 
 
-def expire(connection: Connection, id_prefix: str, at: datetime) -> Silence:
-    """End a silence now.
-
-    Raises:
-        UsageError: no such silence, more than one, or it is over.
-    """
-    prefix = id_prefix.strip().lower()
-    listed = "driftwatch silence --list shows them"
-    if re.fullmatch(r"[0-9a-f]{1,12}", prefix) is None:
-        raise UsageError(f"{id_prefix!r} is not the id of a silence", help_text=listed)
-    query = select(silences).where(silences.c.id.startswith(prefix, autoescape=True))
-    rows = connection.execute(query.order_by(silences.c.id).limit(6)).mappings().all()
-    if not rows:
-        raise UsageError(f"no silence {prefix!r}", help_text=listed)
-    if len(rows) > 1:
-        ids = ", ".join(row["id"] for row in rows[:5])
-        raise UsageError(f"{prefix!r} fits more than one silence: {ids}", help_text=listed)
-    silence = silence_of(rows[0])
-    if not silence.active(at):
-        raise UsageError(f"silence {silence.id} is over already")
-    connection.execute(update(silences).where(silences.c.id == silence.id).values(expired_at=at))
-    return replace(silence, expired_at=at)
+def prune_silences(connection: Connection, before: datetime) -> None:
+    """Delete what ended before a time."""
+    connection.execute(delete(silences).where(silences.c.until < before))

@@ -1,4 +1,4 @@
-"""The store: incidents, the outbox, silences, scrapes, GPUs, minutes, the tick's memory."""
+"""The store: one database, its parts, and what a tick commits to it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import Connection, delete, exists, insert, select
+from sqlalchemy import delete, insert, select
 
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.plan import Delivery, PlannedDelivery
-from driftwatch.notify.silence import Matcher, Silence
-from driftwatch.store import advised, batches, outbox
-from driftwatch.store import incidents as incident_rows
-from driftwatch.store import minutes as minute_rows
-from driftwatch.store import reports as report_rows
-from driftwatch.store import silences as silence_rows
-from driftwatch.store.advised import Advised, KeptAdvice, KeptCalibration, KeptVerification
-from driftwatch.store.checkpoints import Checkpoint, prune_days, write_checkpoint
-from driftwatch.store.lock import tick_lock
-from driftwatch.store.marks import KeptMarks
-from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
-from driftwatch.store.past import Past
-from driftwatch.store.pins import KeptPins
-from driftwatch.store.reports import KeptReports
-from driftwatch.store.sqlite import (
+from driftwatch.notify.plan import PlannedDelivery
+from driftwatch.store.advice import (
+    AdviceHistory,
+    AdviceRow,
+    VerificationRow,
+    prune_advice,
+    write_advices,
+    write_verifications,
+)
+from driftwatch.store.baselines import Baselines
+from driftwatch.store.batches import GPUS, SCRAPES, Batches, prune_batches, write_batch
+from driftwatch.store.compaction import Compaction
+from driftwatch.store.database import (
     BUSY_SECONDS,
     database_path,
     named_failures,
@@ -36,14 +33,32 @@ from driftwatch.store.sqlite import (
     reading,
     require_place,
 )
-from driftwatch.store.tables import deliveries, incidents, memory, silences
+from driftwatch.store.deliveries import Deliveries, prune_reports, write_deliveries
+from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint
+from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
+from driftwatch.store.lock import tick_lock
+from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
+from driftwatch.store.minutes import Minutes, prune_minutes, write_minutes
+from driftwatch.store.silences import Silences, prune_silences
+from driftwatch.store.tables import memory as memory_table
 
 
-class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
-    """One database. Every method is one transaction; use it as a context manager.
+class Store(
+    Incidents,
+    Deliveries,
+    Silences,
+    Batches,
+    Minutes,
+    Compaction,
+    History,
+    Baselines,
+    AdviceHistory,
+):
+    """One database. A method is one transaction unless it says otherwise.
 
-    Every method raises :class:`~driftwatch.errors.StoreError` with a ``code`` (locked, read-only,
-    full, corrupt, ...) where the database does not serve; what was committed before is kept.
+    Use it as a context manager. Every method raises :class:`~driftwatch.errors.StoreError` with a
+    ``code`` (locked, read-only, full, corrupt, ...) where the database does not serve; what was
+    committed before is kept.
     """
 
     @classmethod
@@ -100,43 +115,11 @@ class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
         """
         return tick_lock(self.path)
 
-    # incidents
-
-    def open_incidents(self) -> dict[str, Incident]:
-        """Pending and firing incidents by key."""
+    def memory(self) -> dict[str, bytes]:
+        """What the last tick left for the next one, by name."""
         with self._reading() as connection:
-            return incident_rows.read_open(connection)
-
-    def incidents(
-        self, *, state: str | None = None, since: datetime | None = None, limit: int = 1000
-    ) -> list[Incident]:
-        """Incidents: firing, pending, resolved; within each the newest first.
-
-        Args:
-            state: only these (pending, firing, resolved).
-            since: only those open now or resolved at or after this time.
-            limit: at most so many.
-        """
-        with self._reading() as connection:
-            return incident_rows.read_list(connection, state=state, since=since, limit=limit)
-
-    def incident(self, id_prefix: str) -> Incident:
-        """The one incident whose id begins so.
-
-        Raises:
-            UsageError: there is none, or more than one.
-        """
-        with self._reading() as connection:
-            return incident_rows.read_one(connection, id_prefix)
-
-    def acknowledge(self, id_prefix: str, by: str, at: datetime) -> Incident:
-        """Note who took a firing incident; where somebody has, that one stays.
-
-        Raises:
-            UsageError: there is none, more than one, or it does not fire.
-        """
-        with self._writing() as connection:
-            return incident_rows.acknowledge(connection, id_prefix, by, at)
+            rows = connection.execute(select(memory_table).order_by(memory_table.c.name))
+            return {row.name: row.value for row in rows}
 
     def commit_tick(
         self,
@@ -151,9 +134,8 @@ class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
         checkpoint: Checkpoint | None = None,
-        calibrations: Iterable[KeptCalibration] = (),
-        advices: Iterable[KeptAdvice] = (),
-        verifications: Iterable[KeptVerification] = (),
+        advices: Iterable[AdviceRow] = (),
+        verifications: Iterable[VerificationRow] = (),
     ) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
@@ -170,108 +152,25 @@ class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
             gpus: rows in ``GPU_SCHEMA``, or None.
             minutes: the minutes it evaluated, in ``STORED_SCHEMA``, or None.
             checkpoint: the detectors' memory after them, where it is to be kept now.
-            calibrations: laws that it fitted.
             advices: what its pages advise.
             verifications: those that it opened, fed or closed.
         """
         with self._writing() as connection:
-            incident_rows.write(connection, incidents, transitions)
-            outbox.write(connection, deliveries)
+            write_incidents(connection, incidents, transitions)
+            write_deliveries(connection, deliveries)
             if scrapes is not None:
-                batches.write(connection, batches.SCRAPES, scrapes, since, until)
+                write_batch(connection, SCRAPES, scrapes, since, until)
             if gpus is not None:
-                batches.write(connection, batches.GPUS, gpus, since, until)
+                write_batch(connection, GPUS, gpus, since, until)
             if minutes is not None:
-                minute_rows.write(connection, minutes)
+                write_minutes(connection, minutes)
             if checkpoint is not None:
                 write_checkpoint(connection, checkpoint)
-            advised.write_calibrations(connection, calibrations)
-            advised.write_advices(connection, advices)
-            advised.write_verifications(connection, verifications)
-            _remember(connection, memory)
-
-    # deliveries
-
-    def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending deliveries whose time has come; what follows waits for its firing page."""
-        with self._reading() as connection:
-            return outbox.read_due(connection, now)
-
-    def deliveries(self, incident_id: str) -> list[Delivery]:
-        """Every delivery of one incident."""
-        with self._reading() as connection:
-            return outbox.read_of(connection, incident_id)
-
-    def notified(self, also: Iterable[str] = ()) -> frozenset[tuple[str, str]]:
-        """(incident id, receiver) of open incidents, and of these, whose firing page is sent or
-        to be sent.
-        """
-        with self._reading() as connection:
-            return outbox.read_notified(connection, also)
-
-    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
-        """Note that a receiver took it; False where it was not pending any more."""
-        with self._writing() as connection:
-            return outbox.mark_sent(connection, delivery_id, at)
-
-    def mark_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
-    ) -> bool:
-        """Note a failed attempt; without a next one the delivery is dead. False as above."""
-        with self._writing() as connection:
-            return outbox.mark_failed(connection, delivery_id, at, error, next_attempt_at)
-
-    def undelivered_count(self) -> int:
-        """How many deliveries no receiver has taken: pending and dead."""
-        with self._reading() as connection:
-            return outbox.count_undelivered(connection)
-
-    # silences
-
-    def add_silence(
-        self, matchers: Sequence[Matcher], *, until: datetime, by: str, at: datetime, comment: str
-    ) -> Silence:
-        """Hold back pages that match, from ``at`` to ``until``.
-
-        Raises:
-            UsageError: it would end before it begins.
-        """
-        with self._writing() as connection:
-            return silence_rows.add(
-                connection, matchers, until=until, by=by, at=at, comment=comment
-            )
-
-    def silences(self, at: datetime | None = None) -> list[Silence]:
-        """Silences that hold at a time; every one for None."""
-        with self._reading() as connection:
-            return silence_rows.read(connection, at)
-
-    def expire_silence(self, id_prefix: str, at: datetime) -> Silence:
-        """End a silence now.
-
-        Raises:
-            UsageError: there is none, more than one, or it is over.
-        """
-        with self._writing() as connection:
-            return silence_rows.expire(connection, id_prefix, at)
-
-    # scrapes and memory
-
-    def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """Scrapes with since <= time < until, sorted by instance, engine and time."""
-        with self._reading() as connection:
-            return batches.read(connection, batches.SCRAPES, since, until)
-
-    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """GPU readings with since <= time < until, by GPU, workload and time."""
-        with self._reading() as connection:
-            return batches.read(connection, batches.GPUS, since, until)
-
-    def memory(self) -> dict[str, bytes]:
-        """What the last tick left for the next one, by name."""
-        with self._reading() as connection:
-            rows = connection.execute(select(memory).order_by(memory.c.name))
-            return {row.name: row.value for row in rows}
+            write_advices(connection, advices)
+            write_verifications(connection, verifications)
+            for name, value in sorted(memory.items()):
+                connection.execute(delete(memory_table).where(memory_table.c.name == name))
+                connection.execute(insert(memory_table), [{"name": name, "value": value}])
 
     def prune(
         self,
@@ -287,33 +186,16 @@ class Store(Past, KeptPins, Advised, KeptReports, KeptMarks):
             minutes_before: minutes and roll-ups that end before this time go; None keeps them.
             incidents_before: incidents resolved before this time go, with their deliveries, and
                 silences that ended before it; None keeps them all. One with a delivery that is
-                still pending stays. Rows of days before it go as well, and so do calibrations,
-                advice, verifications and reports; an open verification stays.
+                still pending stays. Rows of days before it go as well, and so do advice,
+                verifications and reports; an open verification stays.
         """
         with self._writing() as connection:
             if incidents_before is not None:
-                _prune_incidents(connection, incidents_before)
+                prune_incidents(connection, incidents_before)
+                prune_silences(connection, incidents_before)
                 prune_days(connection, incidents_before)
-                advised.prune(connection, incidents_before)
-                report_rows.prune(connection, incidents_before)
+                prune_advice(connection, incidents_before)
+                prune_reports(connection, incidents_before)
             if minutes_before is not None:
-                minute_rows.prune(connection, minutes_before)
-            return batches.prune(connection, before)
-
-
-def _remember(connection: Connection, values: Mapping[str, bytes]) -> None:
-    for name, value in sorted(values.items()):
-        connection.execute(delete(memory).where(memory.c.name == name))
-        connection.execute(insert(memory), [{"name": name, "value": value}])
-
-
-def _prune_incidents(connection: Connection, before: datetime) -> None:
-    to_be_sent = exists().where(
-        deliveries.c.incident_id == incidents.c.id, deliveries.c.status == "pending"
-    )
-    connection.execute(
-        delete(incidents).where(
-            incidents.c.state == "resolved", incidents.c.resolved_at < before, ~to_be_sent
-        )
-    )
-    connection.execute(delete(silences).where(silences.c.until < before))
+                prune_minutes(connection, minutes_before)
+            return prune_batches(connection, before)

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 
 metadata = MetaData(
     naming_convention={
@@ -226,16 +226,6 @@ pins = Table(
     CheckConstraint("(scope = 'target') = (engine IS NOT NULL)", name="engine"),
 )
 Index("ix_pins_accepted_at", pins.c.accepted_at)
-
-calibrations = Table(
-    "calibrations",
-    metadata,
-    Column("instance", Text, primary_key=True),
-    Column("engine", Text, primary_key=True),
-    Column("at", UtcTime, primary_key=True),  # end of the window
-    Column("document", Text, nullable=False),  # JSON
-)
-Index("ix_calibrations_at", calibrations.c.at)
 
 advice = Table(
     "advice",

@@ -196,7 +196,7 @@ def test_the_later_pin_of_a_target_holds_and_its_pool_counts_apart(run: Run, db:
     (pin,) = _json(run, "list", "--db", db)["pins"]
     assert pin["to"] == "2026-11-21T09:08:00Z"
     with Store.open(db) as store:
-        assert len(store.pins(retired=True)) == 2
+        assert len(store.baselines(retired=True)) == 2
 
 
 def test_names_that_nothing_answers_to(run: Run, db: str) -> None:

@@ -257,7 +257,7 @@ def test_acking_in_json_by_the_user_of_the_process(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("zz",), "is not an incident id"),
+        (("zz",), "is not the id of an incident"),
         (("ff",), "no incident"),
         (("a", "--by", " "), "--by"),
         (("a", "--by", "x" * 101), "--by"),

@@ -17,9 +17,9 @@ from driftwatch.detect.null import day_number, null
 from driftwatch.detect.proposals import marked
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store
+from driftwatch.store.database import writing
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import hour_of, write
-from driftwatch.store.sqlite import writing
 from driftwatch.store.tables import minute_batches
 
 MONDAY = day_number(date(2026, 11, 9))

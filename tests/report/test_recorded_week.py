@@ -305,7 +305,7 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
         why="quiet",
         reference=pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row"),
     )
-    fleet_store.add_pins([row_of(pin)])
+    fleet_store.add_baselines([row_of(pin)])
     document = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
     pool = document["pools"][0]
     assert pool["slo"] == {

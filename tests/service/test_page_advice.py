@@ -31,7 +31,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice
-from driftwatch.service.replayed_rows import kept_advices, kept_calibrations
+from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import stored_rows
@@ -80,7 +80,6 @@ def told(
                 until=now,
                 memory={},
                 minutes=stored_rows(outcome.rows),
-                calibrations=kept_calibrations(outcome.replayed),
                 advices=kept_advices(outcome.replayed),
             )
             assert state.recent.height <= outcome.rows.height
@@ -111,11 +110,11 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
     assert evidence["capacity_requests_per_second"]["value"] > 0
     with Store.open(tmp_path / "kept.db") as store:
         assert pages(told(cap, (4, 9, 10), store)) == [page]
-        (kept,) = store.advices_of(str(page["incident"]["id"]))  # type: ignore[index]
+        first, last = _span(cap)
+        (kept,) = store.advices(first, last + timedelta(minutes=1))
+        assert kept.incident_id == page["incident"]["id"]  # type: ignore[index]
         assert kept.document["recommendation"]["to_value"] == advice["to"]
-        fitted = store.calibration(KEY)
-        assert fitted is not None
-        assert fitted.at == kept.at
+        assert kept.document["calibration"]["fits"]
 
 
 @pytest.mark.parametrize("replays", [0, 1])

@@ -259,7 +259,7 @@ def test_a_service_takes_up_a_pin_while_it_runs(
     with Store.open(tmp_path / "d.db") as store:
         service = Service([RecordingSource(folder)], PLAN, store, [], clock)
         before = service.tick_once()
-        store.add_pins([row_of(pin)])
+        store.add_baselines([row_of(pin)])
         clock.advance(timedelta(minutes=2))
         after = service.tick_once()
         service.stop()

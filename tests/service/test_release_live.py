@@ -67,7 +67,7 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     )  # fmt: skip
     rows = []
     with Store.open(tmp_path / "d.db") as store, _server(pages, clock) as url:
-        store.add_pins([row_of(pin)])
+        store.add_baselines([row_of(pin)])
         source = PagesSource({url: {"instance": "host:8000"}}, clock=clock)
         service = Service([source], shipped_plan(), store, [], clock)
         while clock.now() < down + timedelta(minutes=5):

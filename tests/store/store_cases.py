@@ -12,8 +12,8 @@ from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery
 from driftwatch.store import Store
-from driftwatch.store.advised import KeptAdvice, KeptCalibration, KeptVerification
-from driftwatch.store.checkpoints import Checkpoint
+from driftwatch.store.advice import AdviceRow, VerificationRow
+from driftwatch.store.history import Checkpoint
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -30,9 +30,8 @@ def committer(store: Store) -> Callable[..., None]:
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
         checkpoint: Checkpoint | None = None,
-        calibrations: Iterable[KeptCalibration] = (),
-        advices: Iterable[KeptAdvice] = (),
-        verifications: Iterable[KeptVerification] = (),
+        advices: Iterable[AdviceRow] = (),
+        verifications: Iterable[VerificationRow] = (),
     ) -> None:
         store.commit_tick(
             incidents=incidents,
@@ -45,7 +44,6 @@ def committer(store: Store) -> Callable[..., None]:
             gpus=gpus,
             minutes=minutes,
             checkpoint=checkpoint,
-            calibrations=calibrations,
             advices=advices,
             verifications=verifications,
         )

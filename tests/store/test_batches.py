@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 def test_a_frame_comes_back_as_it_was(count: int) -> None:
     frame = rows(count)
     assert encode(frame) == encode(frame)
-    assert_frame_equal(decode(encode(frame)), frame)
+    assert_frame_equal(decode(encode(frame), SCRAPE_SCHEMA), frame)
 
 
 def test_both_forms_are_told_apart_and_small() -> None:
@@ -39,7 +39,7 @@ def test_both_forms_are_told_apart_and_small() -> None:
 def test_an_older_or_newer_schema_is_read_as_todays(count: int) -> None:
     older = rows(count).drop("running_requests", "ttft_seconds_buckets")
     stored = encode(older.with_columns(pl.lit(1.0).alias("a_column_of_tomorrow")))
-    found = decode(stored)
+    found = decode(stored, SCRAPE_SCHEMA)
     assert dict(found.schema) == dict(SCRAPE_SCHEMA)
     assert found["running_requests"].null_count() == count
     assert_frame_equal(found.select(older.columns), older)

@@ -1,4 +1,4 @@
-"""Calibrations, advice and verifications through the database."""
+"""Advice and verifications through the database."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from store_cases import NOW
 from driftwatch.errors import StoreError
 from driftwatch.model import TargetKey
 from driftwatch.store import Store
-from driftwatch.store.advised import (
-    KeptAdvice,
-    KeptCalibration,
-    KeptVerification,
+from driftwatch.store.advice import (
+    AdviceRow,
+    VerificationRow,
     advice_id,
 )
 
@@ -24,29 +23,14 @@ HOUR = timedelta(hours=1)
 A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
 
 
-def calibration(key: TargetKey = A, hours: float = 0, **document: object) -> KeptCalibration:
-    return KeptCalibration(*key, NOW + hours * HOUR, {"c0": 0.0061, **document})
-
-
-def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> KeptAdvice:
+def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> AdviceRow:
     at = NOW + hours * HOUR
     document = {"action": "change", "to_value": 128.0, "notes": ["é", None]}
-    return KeptAdvice(advice_id(key, at, incident_id), *key, "rag", at, document, incident_id)
+    return AdviceRow(advice_id(key, at, incident_id), *key, "rag", at, document, incident_id)
 
 
-def change(digit: str, key: TargetKey = A, hours: float = 0) -> KeptVerification:
-    return KeptVerification(digit * 12, *key, "rag", NOW + hours * HOUR, "open", {"n": digit})
-
-
-def test_the_newest_calibration_of_a_target(store: Store) -> None:
-    assert store.calibration(A) is None
-    for one in (calibration(hours=1), calibration(hours=0), calibration(B, hours=2)):
-        store.write_calibration(one)
-    store.write_calibration(again := calibration(hours=1, c1=1e-5))
-    assert store.calibration(A) == again
-    assert store.calibration(A, NOW + HOUR / 2) == calibration(hours=0)
-    assert store.calibration(A, NOW - HOUR) is None
-    assert store.calibration(TargetKey("a:8000", "1")) is None
+def change(digit: str, key: TargetKey = A, hours: float = 0) -> VerificationRow:
+    return VerificationRow(digit * 12, *key, "rag", NOW + hours * HOUR, "open", {"n": digit})
 
 
 def test_advice_by_time_target_and_incident(store: Store) -> None:
@@ -58,9 +42,8 @@ def test_advice_by_time_target_and_incident(store: Store) -> None:
     at_once = sorted([early, other], key=lambda one: one.id)
     assert store.advices(NOW, NOW + 2 * HOUR) == at_once
     assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [late]
-    assert store.advices_of("f" * 12) == [late]
-    store.write_advice(said_anew := replace(late, document={"action": "none"}))
-    assert store.advices_of("f" * 12) == [said_anew]
+    store.write_advice(again := replace(late, document={"action": "none"}))
+    assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [again]
 
 
 def test_ids_tell_target_time_and_incident_apart() -> None:
@@ -76,7 +59,6 @@ def test_a_verification_is_open_until_its_verdict(store: Store) -> None:
     closed = replace(first, verdict="PASS", closed_at=NOW + 2 * HOUR, incident_id="f" * 12)
     store.write_verification(closed)
     assert store.open_verifications() == [second]
-    assert store.verifications_of("f" * 12) == [closed]
     assert store.verifications(NOW + 2 * HOUR, NOW + 3 * HOUR) == [closed, second]
     assert store.verifications(NOW + 2.1 * HOUR, NOW + 3 * HOUR) == [second]
     assert store.verifications(NOW, NOW + HOUR) == [closed]
@@ -93,27 +75,23 @@ def test_the_database_itself_refuses_half_a_verdict(store: Store, wrong: dict[st
 
 
 def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]) -> None:
-    told = {"calibrations": [calibration()], "advices": [answer()], "verifications": [change("1")]}
+    told = {"advices": [answer()], "verifications": [change("1")]}
     with pytest.raises(ValueError, match="JSON"):  # a NaN is no JSON
         commit(**{**told, "verifications": [replace(change("1"), document={"x": float("nan")})]})
-    assert store.calibration(A) is None
     assert store.advices(NOW, NOW + HOUR) == []
     commit(**told)
-    assert store.calibration(A) == calibration()
     assert store.advices(NOW, NOW + HOUR) == [answer()]
     assert store.open_verifications() == [change("1")]
 
 
 def test_they_go_with_the_incidents_and_what_is_open_stays(store: Store) -> None:
-    store.write_calibration(calibration())
     store.write_advice(answer())
     store.write_verification(change("1"))
     store.write_verification(replace(change("2"), verdict="FAIL", closed_at=NOW))
     store.prune(NOW + HOUR)
-    assert store.calibration(A) is not None
+    assert len(store.advices(NOW, NOW + HOUR)) == 1
     store.prune(NOW + HOUR, incidents_before=NOW)
     assert len(store.advices(NOW, NOW + HOUR)) == 1
     store.prune(NOW + HOUR, incidents_before=NOW + HOUR)
-    assert store.calibration(A) is None
     assert store.advices(NOW, NOW + HOUR) == []
     assert store.verifications(NOW, NOW + HOUR) == [change("1")]

@@ -19,7 +19,7 @@ from driftwatch.errors import StoreError, UsageError
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.incidents import Observation, RuleTiming, advance, identity
 from driftwatch.store import Store
-from driftwatch.store.sqlite import reading
+from driftwatch.store.database import reading
 from driftwatch.store.tables import transitions
 
 Commit = Callable[..., None]
@@ -161,7 +161,7 @@ def test_ids_may_be_given_by_their_first_digits(store: Store, commit: Commit) ->
 @pytest.mark.parametrize("text", ["", "%", "_bc", "xyz", "a" * 13, "a b", "'; DROP TABLE x"])
 def test_what_is_no_id_is_refused(store: Store, commit: Commit, text: str) -> None:
     commit(pending())
-    with pytest.raises(UsageError, match="is not an incident id"):
+    with pytest.raises(UsageError, match="is not the id of an incident"):
         store.incident(text)
 
 

@@ -16,9 +16,9 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident
 from driftwatch.shipped import shipped
 from driftwatch.store import Store
-from driftwatch.store.marks import LONGEST_BECAUSE, Mark
+from driftwatch.store.database import open_engine, writing
+from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
 from driftwatch.store.migrate import upgrade_file
-from driftwatch.store.sqlite import open_engine, writing
 from driftwatch.store.tables import SCHEMA_REVISION
 
 

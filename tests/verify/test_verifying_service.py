@@ -19,7 +19,7 @@ from driftwatch.model import TargetKey
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.service.run import Receiver, Service
-from driftwatch.store.advised import KeptAdvice
+from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
 
 TICK = timedelta(minutes=7)
@@ -63,7 +63,7 @@ def database(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         with Store.open(path) as store:
             if since is not None:
                 at = first + timedelta(minutes=12)
-                store.write_advice(KeptAdvice("a1", "host:8000", "0", "default", at, advice))
+                store.write_advice(AdviceRow("a1", "host:8000", "0", "default", at, advice))
             source = open_recording(DATA / "run_cap")
             service = Service([source], plan, store, no_receivers, clock)
             while clock.now() < until:

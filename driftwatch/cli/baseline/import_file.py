@@ -59,7 +59,7 @@ def command(file: Path, config: Path | None, db: Path | None) -> int:
         wrong = of_others(found, runs)
         if not wrong:
             # accepted by whoever said so; in force from now on
-            store.add_pins([row_of(pin) for pin in found])
+            store.add_baselines([row_of(pin) for pin in found])
     for pin, key, what in wrong:
         said(
             f"refused: {pin.id} of {whose(pin)} is of another server than {key}: "

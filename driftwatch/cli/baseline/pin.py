@@ -219,7 +219,7 @@ def _keep(made: list[Pin], pins: Path | None, db: Path | None, config: Path | No
 
     if pins is None:
         with opened(db, config) as store:
-            store.add_pins([row_of(pin) for pin in made])
+            store.add_baselines([row_of(pin) for pin in made])
         return
     try:
         pins.write_text(exported(replacing(pins_of(pins).pins, made)), encoding="utf-8")

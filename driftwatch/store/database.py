@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -174,3 +174,31 @@ def _named(path: Path, error: Any) -> StoreError:
         code, words, help_text = _FAILURES[primary]
         return StoreError(f"database {path} {words}", code=code, help_text=help_text)
     return StoreError(f"database {path}: {error}", code="unusable")
+
+
+class Database:
+    """A database that is open; its parts are the classes that make the :class:`Store`.
+
+    Args:
+        engine: of the file.
+        path: the file, for messages.
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self.path = path
+        self._engine = engine
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with named_failures(self.path), reading(self._engine) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with named_failures(self.path), writing(self._engine) as connection:
+            yield connection
+
+
+def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Ids in groups small enough for one ``IN (...)``."""
+    return (ids[start : start + 500] for start in range(0, len(ids), 500))

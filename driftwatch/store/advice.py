@@ -1,0 +1,149 @@
+"""Advice and verifications in the database: who, when, and a JSON document each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Table, delete, insert, or_, select
+from sqlalchemy.sql import Select
+
+from driftwatch.documents import to_json
+from driftwatch.model import TargetKey
+from driftwatch.store.database import Database, chunks
+from driftwatch.store.tables import advice, verifications
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRow:
+    """One whole answer.
+
+    Attributes:
+        id: :func:`advice_id`.
+        instance: of the target.
+        engine: of it.
+        pool: of it.
+        at: end of the window.
+        document: the advice as JSON.
+        incident_id: whose page carries it; None = nobody's.
+    """
+
+    id: str
+    instance: str
+    engine: str
+    pool: str
+    at: datetime
+    document: Mapping[str, Any]
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRow:
+    """A change, and what came of it.
+
+    Attributes:
+        id: of the verification.
+        instance: of the target that changed.
+        engine: of it.
+        pool: of it.
+        opened_at: when it was noticed.
+        verdict: open, PASS, FAIL or INCONCLUSIVE.
+        document: the verification as JSON.
+        closed_at: when the verdict fell; None while it is open.
+        incident_id: whose page had advised the change; None = none.
+    """
+
+    id: str
+    instance: str
+    engine: str
+    pool: str
+    opened_at: datetime
+    verdict: str
+    document: Mapping[str, Any]
+    closed_at: datetime | None = None
+    incident_id: str | None = None
+
+
+Row = TypeVar("Row", AdviceRow, VerificationRow)
+
+
+def advice_id(target: TargetKey, at: datetime, incident_id: str | None = None) -> str:
+    """The id of the advice that was given to a target at a time, for an incident."""
+    text = "\n".join([*target, at.astimezone(UTC).isoformat(), incident_id or ""])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class AdviceHistory(Database):
+    """Part of the store: what was advised and what came of it."""
+
+    def advices(
+        self, since: datetime, until: datetime, key: TargetKey | None = None
+    ) -> list[AdviceRow]:
+        """Answers given in [since, until), in order of time; only of one target where ``key``."""
+        query = _of(advice, key).where(advice.c.at >= since, advice.c.at < until)
+        return self._rows(AdviceRow, query.order_by(advice.c.at, advice.c.id))
+
+    def verifications(
+        self, since: datetime, until: datetime, key: TargetKey | None = None
+    ) -> list[VerificationRow]:
+        """Verifications that were open in some of [since, until), in order of their opening."""
+        closed_at = verifications.c.closed_at
+        query = _of(verifications, key).where(
+            verifications.c.opened_at < until, or_(closed_at.is_(None), closed_at >= since)
+        )
+        return self._rows(VerificationRow, query.order_by(verifications.c.opened_at, "id"))
+
+    def open_verifications(self) -> list[VerificationRow]:
+        """Verifications without a verdict, in order of their opening."""
+        query = select(verifications).where(verifications.c.closed_at.is_(None))
+        return self._rows(VerificationRow, query.order_by(verifications.c.opened_at, "id"))
+
+    def write_advice(self, row: AdviceRow) -> None:
+        """Keep an answer, in the place of the one with its id."""
+        with self._writing() as connection:
+            write_advices(connection, [row])
+
+    def write_verification(self, row: VerificationRow) -> None:
+        """Keep a verification, in the place of the one with its id."""
+        with self._writing() as connection:
+            write_verifications(connection, [row])
+
+    def _rows(self, kind: type[Row], query: Select[Any]) -> list[Row]:
+        with self._reading() as connection:
+            rows = connection.execute(query).mappings()
+            return [kind(**{**row, "document": json.loads(row["document"])}) for row in rows]
+
+
+def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:
+    """Answers, each in the place of the one with its id."""
+    _put(connection, advice, rows)
+
+
+def write_verifications(connection: Connection, rows: Iterable[VerificationRow]) -> None:
+    """Verifications, each in the place of the one with its id."""
+    _put(connection, verifications, rows)
+
+
+def prune_advice(connection: Connection, before: datetime) -> None:
+    """Delete what was given or closed before a time; an open verification stays."""
+    connection.execute(delete(advice).where(advice.c.at < before))
+    connection.execute(delete(verifications).where(verifications.c.closed_at < before))
+
+
+def _put(connection: Connection, table: Table, rows: Iterable[AdviceRow | VerificationRow]) -> None:
+    last = {row.id: {**asdict(row), "document": to_json(dict(row.document))} for row in rows}
+    for ids in chunks(sorted(last)):
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+    if last:
+        connection.execute(insert(table), list(last.values()))
+
+
+def _of(table: Table, key: TargetKey | None) -> Select[Any]:
+    query = select(table)
+    if key is None:
+        return query
+    return query.where(table.c.instance == key.instance, table.c.engine == key.engine)

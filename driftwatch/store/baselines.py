@@ -1,0 +1,114 @@
+"""Baselines in the database: those in force, those that were, and the newest proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.sql import Select
+
+from driftwatch.errors import UsageError
+from driftwatch.store.database import Database, chunks
+from driftwatch.store.tables import memory, pins
+
+_PROPOSALS = "baseline.proposals"
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRow:
+    """A pinned baseline.
+
+    Attributes:
+        id: short and unique.
+        scope: ``target`` or ``pool``.
+        instance: of a target's, else None.
+        engine: of a target's, else None.
+        pool: its pool.
+        accepted_at: when.
+        accepted_by: who.
+        document: the pin as JSON.
+        retired_at: when another one took its place; None while it is in force.
+    """
+
+    id: str
+    scope: str
+    instance: str | None
+    engine: str | None
+    pool: str
+    accepted_at: datetime
+    accepted_by: str
+    document: str
+    retired_at: datetime | None = None
+
+    @property
+    def subject(self) -> tuple[str | None, ...]:
+        """What only one baseline in force can be of."""
+        if self.scope == "pool":
+            return ("pool", self.pool)
+        return ("target", self.instance, self.engine)
+
+
+class Baselines(Database):
+    """Part of the store: baselines."""
+
+    def baselines(self, *, retired: bool = False) -> list[BaselineRow]:
+        """Those in force, in order of acceptance; with ``retired`` all that ever were."""
+        with self._reading() as connection:
+            return _read(connection, _in_order(retired))
+
+    def baselines_in_force(self) -> tuple[str, ...]:
+        """Their ids and when they were accepted: another answer means they changed."""
+        query = select(pins.c.id, pins.c.accepted_at).where(pins.c.retired_at.is_(None))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(pins.c.id))
+            return tuple(f"{row.id} {row.accepted_at.isoformat()}" for row in rows)
+
+    def add_baselines(self, rows: Sequence[BaselineRow]) -> None:
+        """Put them in force, all or none; what was so for the same target or pool retires.
+
+        Raises:
+            UsageError: an id is that of a baseline of another target or pool.
+        """
+        new = {row.subject: row for row in rows}  # of two of one subject the later one
+        with self._writing() as connection:
+            before = {row.subject: row for row in _read(connection, _in_order(retired=False))}
+            for subject, row in new.items():
+                if subject in before:
+                    query = update(pins).where(pins.c.id == before[subject].id)
+                    connection.execute(query.values(retired_at=row.accepted_at))
+            subjects = {row.id: subject for subject, row in new.items()}
+            for ids in chunks(list(subjects)):
+                for same in _read(connection, select(pins).where(pins.c.id.in_(ids))):
+                    if same.subject != subjects[same.id]:
+                        raise UsageError(
+                            f"{same.id} is the id of a pin of {same.instance or same.pool}",
+                            help_text="another target needs a pin of its own: driftwatch baseline "
+                            "pin",
+                        )
+                connection.execute(delete(pins).where(pins.c.id.in_(ids)))
+            if new:
+                connection.execute(insert(pins), [asdict(row) for row in new.values()])
+
+    def keep_proposals(self, document: bytes) -> None:
+        """Keep what was proposed last, so that it can be accepted by its id."""
+        with self._writing() as connection:
+            connection.execute(delete(memory).where(memory.c.name == _PROPOSALS))
+            connection.execute(insert(memory), [{"name": _PROPOSALS, "value": document}])
+
+    def proposals(self) -> bytes | None:
+        """What :meth:`keep_proposals` kept; None where nothing was."""
+        query = select(memory.c.value).where(memory.c.name == _PROPOSALS)
+        with self._reading() as connection:
+            found: bytes | None = connection.execute(query).scalar()
+            return found
+
+
+def _in_order(retired: bool) -> Select[tuple[object, ...]]:
+    query = select(pins).order_by(pins.c.accepted_at, pins.c.id)
+    return query if retired else query.where(pins.c.retired_at.is_(None))
+
+
+def _read(connection: Connection, query: Select[tuple[object, ...]]) -> list[BaselineRow]:
+    return [BaselineRow(**row) for row in connection.execute(query).mappings()]

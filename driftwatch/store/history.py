@@ -1,0 +1,88 @@
+"""The detectors' memory at one time, and the days that reports and trends are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import polars as pl
+from sqlalchemy import Connection, delete, insert, select
+
+from driftwatch.store.database import Database
+from driftwatch.store.frames import decode, from_arrow, pack, to_arrow
+from driftwatch.store.tables import checkpoint, day_batches
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The detectors' memory after the minutes up to a time.
+
+    Attributes:
+        at: end of the last minute that is in it.
+        frames: name → frame, as the detectors gave them.
+    """
+
+    at: datetime
+    frames: Mapping[str, pl.DataFrame]
+
+
+class History(Database):
+    """Part of the store: the checkpoint, and days."""
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint; None in a database without any."""
+        with self._reading() as connection:
+            return read_checkpoint(connection)
+
+    def days(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """Rows of days that begin in [since, until), with the columns that any of them has."""
+        query = (
+            select(day_batches.c.frame)
+            .where(day_batches.c.day >= since, day_batches.c.day < until)
+            .order_by(day_batches.c.day)
+        )
+        with self._reading() as connection:
+            found = [decode(frame) for frame in connection.execute(query).scalars()]
+        return pl.concat(found, how="diagonal") if found else pl.DataFrame()
+
+    def day_starts(self) -> list[datetime]:
+        """Which days there are rows of, in order."""
+        query = select(day_batches.c.day).order_by(day_batches.c.day)
+        with self._reading() as connection:
+            return [at.astimezone(UTC) for at in connection.execute(query).scalars()]
+
+    def write_day(self, day: datetime, rows: pl.DataFrame) -> None:
+        """Keep one day's rows, in the place of those that were there.
+
+        Args:
+            day: its start.
+            rows: instance, engine, pool, day and columns of numbers.
+        """
+        with self._writing() as connection:
+            connection.execute(delete(day_batches).where(day_batches.c.day == day))
+            connection.execute(insert(day_batches), [{"day": day, "frame": pack(rows)}])
+
+
+def read_checkpoint(connection: Connection) -> Checkpoint | None:
+    """The newest one, within a transaction."""
+    rows = connection.execute(select(checkpoint).order_by(checkpoint.c.name)).all()
+    if not rows:
+        return None
+    return Checkpoint(rows[0].at, {row.name: from_arrow(row.frame) for row in rows if row.name})
+
+
+def write_checkpoint(connection: Connection, new: Checkpoint) -> None:
+    """Put it in the place of the one before."""
+    connection.execute(delete(checkpoint))
+    rows = [
+        {"name": name, "at": new.at, "frame": to_arrow(frame)}
+        for name, frame in sorted(new.frames.items())
+    ]
+    # a memory without a frame is one, too: nothing before it has to be read again
+    connection.execute(insert(checkpoint), rows or [{"name": "", "at": new.at, "frame": b""}])
+
+
+def prune_days(connection: Connection, before: datetime) -> None:
+    """Delete days that begin before a time."""
+    connection.execute(delete(day_batches).where(day_batches.c.day < before))
