@@ -28,7 +28,7 @@ from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.law import Law, law_from
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
-from driftwatch.settings_problems import note_errors
+from driftwatch.settings.problems import note_errors
 from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
 from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import clean, cut
-from driftwatch.settings_values import redact
+from driftwatch.settings.values import redact
 
 # a receiver that asks for longer is tried again after this long
 LONGEST_RETRY_AFTER_SECONDS = 3600.0

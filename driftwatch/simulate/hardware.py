@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from driftwatch.errors import ConfigError, UsageError
-from driftwatch.settings_problems import note_errors
+from driftwatch.settings.problems import note_errors
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain, read_yaml
 
 _HERE = Path(__file__).resolve().parent

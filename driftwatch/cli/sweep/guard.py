@@ -59,7 +59,7 @@ def read_key(file: Path | None) -> str | None:
         ConfigError: the file cannot be read as one.
         UsageError: the variable cannot be a header.
     """
-    from driftwatch.settings_values import read_of
+    from driftwatch.settings.values import read_of
 
     if file is not None:
         return read_of(None, file)

@@ -28,7 +28,7 @@ from driftwatch.errors import (
     Unavailable,
     UsageError,
 )
-from driftwatch.settings_values import SECRET, redact
+from driftwatch.settings.values import SECRET, redact
 
 _START = 16  # characters of a secret that give it away
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from driftwatch.errors import ConfigError, Problem, UsageError
 from driftwatch.fleet.scenario.fit import Misfit, misfits, unknown_names
 from driftwatch.fleet.scenario.model import Scenario, Serving
-from driftwatch.settings_problems import note_errors, place_of
+from driftwatch.settings.problems import note_errors, place_of
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
 
 SUFFIX = ".yaml"

@@ -31,7 +31,7 @@ from driftwatch.fleet.scenario.demand import (
     Traffic,
 )
 from driftwatch.fleet.scenario.fit import misfits
-from driftwatch.settings_values import Count, Name, Number, Part, Seconds
+from driftwatch.settings.values import Count, Name, Number, Part, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 

@@ -38,7 +38,7 @@ _KINDS = {
     "path_type": "the name of a file is wanted here",
 }
 _HELP = {"string_type": "put it in quotes", "path_type": "put it in quotes"}
-# Patterns of settings_values in words.
+# Patterns of the values in words.
 _PATTERNS = {
     "^[A-Za-z0-9]": "a name has letters, digits, _, . and - and begins with a letter or a digit",
     "^[^\\s\\d<": "a currency has 1 to 8 characters, no space and no digit",

@@ -1,0 +1,138 @@
+"""What is known of the targets, and what a person decides about detection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from driftwatch.settings.values import (
+    Count,
+    Day,
+    File,
+    Labels,
+    Name,
+    Number,
+    Part,
+    Text,
+)
+
+
+class ServingSettings(Part):
+    """How the pool's servers were started; what is not said here is unknown or read elsewhere."""
+
+    max_num_seqs: Count | None = Field(None, description="sequence cap")
+    max_num_batched_tokens: Count | None = Field(None, description="token budget of a step")
+    max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
+    max_model_len: Count | None = Field(None, description="longest context in tokens")
+    kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
+    api_server_count: Count | None = Field(None, description="API server processes")
+    model: Text | None = Field(None, description="the model, where its served name is another")
+    gpu: Text | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
+    tensor_parallel: Count | None = Field(None, description="GPUs that share each layer")
+    startup_log: File | None = Field(None, description="vLLM startup log to read the rest from")
+    arguments: str | tuple[str, ...] | None = Field(
+        None, description="vLLM command line to read the rest from"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        budget, cap = self.max_num_batched_tokens, self.max_num_seqs
+        if budget is not None and cap is not None and budget < cap:
+            raise ValueError(
+                f"max_num_batched_tokens {budget} is below max_num_seqs {cap}: vLLM refuses that"
+            )
+        return self
+
+
+# The last bucket edge of time_to_first_token; of the time per output token, ten seconds a token.
+MOST_SECONDS: Mapping[str, float] = {"ttft_seconds": 2_560.0, "tpot_seconds": 10.0}
+
+
+class SloSettings(Part):
+    """Latency targets."""
+
+    ttft_seconds: Number | None = Field(None, description="target of time to first token")
+    tpot_seconds: Number | None = Field(None, description="target of time per output token")
+    share: float = Field(
+        0.95, gt=0, le=1, strict=True, description="share of requests that must meet each target"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.ttft_seconds is None and self.tpot_seconds is None:
+            raise ValueError("an slo has ttft_seconds, tpot_seconds or both")
+        for name, most in MOST_SECONDS.items():
+            given = getattr(self, name)
+            if given is not None and given > most:
+                raise ValueError(
+                    f"{name} {given:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
+                    "nothing: are these milliseconds?"
+                )
+        return self
+
+
+class TunedFor(Part):
+    """Mean lengths that the settings were chosen for: a declared reference."""
+
+    prompt_tokens: Number | None = Field(None, description="mean prompt length in tokens")
+    generation_tokens: Number | None = Field(None, description="mean generation length in tokens")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.prompt_tokens is None and self.generation_tokens is None:
+            raise ValueError("tuned_for has prompt_tokens, generation_tokens or both")
+        return self
+
+
+class PoolSettings(Part):
+    """Targets that serve the same thing in the same way."""
+
+    name: Name = Field(description="name of the pool, as pages print it")
+    match: Labels = Field(
+        default_factory=dict, description="labels a target must carry to belong to it"
+    )
+    gpus_per_replica: Number | None = Field(
+        None, description="GPUs of one replica, all its engines together"
+    )
+    gpu_uuids: tuple[str, ...] = Field(
+        (), description="its GPUs on bare metal, joined to targets by hostname"
+    )
+    serving: ServingSettings = Field(
+        default_factory=lambda: ServingSettings.model_validate({}),
+        description="serving configuration",
+    )
+    slo: SloSettings | None = Field(None, description="latency targets")
+    tuned_for: TunedFor | None = Field(None, description="lengths it was tuned for")
+
+
+class Holiday(Part):
+    """A day that is no ordinary day of the week."""
+
+    date: Day = Field(description="the day, UTC")
+    name: str = Field(min_length=1, max_length=63, description="what is printed of it")
+
+
+class DetectionSettings(Part):
+    """What a person decides about detection."""
+
+    false_episodes_per_server_month: float = Field(
+        0.25,
+        gt=0,
+        le=100,
+        strict=True,
+        description="false episodes per server and month that thresholds may cost",
+    )
+    holidays: tuple[Holiday, ...] = Field(
+        (), max_length=1000, description="days not compared with the same weekday"
+    )
+
+    @field_validator("holidays")
+    @classmethod
+    def _check_holidays(cls, days: tuple[Holiday, ...]) -> tuple[Holiday, ...]:
+        dates = [day.date for day in days]
+        twice = sorted({f"{date}" for date in dates if dates.count(date) > 1})
+        if twice:
+            raise ValueError(f"named twice: {', '.join(twice)}")
+        return days

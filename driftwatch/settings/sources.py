@@ -1,0 +1,136 @@
+"""Where scrapes come from: a Prometheus-compatible API, pages, DCGM, NVML, recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from driftwatch.settings.values import (
+    File,
+    HeaderText,
+    Labels,
+    Part,
+    Seconds,
+    Secret,
+    Url,
+    one_of,
+    read_of,
+)
+
+
+class BasicAuth(Part):
+    """HTTP basic authentication."""
+
+    username: str = Field(description="user name")
+    password: Secret | None = Field(None, description="password; better in a file")
+    password_file: File | None = Field(None, description="file that holds the password")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        one_of(self, "password", "password_file")
+        return self
+
+    def read_password(self) -> str:
+        """The password, from its file where it lies in one.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        return read_of(self.password, self.password_file) or ""
+
+
+class PrometheusSource(Part):
+    """A Prometheus-compatible API."""
+
+    prometheus: Url = Field(description="base URL of the API")
+    match: Labels = Field(
+        default_factory=dict, description="labels a series must carry to be asked for"
+    )
+    step: Seconds = Field(15.0, description="distance of the points asked for, as scraped")
+    bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
+    basic_auth: BasicAuth | None = Field(None, description="user and password")
+    tenant: HeaderText | None = Field(
+        None, min_length=1, description="sent as X-Scope-OrgID (Mimir, Cortex, Thanos, Loki)"
+    )
+    ca_file: File | None = Field(None, description="authorities that its certificate is checked by")
+    query_timeout: Seconds = Field(15.0, description="for one query, to its last byte")
+    budget: Seconds = Field(60.0, description="for all queries of one tick")
+    dcgm: bool = Field(True, description="ask for DCGM_* series as well")
+    dcgm_match: Labels = Field(
+        default_factory=dict, description="labels a DCGM series must carry to be asked for"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        one_of(self, "bearer_token_file", "basic_auth", required=False)
+        return self
+
+    def read_bearer_token(self) -> str | None:
+        """The token, None where none is used.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        return read_of(None, self.bearer_token_file)
+
+
+class PagesSource(Part):
+    """vLLM ``/metrics`` pages, scraped directly."""
+
+    pages: tuple[Url, ...] = Field(min_length=1, description="URLs of /metrics pages")
+    labels: Labels = Field(default_factory=dict, description="labels their targets get")
+
+
+class DcgmSource(Part):
+    """dcgm-exporter ``/metrics`` pages (or those of ``driftwatch agent``), scraped directly."""
+
+    dcgm: tuple[Url, ...] = Field(min_length=1, description="URLs of dcgm-exporter's /metrics")
+
+
+class NvmlSource(Part):
+    """NVML on the machine that driftwatch runs on."""
+
+    nvml: Literal[True] = Field(description="true: read this machine's GPUs")
+
+
+class RecordingSource(Part):
+    """Recorded scrapes."""
+
+    recording: File = Field(description="scrapes.jsonl.gz, or the folder of a recording")
+    labels: Labels = Field(default_factory=dict, description="labels its targets get")
+
+
+def _kind_of_source(value: object) -> str | None:
+    """The tag of a source; tags stand in parentheses so that no key can be taken for one."""
+    if isinstance(value, Mapping):
+        # a Prometheus source has a dcgm switch of its own
+        given = [kind for kind in _KINDS if kind in value]
+        if "prometheus" in given and "dcgm" in given:
+            given.remove("dcgm")
+        return f"({given[0]})" if len(given) == 1 else None
+    return next((f"({name})" for name, kind in _KINDS.items() if isinstance(value, kind)), None)
+
+
+_KINDS: Mapping[str, type[Part]] = {
+    "prometheus": PrometheusSource,
+    "pages": PagesSource,
+    "recording": RecordingSource,
+    "dcgm": DcgmSource,
+    "nvml": NvmlSource,
+}
+
+
+SourceSettings = Annotated[
+    Annotated[PrometheusSource, Tag("(prometheus)")]
+    | Annotated[PagesSource, Tag("(pages)")]
+    | Annotated[RecordingSource, Tag("(recording)")]
+    | Annotated[DcgmSource, Tag("(dcgm)")]
+    | Annotated[NvmlSource, Tag("(nvml)")],
+    Discriminator(
+        _kind_of_source,
+        custom_error_type="source_kind",
+        custom_error_message="a source has exactly one of prometheus, pages, recording, dcgm, nvml",
+    ),
+]
