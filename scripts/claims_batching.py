@@ -162,8 +162,7 @@ CLAIMS = (
         "Padding prompts of 10, 1,000 and 50 tokens to 1,000 uses 1 % and 10 % of the short rows.",
         ("driftwatch simulate compare --padding --lengths 10,1000,50 --json",),
         used,
-        "the engine that is watched does not pad prompts: padding exists in the classic batchers "
-        "of the simulator only.",
+        "vLLM does not pad; only the classic batchers of the simulator do.",
         cheap=True,
     ),
     Claim(
@@ -186,8 +185,7 @@ CLAIMS = (
         "times static.",
         (TABLE, f"{COMPARE} --causes --json"),
         classic,
-        "`driftwatch simulate compare` gives the table for your own lengths and rates; vLLM is the "
-        "continuous one.",
+        "`driftwatch simulate compare` gives the table for your traffic.",
     ),
     Claim(
         "Batch efficiency",
@@ -195,18 +193,17 @@ CLAIMS = (
         "waste.",
         (TABLE,),
         efficiency,
-        "a search for it among the evidence says so, and the simulator gives it for the batchers "
-        "that have it.",
+        "the simulator gives it for batchers that pad.",
     ),
     Claim(
         "Dynamic batching above 64 users",
-        "Dynamic batching leaves 20 to 30 % unused above 64 concurrent users.",
+        "",
         (
             f"{COMPARE} --policies dynamic,continuous --batch-size 64 --concurrency 64,96,128 "
             "--json",
         ),
         unused,
-        "nothing to watch in vLLM: a finished request's place is taken in the next step.",
+        "nothing to watch in vLLM: the next step fills a free slot.",
     ),
     Claim(
         "A hybrid split of prefill and decode",
@@ -216,15 +213,14 @@ CLAIMS = (
             f"{COMPARE} --policies continuous,hybrid --rates 60,120,150 --prefill-share 0.2 --json",
         ),
         split,
-        "no page advises it; what it would do to your mix can be replayed.",
+        "no page advises it.",
     ),
     Claim(
         "Cancellations cost little",
-        "Cancellations of 2 to 5 % cost little if they are freed at once.",
+        "",
         (f"{CANCEL} --json", f"{CANCEL} --keep-given-up --json"),
         cancelled,
-        "`aborted_requests_per_second` is evidence; vLLM frees a cancelled request at its next "
-        "step.",
+        "`aborted_requests_per_second` is evidence.",
     ),
     Claim(
         "Reject at 80 % of the queue",
@@ -234,7 +230,7 @@ CLAIMS = (
             "--slo-p99-seconds 5 --json",
         ),
         rejecting,
-        "vLLM's own are max_num_queued_reqs and max_num_queued_tokens (503); "
-        "`rejected_requests_per_second` counts them.",
+        "vLLM has max_num_queued_reqs and max_num_queued_tokens; `rejected_requests_per_second` "
+        "counts them.",
     ),
 )

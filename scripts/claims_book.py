@@ -45,7 +45,7 @@ class Claim:
 
     Attributes:
         title: the claim in a few words; a heading of docs/claims.md.
-        met: the claim as it is met in the field.
+        met: the claim as the field puts it; empty where that is the title.
         commands: that measure it, run from the repository's root; each starts with driftwatch.
         measured: what their answers say: a verdict and a sentence with the figures.
         therefore: what driftwatch does.

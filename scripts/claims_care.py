@@ -69,11 +69,11 @@ def symptoms(ran: Sequence[Ran]) -> tuple[str, str]:
 CLAIMS = (
     Claim(
         "Profile answer lengths monthly",
-        "Profile the lengths of answers every month against what was provisioned.",
+        "",
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} {BEFORE} --json",),
         lengths,
-        "`LengthDrift` compares with `tuned_for` or a reference by the minute; the month's roll-up "
-        "stands in the [weekly report](sre/reports.md).",
+        "`LengthDrift` compares by the minute; the month stands in the [weekly "
+        "report](sre/reports.md).",
         cheap=True,
     ),
     Claim(
@@ -81,30 +81,27 @@ CLAIMS = (
         "Keep them there, change one knob at a time, and compare A with B.",
         (f"driftwatch verify host:8000 --recording {CHANGED} --json",),
         version_control,
-        "driftwatch never changes a server: it prints one change, its price, how to undo it and "
-        "what would prove it wrong; `driftwatch verify` reports "
-        "[whether it worked](methods/verification.md).",
+        "driftwatch prints one change with its price and undo, and "
+        "[verifies](methods/verification.md) it.",
     ),
     Claim(
         "Know the distribution of the batch",
         "Know the batch's distribution, not only its mean: tuned for 32, it may run at 8.",
         (f"driftwatch evidence --recording {RECORDED} {WINDOW} --json",),
         distribution,
-        "the three estimates are columns, a page counts requests by the pass, and the "
-        "[weekly report](sre/reports.md) has p05, p50 and p95 against the pin.",
+        "all three are columns; the [weekly report](sre/reports.md) has p05, p50 and p95.",
         cheap=True,
     ),
     Claim(
         "Debug by symptom",
-        "Start from the symptom: latency high, throughput low, or GPU idle.",
+        "",
         tuple(
             f"driftwatch explain --recording {RECORDED} --at 2026-11-21T01:43:35Z --window 2m "
             f"{BEFORE} --symptom {symptom} --json"
             for symptom in ("batch", "latency", "throughput", "gpu-idle")
         ),
         symptoms,
-        "`driftwatch explain` prints the path with its numbers, and what was not asked, with the "
-        "reason.",
+        "`driftwatch explain` prints the path with its numbers.",
         cheap=True,
     ),
 )

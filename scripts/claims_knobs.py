@@ -233,13 +233,12 @@ CLAIMS = (
             for budget, prompt in ((512, 512), (512, 1200), (2048, 1200))
         ),
         small_budget,
-        "`tuned_for` in the configuration names the lengths, `LengthDrift` compares with them, and "
-        "`BatchDrift` pages where they moved, a limit binds and it costs; the page prices the "
-        "change that [a replay](methods/recommend.md) chose.",
+        "`BatchDrift` pages where lengths moved and a limit binds, and [a "
+        "replay](methods/recommend.md) prices the change.",
     ),
     Claim(
         "Prefix caching gives the budget back",
-        "When prompts grow, tune the budget; prefix caching gives it back.",
+        "",
         (
             saturated(TRACE, "--max-num-batched-tokens 2048"),
             *(
@@ -249,13 +248,13 @@ CLAIMS = (
             saturated(CACHED, "--max-num-batched-tokens 2048"),
         ),
         longer_prompts,
-        "no knob is a first-class answer: more replicas or prefix caching, said as such, "
-        "and `driftwatch recommend` replays both as what-ifs.",
+        '"no knob helps" is an answer, and `driftwatch recommend` replays replicas and cached '
+        "prefixes.",
         files=("prompts-x4.csv", "prompts-x4-half-cached.csv"),
     ),
     Claim(
         "Longer answers want a higher max_num_seqs",
-        "When answers get longer, raise max_num_seqs.",
+        "",
         (
             *(
                 saturated(
@@ -274,21 +273,19 @@ CLAIMS = (
             ),
         ),
         longer_answers,
-        "`kv_pressure` never advises to raise max_num_seqs, and the advised value is never above "
-        "what the KV cache holds.",
+        "advice never exceeds what the KV cache holds.",
         files=("answers-x4.csv",),
     ),
     Claim(
         "max_num_seqs is 256 by default",
-        "The default of max_num_seqs is 256.",
+        "",
         tuple(
             f"driftwatch sweep --gpu {card} --model llama-3.2-1b --concurrency 1,2 "
             "--requests-per-level 8 --json"
             for card in ("L4", "A100-80GB", "H100-80GB", "B200")
         ),
         defaults,
-        "it is read from the server or its start-up log, or inferred where it shows, and is never "
-        "assumed.",
+        "driftwatch reads or infers it, and never assumes it.",
     ),
     Claim(
         "Flags that are recommended but do not exist",
@@ -300,20 +297,18 @@ CLAIMS = (
             "--max-num-seqs 64 --max-num-batched-tokens 32",
         ),
         refused,
-        "what is advised is printed as arguments that vLLM has; driftwatch does not check other "
-        "command lines for removed flags.",
+        "advice names arguments that vLLM has.",
         cheap=True,
     ),
     Claim(
         "A long sequence costs no more than a short one",
-        "In a step, a long sequence costs as much as a short one.",
+        "",
         (
             f"driftwatch simulate run {H100} --requests {FOLDER}/contexts.csv "
             f"--per-step {FOLDER}/contexts.jsonl --json",
         ),
         long_context,
-        "the step-time law has a term for the context that decoding reads, and the page's closed "
-        "form counts residents by length.",
+        "the step-time model has a term for the context that decoding reads.",
         files=("contexts.csv",),
         cheap=True,
     ),
@@ -325,7 +320,7 @@ CLAIMS = (
             for seqs in (8, 128)
         ),
         unused_cap,
-        "`sequence_utilization` shows it, and the [weekly report](sre/reports.md) names caps that "
+        "`sequence_utilization` shows it; the [weekly report](sre/reports.md) names caps that "
         "nobody reached.",
     ),
     Claim(
@@ -334,7 +329,6 @@ CLAIMS = (
         "starts to degrade.",
         (f"driftwatch sweep {H100} --requests {TRACE} --concurrency 1,2,4,8,16,32,64,128 --json",),
         knee,
-        "`driftwatch sweep` measures so in the simulator and, with `--url`, on a live server; a "
-        "quantile without enough requests behind it is unknown.",
+        "`driftwatch sweep` measures so, simulated or live.",
     ),
 )

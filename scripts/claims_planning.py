@@ -202,8 +202,7 @@ CLAIMS = (
         "each user, with a ceiling of 32 to 64.",
         (f"driftwatch plan {H100} --json",),
         total_and_per_user,
-        "`driftwatch plan` prints both by batch, with memory and time per token, for the GPU "
-        "asked.",
+        "`driftwatch plan` prints both by batch for your GPU.",
         cheap=True,
     ),
     Claim(
@@ -211,7 +210,7 @@ CLAIMS = (
         "VRAM = batch × (model + cache); 32 sequences of 4 GB are 128 GB.",
         (f"driftwatch plan {H100} --max-model-len 32768 --json",),
         vram,
-        "the planner counts weights once, and the blocks that a mix really holds.",
+        "`driftwatch plan` counts weights once, and blocks that a mix holds.",
         cheap=True,
     ),
     Claim(
@@ -220,7 +219,7 @@ CLAIMS = (
         "209 MB.",
         (f"driftwatch plan {LLAMA_2} --json",),
         per_token,
-        "KV bytes are computed from layers, KV heads, head size, type and split.",
+        "KV bytes come from layers, KV heads, head size, type and split.",
         cheap=True,
     ),
     Claim(
@@ -231,7 +230,7 @@ CLAIMS = (
             "--length-cv 0 --json",
         ),
         safe_batch,
-        "the planner says how many fit full, on their way, and reserved.",
+        "`driftwatch plan` prints all three.",
         cheap=True,
     ),
     Claim(
@@ -243,8 +242,8 @@ CLAIMS = (
             f"driftwatch plan {H100} --json",
         ),
         table,
-        "`driftwatch plan --table` fits a line and a power, says how far off each is, and which "
-        "measured batch meets the target; where none does it says so.",
+        "`driftwatch plan --table` fits both, with their errors, and names the measured batch "
+        "that meets the target.",
         files=("latency-table.csv",),
         cheap=True,
     ),
@@ -254,8 +253,7 @@ CLAIMS = (
         "decode compute-bound.",
         (f"driftwatch plan {H100} --json",),
         bound_by,
-        "the planner gives a verdict for each phase from its FLOPs per byte; on a live server "
-        "tensor and DRAM activity stand side by side.",
+        "`driftwatch plan` judges each phase by its FLOPs per byte.",
         cheap=True,
     ),
     Claim(
@@ -263,7 +261,7 @@ CLAIMS = (
         "By M/M/1 waits explode at 80 % utilisation and collapse at 95 %.",
         tuple(f"driftwatch plan {H100} --rate {rate} --ttft-seconds 1 --json" for rate in RATES),
         queueing,
-        "`driftwatch plan --rate` prints ρ, the M/M/1 wait, the replayed wait and the budget.",
+        "`driftwatch plan --rate` prints both waits.",
     ),
     Claim(
         "Presets for throughput and latency",
@@ -271,6 +269,6 @@ CLAIMS = (
         "2048.",
         (f"driftwatch plan {H100} --objective latency --json",),
         presets,
-        "both presets are replayed on your own mix beside today's settings, with what each costs.",
+        "`driftwatch plan --objective` replays both on your mix.",
     ),
 )

@@ -155,20 +155,19 @@ FILES = {
 CLAIMS = (
     Claim(
         "Requests per forward pass are num_requests_running",
-        "Requests per forward pass surface under vllm:num_requests_running.",
+        "",
         (BASELINE, PROMPTS, ANSWERS, DEMAND),
         requests_per_pass,
-        "`requests_per_forward_pass` is taken from counters, the gauge is `running_requests`, and "
-        "`batch_estimate_spread_ratio` shows how far the estimates are apart.",
+        "`requests_per_forward_pass` comes from counters; `batch_estimate_spread_ratio` shows the "
+        "disagreement.",
         cheap=True,
     ),
     Claim(
         "Longer prompts or answers shrink the batch",
-        "When prompts or answers grow, fewer requests fit, and the batch shrinks.",
+        "",
         (BASELINE, PROMPTS, ANSWERS),
         batch_shrinks,
-        "the tree asks whether the batch is below what the waiting demand would fill, never "
-        "whether it is below last week's.",
+        "the tree compares the batch with what the waiting demand would fill.",
         cheap=True,
     ),
     Claim(
@@ -180,11 +179,11 @@ CLAIMS = (
             f"--scrapes {FOLDER}/day.jsonl --scrape-interval 600 --json",
         ),
         raw_throughput,
-        "the raw ratio ships switched off (`ThroughputDown`) and never pages alone.",
+        "`ThroughputDown` ships switched off.",
     ),
     Claim(
         "GPU utilisation should exceed 80 %",
-        "GPU utilisation should be above 80 % under load; 85 % may hide tiny batches.",
+        "",
         (
             f"driftwatch sweep {H100} --requests {TRACE} --concurrency 128,256 "
             "--requests-per-level 1536 --json",
@@ -192,8 +191,7 @@ CLAIMS = (
             f"driftwatch simulate run {H100} --requests {TRACE} --arrival-scale 0.4 --json",
         ),
         utilisation,
-        "GPU_UTIL stands beside tensor and memory activity and power, and no rule has a threshold "
-        "on it.",
+        "no rule has a threshold on GPU_UTIL.",
     ),
     Claim(
         "The metrics to track",
@@ -204,20 +202,18 @@ CLAIMS = (
             "driftwatch evidence prefill_decode_ratio --json",
         ),
         columns,
-        "they can be read with `driftwatch evidence`, used in rules, and are unknown, with a "
-        "reason, where vLLM does not tell what they need.",
+        "rules can use them; each is unknown with a reason where vLLM does not export its inputs.",
         cheap=True,
     ),
     Claim(
         "vLLM groups requests by length",
-        "vLLM sorts or groups requests of similar length.",
+        "",
         (
             f"driftwatch simulate run --requests {FOLDER}/mixed.csv {H100} --max-num-seqs 64 "
             f"--max-num-batched-tokens 2048 --per-request {FOLDER}/queue-order.jsonl --json",
         ),
         grouping,
-        "the simulator is the scheduler as it is, equal to vLLM's own in recorded runs; grouping "
-        "by length belongs to batchers that pad.",
+        "the simulator schedules as vLLM does; only batchers that pad group by length.",
         files=("mixed.csv",),
     ),
 )
