@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from driftwatch.detect.lengths import columns as lengths
+from driftwatch.detect.memory import named, part_of
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed import columns as speed
@@ -35,15 +36,10 @@ class Memory:
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""
-        parts = {
-            "speed": self.speed.frames(),
-            "lengths": self.lengths.frames(),
-            "trend": self.trend.frames(),
-        }
         return {
-            f"{part}.{name}": frame
-            for part, frames in parts.items()
-            for name, frame in frames.items()
+            **named(self.speed.frames(), "speed"),
+            **named(self.lengths.frames(), "lengths"),
+            **named(self.trend.frames(), "trend"),
         }
 
     def without(self, targets: pl.DataFrame) -> Memory:
@@ -59,18 +55,10 @@ class Memory:
 
 def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
     """The memory that :meth:`Memory.frames` gave."""
-
-    def of(part: str) -> dict[str, pl.DataFrame]:
-        return {
-            name.removeprefix(f"{part}."): frame
-            for name, frame in frames.items()
-            if name.startswith(f"{part}.")
-        }
-
     return Memory(
-        speed.memory_from(of("speed")),
-        lengths.memory_from(of("lengths")),
-        trend.memory_from(of("trend")),
+        speed.memory_from(part_of(frames, "speed")),
+        lengths.memory_from(part_of(frames, "lengths")),
+        trend.memory_from(part_of(frames, "trend")),
     )
 
 

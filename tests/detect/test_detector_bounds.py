@@ -59,7 +59,8 @@ def test_a_bin_that_overflows_stays_full() -> None:
     keys = pl.DataFrame({"instance": ["a"]})
     made, _ = null(np.linspace(0.0, 1.0, 3), ["instance"], days=2, least=1).with_keys(keys)
     made = made.begun(MONDAY)
-    made = replace(made, current=np.array([[70_000, 5]], dtype=np.uint32)).begun(MONDAY + 1)
+    full = made.slots.with_arrays(current=np.array([[70_000, 5]], dtype=np.uint32))
+    made = replace(made, slots=full).begun(MONDAY + 1)
     assert made.past[0, 0].tolist() == [65_535, 5]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.detect.null import Null, day_number, first_known, null, null_from, quantiles
+from driftwatch.detect.null import Null, day_number, null, null_from, quantiles
 
 EDGES = np.linspace(0.0, 2.0, 201)
 KEYS = pl.DataFrame({"instance": ["a", "b", "c"], "statistic": ["js", "js", "js"]})
@@ -19,11 +19,12 @@ def fed(days: int, per_day: int = 400, seed: int = 7, split: int = 1) -> tuple[N
     """Three keys of different scale, days long; the values by key."""
     rng = np.random.default_rng(seed)
     values = np.abs(rng.normal(size=(days * per_day, 3))) * [0.1, 0.2, 0.4]
-    made, slots = null(EDGES, ["instance", "statistic"], days=7, least=100).with_keys(KEYS)
+    empty = null(EDGES, ["instance", "statistic"], days=7, least=100)
+    made, slots = empty.with_keys(KEYS)
     for i, row in enumerate(values):
         made = made.begun(DAY + i // per_day).add(slots, row)
         if split and i % split == 0 and i % 97 == 0:
-            made = null_from(made.frames())
+            made = null_from(made.frames(), empty)
     return made.begun(DAY + days), values
 
 
@@ -52,11 +53,6 @@ def test_fewer_days_than_asked_are_unknown_and_the_pool_adds_up() -> None:
     for least, known in ((6, True), (7, False)):  # two keys of three days each
         asked = made.pooled_quantile(0.99, np.array([0, 0, -1]), least_days=least)
         assert np.isfinite(asked[0]) == known
-    value, name = first_known(
-        ("own", made.quantile(0.99)), ("pool", pooled), ("shipped", np.full(3, 0.5))
-    )
-    assert list(name) == ["pool", "pool", "shipped"]
-    assert value[2] == 0.5
 
 
 def test_a_day_with_few_values_is_forgotten() -> None:
@@ -72,21 +68,21 @@ def test_only_the_latest_days_are_kept_over_gaps() -> None:
     for day in (0, 1, 5, 20):
         made = made.begun(DAY + day).add(slots, np.array([0.1, 0.2, np.nan]))
     made = made.begun(DAY + 30)
-    assert made.dates[0].tolist() == [DAY + 20, DAY + 5, DAY + 1]
-    assert made.dates[2].tolist() == [-1, -1, -1]
+    assert made.slots["dates"][0].tolist() == [DAY + 20, DAY + 5, DAY + 1]
+    assert made.slots["dates"][2].tolist() == [-1, -1, -1]
 
 
 def test_frames_make_the_same_again_and_without_forgets() -> None:
     whole, _ = fed(6, split=0)
     through, _ = fed(6, split=1)
     for a, b in zip(
-        (whole.past, whole.current, whole.dates),
-        (through.past, through.current, through.dates),
+        whole.slots.values.values(),
+        through.slots.values.values(),
         strict=True,
     ):
         assert np.array_equal(a, b)
     less = whole.without(pl.DataFrame({"instance": ["b"]}))
-    assert less.keys["instance"].to_list() == ["a", "c"]
+    assert less.slots.keys["instance"].to_list() == ["a", "c"]
     assert np.array_equal(less.quantile(0.9), whole.quantile(0.9)[[0, 2]])
 
 

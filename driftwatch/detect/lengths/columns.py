@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -59,14 +59,14 @@ def columns(
     holidays = {day_number(day) for day in settings.holidays}
     for block in _blocks(rows, memory.minute, len(memory.targets)):
         memory = _moved(memory, rows, block)
-        least = memory.detectable
+        least = memory.pools["detectable"]
         memory, told = fold(
             memory,
             _dense(rows, block, memory),
             settings.false_episodes_per_server_month,
             holidays,
         )
-        out.take(block, rows, memory.of_pool, told, least)
+        out.take(block, rows, memory.targets["of_pool"], told, least)
     return out.frame(), memory
 
 
@@ -105,10 +105,10 @@ class _Stretch:
 
 
 def _rows(minutes: pl.DataFrame, memory: Memory) -> _Rows:
-    place = memory.targets.with_row_index("place")
+    place = memory.targets.keys.with_row_index("place")
     keys = minutes.select("instance", "engine")
     target = keys.join(place, on=["instance", "engine"], how="left", maintain_order="left")
-    pools = memory.pools.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
+    pools = memory.pools.keys.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
     pool = minutes.select("pool").join(pools, on="pool", how="left", maintain_order="left")
     minute = minutes["end"].dt.epoch("s").to_numpy() // 60
     slow = _flag(minutes, "slower_than_pool")
@@ -171,23 +171,24 @@ def _switches(rows: _Rows) -> Integers:
 def _moved(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:
     """Before a block: a long gap forgets what was running, a target in another pool starts over."""
     if memory.minute >= 0 and block.first > memory.minute + 1:
-        memory = replace(
-            memory,
-            counts=np.zeros_like(memory.counts),
-            sums=np.zeros_like(memory.sums),
-            pool_counts=np.zeros_like(memory.pool_counts),
-            pool_sums=np.zeros_like(memory.pool_sums),
-            uneven=memory.uneven.silenced(),
-            shifted=memory.shifted.silenced(),
+        targets, pools = memory.targets, memory.pools
+        memory = memory.of_targets(
+            counts=np.zeros_like(targets["counts"]),
+            sums=np.zeros_like(targets["sums"]),
+            watch=memory.uneven.silenced().rows(),
+        ).of_pools(
+            counts=np.zeros_like(pools["counts"]),
+            sums=np.zeros_like(pools["sums"]),
+            watch=memory.shifted.silenced().rows(),
         )
-    of_pool = memory.of_pool.copy()
+    of_pool = memory.targets["of_pool"].copy()
     of_pool[rows.target[block.rows]] = rows.pool[block.rows]
-    other = of_pool != memory.of_pool
+    other = of_pool != memory.targets["of_pool"]
     if not other.any():
         return memory
-    counts, sums = memory.counts.copy(), memory.sums.copy()
+    counts, sums = memory.targets["counts"].copy(), memory.targets["sums"].copy()
     counts[:, other], sums[:, other] = 0.0, 0.0
-    return replace(memory, of_pool=of_pool, counts=counts, sums=sums)
+    return memory.of_targets(of_pool=of_pool, counts=counts, sums=sums)
 
 
 def _dense(rows: _Rows, block: _Stretch, memory: Memory) -> Block:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -153,7 +152,7 @@ def tried(
     """
     if not asked.any():
         return memory
-    shown = np.full(memory.shown.shape[1:], -1, dtype=np.int8)
+    shown = np.full(memory.pools["shown"].shape[1:], -1, dtype=np.int8)
     for number, factor in enumerate(FACTORS):
         scaled = Window(
             window.minutes,
@@ -165,10 +164,10 @@ def tried(
             above = found.statistic[0] / scale > memory.thresholds.values[1]
         shown[..., number] = np.where(asked, above & found.moved[0], -1)
     fresh = asked.any(axis=1)
-    trials = memory.shown.copy()
+    trials = memory.pools["shown"].copy()
     trials[1:, fresh] = trials[:-1, fresh]
     trials[0, fresh] = shown[fresh]
-    return replace(memory, shown=trials)
+    return memory.of_pools(shown=trials)
 
 
 def _times(counts: Floats, grid: Floats, factor: float, asked: Flags) -> Floats:
@@ -194,6 +193,6 @@ def smallest(memory: Memory) -> Floats:
 
     Of the windows of a day.
     """
-    trials = (memory.shown >= 0).sum(axis=0)
-    shown = (memory.shown == 1).sum(axis=0) / np.maximum(trials, 1)
+    trials = (memory.pools["shown"] >= 0).sum(axis=0)
+    shown = (memory.pools["shown"] == 1).sum(axis=0) / np.maximum(trials, 1)
     return smallest_factor(np.where(trials >= LEAST_TRIALS, shown, np.nan), FACTORS)

@@ -90,16 +90,16 @@ class Watch:
     peak: Floats
     quiet: Integers
 
-    def grown(self, more: int) -> Watch:
-        """Room for more units."""
-        fresh = watch(more)
-        return Watch(
-            *(np.concatenate([getattr(self, f.name), getattr(fresh, f.name)]) for f in fields(self))
-        )
+    @classmethod
+    def of(cls, rows: Floats) -> Watch:
+        """Of what :meth:`rows` gave [n, 8]."""
+        kinds = (np.float64 if name in _HEIGHTS else np.int64 for name in cls.__dataclass_fields__)
+        return cls(*(row.astype(kind) for row, kind in zip(rows.T, kinds, strict=True)))
 
-    def kept(self, stay: Flags) -> Watch:
-        """Only some of the units."""
-        return Watch(*(getattr(self, f.name)[stay] for f in fields(self)))
+    def rows(self) -> Floats:
+        """As an array [n, 8], to be remembered."""
+        columns = [getattr(self, name) for name in type(self).__dataclass_fields__]
+        return np.stack(columns, axis=1).astype(np.float64)
 
     def silenced(self) -> Watch:
         """After a long silence: no shift, no running episode."""
@@ -111,19 +111,14 @@ class Watch:
         return state
 
 
+_HEIGHTS = ("before", "earlier", "peak")
+# a unit of which nothing is known, as :meth:`Watch.rows` has it
+NO_WATCH = tuple(float(OFF) if f.name == "since" else 0.0 for f in fields(Watch))
+
+
 def watch(units: int) -> Watch:
     """Units of which nothing is known."""
-    zeros = np.zeros(units, dtype=np.int64)
-    return Watch(
-        run=zeros,
-        calm=zeros,
-        unheard=zeros,
-        since=np.full(units, OFF, dtype=np.int64),
-        before=np.zeros(units),
-        earlier=np.zeros(units),
-        peak=np.zeros(units),
-        quiet=zeros,
-    )
+    return Watch.of(np.tile(NO_WATCH, (units, 1)))
 
 
 def moved_enough(

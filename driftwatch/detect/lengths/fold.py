@@ -70,15 +70,15 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         holidays: days since 1970-01-01.
     """
     memory = _begun(memory, (block.first - 1) // DAY, budget)
-    block, restarted = _settled(block, memory.restarted)
+    block, restarted = _settled(block, memory.targets["restarted"])
     full = _appended(memory, block)
     targets, pools = _latest(full, len(block.counts))
     seen: Flags = np.asarray(block.known.any(axis=2))
     members = _pooled(seen, memory)
 
-    scale, source = peer_scales(memory.peers, memory.of_pool)
+    scale, source = peer_scales(memory.peers, memory.targets["of_pool"])
     twins, quick = _against_twins(memory, block, targets, pools, members, scale)
-    past = Past(memory.hours, memory.hour_counts, memory.hour_sums, holidays)
+    past = Past(memory.hours, memory.pools["hour_counts"], memory.pools["hour_sums"], holidays)
     window = shortest(pools.counts, pools.sums)
     heard = _pooled(block.known, memory) > 0
     contexts, distances = against_contexts(
@@ -95,7 +95,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     memory = _tried(memory, block, window, pools, past, shifted[0], drift)
     if memory.minute % 60 == 0:
         memory = _with_hour(memory, pools.counts[60][-1], pools.sums[60][-1])
-        memory = replace(memory, detectable=smallest(memory))
+        memory = memory.of_pools(detectable=smallest(memory))
     return memory, Told(
         peer_score=peer.score,
         peer_ratio=np.exp(twins.mean),
@@ -122,14 +122,14 @@ def _begun(memory: Memory, day: int, budget: float) -> Memory:
 
 def _appended(memory: Memory, block: Block) -> Memory:
     """With the block's minutes behind those that are kept."""
-    of_pools = _pooled(block.counts, memory), _pooled(block.sums, memory)
-    return replace(
-        memory,
-        minute=block.first + len(block.counts) - 1,
-        counts=np.concatenate([memory.counts, block.counts]),
-        sums=np.concatenate([memory.sums, block.sums]),
-        pool_counts=np.concatenate([memory.pool_counts, of_pools[0]]),
-        pool_sums=np.concatenate([memory.pool_sums, of_pools[1]]),
+    kept, of_pools = memory.targets, memory.pools
+    return memory.of_targets(
+        {"minute": block.first + len(block.counts) - 1},
+        counts=np.concatenate([kept["counts"], block.counts]),
+        sums=np.concatenate([kept["sums"], block.sums]),
+    ).of_pools(
+        counts=np.concatenate([of_pools["counts"], _pooled(block.counts, memory)]),
+        sums=np.concatenate([of_pools["sums"], _pooled(block.sums, memory)]),
     )
 
 
@@ -137,9 +137,10 @@ def _latest(full: Memory, size: int) -> tuple[Latest, Latest]:
     """Of targets, and of pools, whose hours are compared as well."""
     short = (QUICK, *WINDOWS)
     ends = (*short, *HOUR_ENDS)
+    targets, pools = full.targets, full.pools
     return (
-        Latest(running(full.counts, size, short), running(full.sums, size, short)),
-        Latest(running(full.pool_counts, size, ends), running(full.pool_sums, size, ends)),
+        Latest(running(targets["counts"], size, short), running(targets["sums"], size, short)),
+        Latest(running(pools["counts"], size, ends), running(pools["sums"], size, ends)),
     )
 
 
@@ -147,7 +148,7 @@ def _against_twins(
     memory: Memory, block: Block, targets: Latest, pools: Latest, members: Floats, scale: Floats
 ) -> tuple[Compared, Floats]:
     """Targets against their twins, the furthest of each pool left out; and in five minutes."""
-    of_pool, size, number = memory.of_pool, len(block.counts), len(memory.pools)
+    of_pool, size, number = memory.targets["of_pool"], len(block.counts), len(memory.pools)
     in_pool = np.where(of_pool >= 0, of_pool, 0)
     enough = members[:, in_pool] >= LEAST_MEMBERS if number else np.zeros((size, 1), dtype=bool)
     asked = block.known & ((of_pool >= 0) & enough)[..., None]
@@ -180,15 +181,13 @@ def _against_twins(
 
 def _trimmed(memory: Memory, full: Memory, restarted: Integers) -> Memory:
     """What was learnt, with as many of the minutes as are kept."""
-    return replace(
-        memory,
-        minute=full.minute,
+    targets, pools = full.targets, full.pools
+    return memory.of_targets(
+        {"minute": full.minute},
         restarted=restarted,
-        counts=full.counts[-KEEP:],
-        sums=full.sums[-KEEP:],
-        pool_counts=full.pool_counts[-KEEP_POOL:],
-        pool_sums=full.pool_sums[-KEEP_POOL:],
-    )
+        counts=targets["counts"][-KEEP:],
+        sums=targets["sums"][-KEEP:],
+    ).of_pools(counts=pools["counts"][-KEEP_POOL:], sums=pools["sums"][-KEEP_POOL:])
 
 
 def _tried(
@@ -201,7 +200,7 @@ def _tried(
     drift: Scored,
 ) -> Memory:
     """With factors tried on those pools that are due, have a verdict, and are not shifted."""
-    names = memory.pools["pool"].to_list()
+    names = memory.pools.keys["pool"].to_list()
     for minute in range(len(block.counts)):
         turn = due(names, block.first + minute)
         if not turn.any():
@@ -234,7 +233,7 @@ def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:
 
 def _pooled(values: npt.NDArray[Any], memory: Memory) -> Floats:
     """Sums over the targets of each pool: [minutes, targets, ...] → [minutes, pools, ...]."""
-    of_pool = memory.of_pool
+    of_pool = memory.targets["of_pool"]
     out = np.zeros((len(values), len(memory.pools), *values.shape[2:]))
     order = np.argsort(of_pool, kind="stable")
     order = order[of_pool[order] >= 0]
@@ -249,9 +248,10 @@ def _with_hour(memory: Memory, counts: Floats, sums: Floats) -> Memory:
     """With the hour that has just ended, where anything finished in it; old hours go."""
     hour = memory.minute // 60 - 1
     kept = memory.hours > hour - KEEP_HOURS
-    hours, past, tokens = memory.hours[kept], memory.hour_counts[kept], memory.hour_sums[kept]
+    hours, pools = memory.hours[kept], memory.pools
+    past, tokens = pools["hour_counts"][kept], pools["hour_sums"][kept]
     if (counts[..., -1] > 0).any():
         hours = np.append(hours, hour)
         past = np.concatenate([past, counts[None].astype(np.float32)])
         tokens = np.concatenate([tokens, sums[None]])
-    return replace(memory, hours=hours, hour_counts=past, hour_sums=tokens)
+    return memory.of_pools({"hours": hours}, hour_counts=past, hour_sums=tokens)

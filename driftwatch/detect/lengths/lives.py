@@ -86,7 +86,7 @@ def peers_lived(
     """
     size, units, _ = scored.score.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
-    held = memory.held_peers
+    held, of_pool = memory.targets["held"], memory.targets["of_pool"]
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source < 2).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
@@ -97,12 +97,13 @@ def peers_lived(
         past, held = _all_learnt(past, held, slots, peers.statistic, block.clean)
         counted = calibrated & block.clean & known
         thresholds = thresholds.counted(0, np.zeros(units), int(counted.sum()))
-        lived = replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held)
+        learnt = {"thresholds": thresholds, "peers": past}
+        lived = memory.of_targets(learnt, watch=state.rows(), held=held)
         quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
         return lived, quiet, scored
     for b in range(size):
         score = _highest(scored.score[b])
-        may = leading(score, memory.of_pool, len(memory.pools)) & ~block.slow[b]
+        may = leading(score, of_pool, len(memory.pools)) & ~block.slow[b]
         counts_for = weights(peers.whole[b])
         now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may, counts_for)
         # not against ten minutes in which all is as usual
@@ -111,13 +112,13 @@ def peers_lived(
         state, ended = step(state, block.first + b, now, thresholds.values[0])
         flagged = state.on()
         crowd = np.zeros(len(memory.pools) + 1)
-        np.add.at(crowd, memory.of_pool, flagged)
+        np.add.at(crowd, of_pool, flagged)
         # where half of a pool differs from its twins, routing is sticky: twins say nothing there
         sticky = np.append(2 * crowd[:-1] >= members[b], False) & (crowd > 1)
-        known = ~np.isnan(now.score) & ~sticky[memory.of_pool]
+        known = ~np.isnan(now.score) & ~sticky[of_pool]
         on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
         over[b] = np.where(known, state.calm >= CALM, np.nan)
-        usual = (crowd[memory.of_pool] == 0) | sticky[memory.of_pool]
+        usual = (crowd[of_pool] == 0) | sticky[of_pool]
         held = np.where(usual[:, None], held, np.nan)
         learns = block.clean[b] & usual
         past, held = _learnt(past, held, slots, peers.statistic[b], learns)
@@ -125,7 +126,7 @@ def peers_lived(
         heard = counted & ~np.isnan(now.score)
         thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(heard.sum()))
     return (
-        replace(memory, uneven=state, thresholds=thresholds, peers=past, held_peers=held),
+        memory.of_targets({"thresholds": thresholds, "peers": past}, watch=state.rows(), held=held),
         (on, over),
         scored,
     )
@@ -149,7 +150,7 @@ def contexts_lived(
     scored = scored_by(contexts, *context_scales(memory.contexts))
     size, units, _ = scored.score.shape
     state: Watch = memory.shifted
-    thresholds, past, held = memory.thresholds, memory.contexts, memory.held_contexts
+    thresholds, past, held = memory.thresholds, memory.contexts, memory.pools["held"]
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source == 0).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
@@ -160,9 +161,8 @@ def contexts_lived(
         past, held = _all_learnt(past, held, slots, distances, clean)
         heard = int((calibrated & clean & known).sum())
         thresholds = thresholds.counted(1, np.zeros(units), heard)
-        lived = replace(
-            memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held
-        )
+        learnt = {"thresholds": thresholds, "contexts": past}
+        lived = memory.of_pools(learnt, watch=state.rows(), held=held)
         quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
         return lived, quiet, scored
     everybody = np.ones(units, dtype=bool)
@@ -182,7 +182,8 @@ def contexts_lived(
         thresholds = thresholds.counted(
             1, np.where(counted, ended, 0.0), int((counted & known).sum())
         )
-    lived = replace(memory, shifted=state, thresholds=thresholds, contexts=past, held_contexts=held)
+    learnt = {"thresholds": thresholds, "contexts": past}
+    lived = memory.of_pools(learnt, watch=state.rows(), held=held)
     return lived, (on, over), scored
 
 

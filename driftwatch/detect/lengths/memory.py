@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from driftwatch.arrays import Codes, Floats, Integers, Singles
-from driftwatch.detect.lengths.episodes import Watch, watch
+from driftwatch.arrays import Floats, Integers
+from driftwatch.detect.lengths.episodes import NO_WATCH, Watch
 from driftwatch.detect.lengths.layouts import ONLY_INF, SIGNALS, regridded
 from driftwatch.detect.lengths.scales import RESETS_SCHEMA, Thresholds
+from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, no_arrays, part_of
 from driftwatch.detect.null import Null, null, null_from
 
 KEEP = 60  # minutes of a target
@@ -37,27 +37,46 @@ _BINS: Floats = np.geomspace(0.1, 60.0, 81)
 # finished days per null, and the minutes that make a day count
 _DAYS, _LEAST = 7, 180
 
-_Arrays = dict[str, Any]  # of NumPy, by the name of the attribute
+# Histograms are cumulative, [minutes or hours, units, signals, edges]; sums are of tokens. ``held``
+# are the last minutes' distances that are not learnt from yet (NaN = none), ``watch`` the states.
+_TARGETS = {
+    "of_pool": Field(dtype="int64", fill=-1),  # place of its pool, -1 = none
+    "restarted": Field(dtype="int64", fill=NEVER),  # minute of the last restart or change of knobs
+    "counts": Field((KEEP, 2, -1), "float32", axis=1),
+    "sums": Field((KEEP, 2), axis=1),
+    "held": Field((HELD, 2), fill=np.nan, axis=1),
+    "watch": Field((len(NO_WATCH),), fill=NO_WATCH),
+}
+_POOLS = {
+    "counts": Field((KEEP_POOL, 2, -1), axis=1),
+    "sums": Field((KEEP_POOL, 2), axis=1),
+    "hour_counts": Field((-1, 2, -1), "float32", axis=1),
+    "hour_sums": Field((-1, 2), axis=1),
+    "held": Field((HELD_OF_POOL, 2), fill=np.nan, axis=1),
+    "watch": Field((len(NO_WATCH),), fill=NO_WATCH),
+    # which factors a pool's recent windows would have shown (1), or not (0; -1 = not tried)
+    "shown": Field((TRIALS, 2, len(FACTORS)), "int8", -1, axis=1),
+    # the smallest factor that they would show, as of the last full hour; NaN = none, or unknown
+    "detectable": Field((2,), fill=np.nan),
+}
 
-_TARGETS = {"instance": pl.String, "engine": pl.String}
-_POOLS = {"pool": pl.String}
-_PACKED: dict[str, pl.DataType | type[pl.DataType]] = {
-    "name": pl.String,
-    "dtype": pl.String,
-    "shape": pl.List(pl.Int64),
-    "data": pl.Binary,
-}
-# arrays of Memory by the axis that counts targets or pools
-_OF_TARGETS = {"of_pool": 0, "restarted": 0, "counts": 1, "sums": 1, "held_peers": 1}
-_OF_POOLS = {
-    "pool_counts": 1,
-    "pool_sums": 1,
-    "hour_counts": 1,
-    "hour_sums": 1,
-    "shown": 1,
-    "detectable": 0,
-    "held_contexts": 1,
-}
+
+def _no_targets() -> Arrays:
+    return no_arrays(("instance", "engine"), _TARGETS)
+
+
+def _no_pools() -> Arrays:
+    empty = no_arrays(("pool",), _POOLS)
+    hours = {name: empty[name][:0] for name in ("hour_counts", "hour_sums")}
+    return empty.with_arrays(**hours)
+
+
+def _no_peers() -> Null:
+    return null(_BINS, ("instance", "engine", "signal"), _DAYS, _LEAST)
+
+
+def _no_contexts() -> Null:
+    return null(_BINS, ("pool", "signal"), _DAYS, _LEAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,212 +86,114 @@ class Memory:
     Attributes:
         grid: edges that histograms are kept on; see :mod:`driftwatch.detect.lengths.layouts`.
         minute: number (since 1970) of the last minute folded in; -1 before the first.
-        targets: instance, engine; row = place of a target in every array.
-        pools: pool; row = place of a pool.
-        of_pool: place of each target's pool, -1 = none.
-        restarted: minute of each target's last restart or change of knobs.
-        counts: cumulative, the last hour's minutes, [minutes, targets, signals, edges].
-        sums: of tokens, [minutes, targets, signals].
-        pool_counts: the pools' last two hours, [minutes, pools, signals, edges].
-        pool_sums: of tokens.
+        targets: arrays of targets.
+        pools: arrays of pools.
         hours: numbers (since 1970) of the hours kept, rising.
-        hour_counts: the pools' hours, [hours, pools, signals, edges].
-        hour_sums: of tokens.
-        uneven: states of targets.
-        shifted: states of pools.
-        peers: usual distance of each target to its twins, times sqrt(requests).
+        peers: usual distance of each target to its peers, times sqrt(requests).
         contexts: usual distance of each pool to its nearest context.
-        held_peers: the last minutes' distances that are not learnt from yet, [minutes, targets,
-            signals]; NaN = none.
-        held_contexts: the same of pools.
         thresholds: h, and what the running week has shown.
-        shown: which factors a pool's recent windows would have shown (1), or not (0; -1 = not
-            tried), [trials, pools, signals, factors].
-        detectable: the smallest factor that they would show, as of the last full hour, [pools,
-            signals]; NaN = none, or not known.
     """
 
     grid: Floats = field(default_factory=lambda: ONLY_INF)
     minute: int = -1
-    targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TARGETS))
-    pools: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_POOLS))
-    of_pool: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    restarted: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    counts: Singles = field(default_factory=lambda: np.zeros((KEEP, 0, 2, 1), dtype=np.float32))
-    sums: Floats = field(default_factory=lambda: np.zeros((KEEP, 0, 2)))
-    pool_counts: Floats = field(default_factory=lambda: np.zeros((KEEP_POOL, 0, 2, 1)))
-    pool_sums: Floats = field(default_factory=lambda: np.zeros((KEEP_POOL, 0, 2)))
+    targets: Arrays = field(default_factory=_no_targets)
+    pools: Arrays = field(default_factory=_no_pools)
     hours: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    hour_counts: Singles = field(default_factory=lambda: np.zeros((0, 0, 2, 1), dtype=np.float32))
-    hour_sums: Floats = field(default_factory=lambda: np.zeros((0, 0, 2)))
-    uneven: Watch = field(default_factory=lambda: watch(0))
-    shifted: Watch = field(default_factory=lambda: watch(0))
-    peers: Null = field(
-        default_factory=lambda: null(_BINS, ("instance", "engine", "signal"), _DAYS, _LEAST)
-    )
-    contexts: Null = field(default_factory=lambda: null(_BINS, ("pool", "signal"), _DAYS, _LEAST))
-    held_peers: Floats = field(default_factory=lambda: np.zeros((HELD, 0, 2)))
-    held_contexts: Floats = field(default_factory=lambda: np.zeros((HELD_OF_POOL, 0, 2)))
+    peers: Null = field(default_factory=_no_peers)
+    contexts: Null = field(default_factory=_no_contexts)
     thresholds: Thresholds = field(default_factory=Thresholds)
-    shown: Codes = field(
-        default_factory=lambda: np.zeros((TRIALS, 0, 2, len(FACTORS)), dtype=np.int8)
-    )
-    detectable: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def of_targets(self, others: Mapping[str, Any] | None = None, **arrays: Array) -> Memory:
+        """With some other arrays of targets, and other attributes."""
+        return replace(self, targets=self.targets.with_arrays(**arrays), **(others or {}))
+
+    def of_pools(self, others: Mapping[str, Any] | None = None, **arrays: Array) -> Memory:
+        """With some other arrays of pools, and other attributes."""
+        return replace(self, pools=self.pools.with_arrays(**arrays), **(others or {}))
+
+    @property
+    def uneven(self) -> Watch:
+        """States of targets."""
+        return Watch.of(self.targets["watch"])
+
+    @property
+    def shifted(self) -> Watch:
+        """States of pools."""
+        return Watch.of(self.pools["watch"])
 
     def with_grid(self, grid: Floats) -> Memory:
         """The same on a wider grid."""
         if len(grid) == len(self.grid):
             return self
-        histograms = ("counts", "pool_counts", "hour_counts")
-        wide: _Arrays = {n: regridded(getattr(self, n), self.grid, grid) for n in histograms}
-        return replace(self, grid=grid, **wide)
+        counts = regridded(self.targets["counts"], self.grid, grid)
+        return self.of_targets({"grid": grid}, counts=counts).of_pools(
+            counts=regridded(self.pools["counts"], self.grid, grid),
+            hour_counts=regridded(self.pools["hour_counts"], self.grid, grid),
+        )
 
     def with_units(self, targets: pl.DataFrame, pools: pl.DataFrame) -> Memory:
-        """With room for these targets and pools, where they are new.
-
-        Args:
-            targets: instance, engine, each once.
-            pools: pool, each once.
-        """
-        new = targets.join(self.targets, on=["instance", "engine"], how="anti")
-        fresh = pools.join(self.pools, on="pool", how="anti")
-        memory = self
-        if len(new):
-            known, _ = self.peers.with_keys(_per_signal(new))
-            memory = replace(
-                memory,
-                targets=pl.concat([self.targets, new]),
-                uneven=self.uneven.grown(len(new)),
-                peers=known,
-                **_grown(
-                    self,
-                    _OF_TARGETS,
-                    len(new),
-                    {"of_pool": -1, "restarted": NEVER, "held_peers": np.nan},
-                ),
-            )
-        if len(fresh):
-            seen, _ = self.contexts.with_keys(_per_signal(fresh))
-            memory = replace(
-                memory,
-                pools=pl.concat([self.pools, fresh]),
-                shifted=self.shifted.grown(len(fresh)),
-                contexts=seen,
-                **_grown(
-                    memory,
-                    _OF_POOLS,
-                    len(fresh),
-                    {"shown": -1, "held_contexts": np.nan, "detectable": np.nan},
-                ),
-            )
-        return memory
-
-    def without(self, targets: pl.DataFrame) -> Memory:
-        """Less what is known of some targets.
-
-        Args:
-            targets: instance, engine.
-        """
-        mark = self.targets.join(
-            targets.select("instance", "engine").unique().with_columns(gone=True),
-            on=["instance", "engine"],
-            how="left",
-            maintain_order="left",
-        )
-        stay = mark["gone"].is_null().to_numpy()
-        if stay.all():
-            return self
-        fewer: _Arrays = {
-            name: np.compress(stay, getattr(self, name), axis) for name, axis in _OF_TARGETS.items()
-        }
+        """With room for these targets (instance, engine) and pools (pool), each once."""
+        of_targets, of_pools = self.targets.with_keys(targets), self.pools.with_keys(pools)
         return replace(
             self,
-            targets=self.targets.filter(stay),
-            uneven=self.uneven.kept(stay),
-            peers=self.peers.without(targets.select("instance", "engine").unique()),
-            **fewer,
+            targets=of_targets,
+            pools=of_pools,
+            peers=self.peers.with_keys(_per_signal(of_targets.keys))[0],
+            contexts=self.contexts.with_keys(_per_signal(of_pools.keys))[0],
         )
+
+    def without(self, targets: pl.DataFrame) -> Memory:
+        """Less what is known of some targets (instance, engine)."""
+        gone = targets.select("instance", "engine")
+        return replace(self, targets=self.targets.without(gone), peers=self.peers.without(gone))
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""
-        arrays = {name: getattr(self, name) for name in (*_OF_TARGETS, *_OF_POOLS, "grid", "hours")}
-        for part in ("uneven", "shifted"):
-            state: Watch = getattr(self, part)
-            arrays |= {f"{part}.{n}": getattr(state, n) for n in Watch.__dataclass_fields__}
-        arrays |= {"peaks": self.thresholds.peaks, "minutes": self.thresholds.minutes}
-        arrays["values"] = np.array(self.thresholds.values)
-        arrays["numbers"] = np.array([self.minute, self.thresholds.week])
+        numbers = {
+            "minute": [self.minute],
+            "week": [self.thresholds.week],
+            "values": [list(self.thresholds.values)],
+            "peaks": [self.thresholds.peaks.ravel().tolist()],
+            "minutes": [self.thresholds.minutes.tolist()],
+            "grid": [self.grid.tolist()],
+            "hours": [self.hours.tolist()],
+        }
         return {
-            "arrays": _packed(arrays),
-            "targets": self.targets,
-            "pools": self.pools,
+            "numbers": pl.DataFrame(numbers, schema_overrides={"hours": pl.List(pl.Int64)}),
             "resets": self.thresholds.resets,
-            **{f"peers.{name}": frame for name, frame in self.peers.frames().items()},
-            **{f"contexts.{name}": frame for name, frame in self.contexts.frames().items()},
+            **named(self.targets.frames(), "targets"),
+            **named(self.pools.frames(), "pools"),
+            **named(self.peers.frames(), "peers"),
+            **named(self.contexts.frames(), "contexts"),
         }
 
 
 def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
     """The memory that :meth:`Memory.frames` gave; a new one from no frames."""
-    if "arrays" not in frames:
+    if "numbers" not in frames:
         return Memory()
-    arrays = _unpacked(frames["arrays"])
-    minute, week = (int(x) for x in arrays.pop("numbers"))
-    peers, contexts = (float(x) for x in arrays.pop("values"))
-    states: dict[str, Any] = {
-        part: Watch(**{n: arrays.pop(f"{part}.{n}") for n in Watch.__dataclass_fields__})
-        for part in ("uneven", "shifted")
-    }
+    numbers = frames["numbers"].row(0, named=True)
+    peers, contexts = numbers["values"]
+    minutes = np.array(numbers["minutes"])
     thresholds = Thresholds(
         values=(peers, contexts),
-        week=week,
-        peaks=arrays.pop("peaks"),
-        minutes=arrays.pop("minutes"),
+        week=numbers["week"],
+        peaks=np.array(numbers["peaks"]).reshape(len(minutes), -1),
+        minutes=minutes,
         resets=frames["resets"].cast(pl.Schema(RESETS_SCHEMA)),
     )
     return Memory(
-        minute=minute,
-        targets=frames["targets"],
-        pools=frames["pools"],
+        grid=np.array(numbers["grid"]),
+        minute=numbers["minute"],
+        targets=arrays_from(part_of(frames, "targets"), _no_targets()),
+        pools=arrays_from(part_of(frames, "pools"), _no_pools()),
+        hours=np.array(numbers["hours"], dtype=np.int64),
+        peers=null_from(part_of(frames, "peers"), _no_peers()),
+        contexts=null_from(part_of(frames, "contexts"), _no_contexts()),
         thresholds=thresholds,
-        peers=null_from(_under(frames, "peers.")),
-        contexts=null_from(_under(frames, "contexts.")),
-        **states,
-        **arrays,
     )
-
-
-def _under(frames: Mapping[str, pl.DataFrame], prefix: str) -> dict[str, pl.DataFrame]:
-    return {n.removeprefix(prefix): f for n, f in frames.items() if n.startswith(prefix)}
 
 
 def _per_signal(units: pl.DataFrame) -> pl.DataFrame:
     """Each unit with each signal: slot = place of the unit x signals + place of the signal."""
     return units.join(pl.DataFrame({"signal": SIGNALS}), how="cross", maintain_order="left_right")
-
-
-def _grown(
-    memory: Memory, axes: Mapping[str, int], more: int, fills: Mapping[str, float]
-) -> _Arrays:
-    found: _Arrays = {}
-    for name, axis in axes.items():
-        array = getattr(memory, name)
-        shape = (*array.shape[:axis], more, *array.shape[axis + 1 :])
-        fresh = np.full(shape, fills.get(name, 0), dtype=array.dtype)
-        found[name] = np.concatenate([array, fresh], axis=axis)
-    return found
-
-
-def _packed(arrays: Mapping[str, npt.NDArray[Any]]) -> pl.DataFrame:
-    rows = [
-        (name, array.dtype.str, list(array.shape), np.ascontiguousarray(array).tobytes())
-        for name, array in arrays.items()
-    ]
-    return pl.DataFrame(rows, schema=_PACKED, orient="row")
-
-
-def _unpacked(frame: pl.DataFrame) -> _Arrays:
-    return {
-        name: np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape).copy()
-        for name, dtype, shape, data in frame.select(*_PACKED).iter_rows()
-    }

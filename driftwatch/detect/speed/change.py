@@ -309,9 +309,20 @@ class Holding:
     deepest: Floats
 
     @classmethod
-    def of(cls, targets: int) -> Holding:
+    def of(cls, rows: Floats) -> Holding:
+        """Of what :meth:`rows` gave (target, 5)."""
+        slower, *others = rows.T.copy()
+        return cls(slower > 0, *others)
+
+    @classmethod
+    def nobody(cls, targets: int) -> Holding:
         """Nobody is slower."""
-        return cls(np.zeros(targets, dtype=bool), *(np.zeros(targets) for _ in range(4)))
+        return cls.of(np.zeros((targets, 5)))
+
+    def rows(self) -> Floats:
+        """As an array (target, 5), to be remembered."""
+        columns = (self.slower, self.before, self.loss, self.age, self.deepest)
+        return np.stack(columns, axis=1).astype(np.float64)
 
     def step(
         self,

@@ -136,12 +136,6 @@ class Learner:
         return missing(self.minutes, spread, whose) or "fitted within 5 min"
 
 
-def widened(values: Singles) -> Singles:
-    """Load (..., WIDTH) of what a version kept that did not know preempted minutes yet."""
-    short = WIDTH - values.shape[-1]
-    return np.concatenate((values, np.zeros((*values.shape[:-1], short), values.dtype)), axis=-1)
-
-
 def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
     """One row per pool."""
     return pl.DataFrame(
@@ -168,7 +162,7 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
     """What :func:`learners_frame` gave."""
     return {
         row["pool"]: Learner(
-            widened(np.array(row["values"], dtype=np.float32).reshape(len(row["taken"]), -1)),
+            np.array(row["values"], dtype=np.float32).reshape(len(row["taken"]), WIDTH),
             np.array(row["taken"], dtype=np.int64),
             np.array(row["blocks"], dtype=np.int64),
             row["minutes"],

@@ -8,7 +8,7 @@ every hour, what is usual every midnight), so that nothing depends on how minute
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,6 +22,7 @@ from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.change import (
     LEVEL_MINUTES,
     LOOKBACK,
+    Holding,
     Limits,
     Past,
     last_quantiles,
@@ -50,7 +51,7 @@ from driftwatch.detect.speed.load import (
     WARMING,
     Load,
 )
-from driftwatch.detect.speed.memory import Memory, with_holding
+from driftwatch.detect.speed.memory import Memory
 from driftwatch.detect.speed.output import Output
 
 _KEY = list(KEY_COLUMNS)
@@ -81,7 +82,7 @@ class Stretch:
         accepts: bool,
     ) -> None:
         self._memory, self.load = memory.at(targets, start, minutes)
-        self.targets = self._memory.targets
+        self.targets = self._memory.targets.keys
         self._start, self._minutes = start, minutes
         self._pins, self._accepts = pins, accepts
         count = len(self.targets)
@@ -92,11 +93,13 @@ class Stretch:
             [zlib.crc32("\n".join(key).encode()) for key in self.targets.select(_KEY).iter_rows()],
             dtype=np.int64,
         )
-        self._own, self._peer = self._memory.holding(), self._memory.holding("peer_")
+        arrays = self._memory.targets
+        self._own = Holding.of(arrays["slower"])
+        self._peer = Holding.of(arrays["slower_than_peers"])
         self._learners: dict[str, Learner] = dict(memory.learners)
         # thresholds hold as long as nobody changes pool
-        same = self.targets["pool"].equals(memory.targets["pool"], null_equal=True)
-        self._known: Mapping[str, object] = memory.known if same else {}
+        same = self.targets["pool"].equals(memory.targets.keys["pool"], null_equal=True)
+        self._known = memory.limits if same else None
         self._keys: list[str | None] = self.targets["reference"].to_list()
         named = self.targets.select(_KEY)
         self._slots: dict[str, Indices] = {}
@@ -173,16 +176,15 @@ class Stretch:
             self._own.reset(other & ~np.array(grown, dtype=bool))
             self._peer.reset(other & ~np.array(grown, dtype=bool))
             self._keys = keys
-            self._known = {}
+            self._known = None
         self._laws = Laws.of([one.twins for one in found])
         self._armed = np.array([one.law is not None for one in found], dtype=bool)
         return found
 
     def _limits(self, references: Sequence[Reference]) -> tuple[Limits, Limits]:
         about = f"{self._past.day} {self._past.size}"
-        known = self._known.get(about)
-        if isinstance(known, tuple):
-            return known
+        if self._known is not None and self._known[0] == about:
+            return self._known[1:]
         named = self.targets.select(_KEY)
         own = limits_of(
             self._past, named, self._pools, [one.law for one in references], (LEVEL, CHANGE)
@@ -194,7 +196,7 @@ class Stretch:
             [one.twins for one in references],
             (PEER_LEVEL, PEER_CHANGE),
         )
-        self._known = {about: (own, peer)}
+        self._known = about, own, peer
         return own, peer
 
     def _speeds(self, at: int) -> None:
@@ -359,17 +361,19 @@ class Stretch:
 
     def _remembered(self) -> Memory:
         self._flush()
-        targets = with_holding(self.targets, self._own, self._peer).with_columns(
-            reference=pl.Series(self._keys, dtype=pl.String)
+        keys = self.targets.with_columns(reference=pl.Series(self._keys, dtype=pl.String))
+        arrays = self._memory.targets.with_arrays(
+            load=np.ascontiguousarray(self.load[:, self._minutes :]),
+            slower=self._own.rows(),
+            slower_than_peers=self._peer.rows(),
         )
         return replace(
             self._memory,
             until=self._end(self._minutes - 1),
-            targets=targets,
-            load=np.ascontiguousarray(self.load[:, self._minutes :]),
+            targets=replace(arrays, keys=keys),
             past=self._past,
             learners=self._learners,
-            known=self._known,
+            limits=self._known,
         )
 
 

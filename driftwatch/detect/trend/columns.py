@@ -67,7 +67,7 @@ def columns(
     factors, recent = attributed(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside
     )
-    memory = replace(memory, arrays={**memory.arrays, "recent": recent}, minute=int(minute.max()))
+    memory = memory.with_arrays({"recent": recent}, minute=int(minute.max()))
     found = {
         **{name: held[:, HOLD[name]] for name in HELD},
         "pin_age_seconds": _pin_age(beside, target, minute),
@@ -86,25 +86,23 @@ def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, 
     run = began.cast(pl.Int64).cum_sum().to_numpy() - 1
     last = np.append(np.flatnonzero(began.to_numpy())[1:] - 1, len(minutes) - 1)
     theirs = minutes.select(*key, "pool")[last]  # its pool is that of its last minute
-    if theirs.equals(memory.targets):
+    if theirs.equals(memory.targets.keys):
         return memory, run
     memory = memory.with_targets(theirs)
-    known = memory.targets.select(key).with_row_index("row")
-    row = theirs.join(known, on=key, how="left", maintain_order="left")["row"].to_numpy()
-    return memory, row.astype(np.intp)[run]
+    return memory, memory.targets.places(theirs)[run]
 
 
 def _pinned(memory: Memory, pins: Pins, settings: DetectSettings) -> Pinned:
     """The pins beside the targets, made again only when either changes."""
     before = memory.pinned
     if (
-        isinstance(before, Pinned)
+        before is not None
         and before.pins is pins
-        and before.targets is memory.targets
+        and before.targets is memory.targets.keys
         and before.settings is settings
     ):
         return before
-    return pinned(pins, memory.targets, settings)
+    return pinned(pins, memory.targets.keys, settings)
 
 
 def _pin_age(beside: Pinned, target: Indices, minute: Integers) -> Floats:

@@ -25,9 +25,10 @@ import polars as pl
 from scipy.special import ndtr, ndtri
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers
+from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.equal_lengths import adjusted
-from driftwatch.detect.trend.memory import DAYS, HOLD, TRENDS, Array
+from driftwatch.detect.trend.memory import DAYS, HOLD, TRENDS
 
 # Two-sided, 95 %.
 _Z = float(ndtri(0.975))

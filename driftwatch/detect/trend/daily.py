@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Floats
+from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
 from driftwatch.detect.trend.creep import crept
-from driftwatch.detect.trend.memory import LENGTHS, SIGNALS, SUM, TRENDS, Array, Memory
+from driftwatch.detect.trend.memory import LENGTHS, SIGNALS, SUM, TRENDS, Memory
 from driftwatch.detect.trend.pinned import Pinned
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
 from driftwatch.signals.histograms import quantile
@@ -89,7 +90,7 @@ def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings)
         finished = pl.concat([kept, row])
     for name in [f"last_hours_{s}" for s in LENGTHS] + ["last_hours_sums"]:
         arrays[name] = _shifted(arrays[name], hour - ended - 1, 0.0)
-    return replace(memory, arrays=arrays, hour=hour, finished=finished)
+    return memory.with_arrays(arrays, hour=hour, finished=finished)
 
 
 def _shifted(array: Array, by: int, fill: float) -> Array:
@@ -245,7 +246,7 @@ def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame
     for signal in SIGNALS:
         values[f"{signal}_buckets"], values[f"{signal}_edges"] = _histograms(memory, arrays, signal)
     start = _EPOCH + timedelta(days=day)
-    rows = memory.targets.with_columns(
+    rows = memory.targets.keys.with_columns(
         pl.lit(start).alias("day"),
         *[
             value.alias(n) if isinstance(value, pl.Series) else pl.Series(n, value)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers
-from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, TRENDS, Memory
+from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, TRENDS, Layouts, Memory
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED, counted
-
-Layouts = Mapping[str, tuple[tuple[float, ...], ...]]
 
 # ln of a median of few tokens says little; H2's speed is NULL then, so every known value counts.
 _PASSES = (pl.col("forward_passes") > 0) & ~pl.col("forward_passes_overcounted").fill_null(False)
@@ -209,7 +207,7 @@ def added(memory: Memory, told: Told, minute: Integers) -> Memory:
         sketch = arrays[f"day_{name}"].copy()
         counted(sketch, told.target, bins)
         arrays[f"day_{name}"] = sketch
-    return replace(memory, arrays=arrays)
+    return memory.with_arrays(arrays)
 
 
 def _mixed(number: npt.NDArray[np.int16], target: Indices, starts: Indices) -> bool:

@@ -6,18 +6,19 @@ target costs: with vLLM's default buckets about 20 kB (measured in docs/methods/
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, no_arrays, part_of
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from driftwatch.detect.trend.pinned import Pinned
+
 
 # Histograms that an hour and a day add up.
 SIGNALS = ("prompt_tokens", "generation_tokens", "e2e_seconds", "ttft_seconds", "queue_seconds")
@@ -89,37 +90,20 @@ HELD = (
 HOLD = {name: i for i, name in enumerate(HELD)}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One array.
-
-    Attributes:
-        shape: of a target's share; -1 is the width of the histograms of ``signal``.
-        dtype: NumPy's name.
-        fill: of a target that has just come.
-        signal: whose histograms these are.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float64"
-    fill: float = 0.0
-    signal: str | None = None
-
-
 FIELDS: Mapping[str, Field] = {
     "hour_sums": Field((len(SUMS),)),
-    **{f"hour_{s}": Field((-1,), signal=s) for s in SIGNALS},
+    **{f"hour_{s}": Field((-1,)) for s in SIGNALS},
     # number of the layout of edges in use, -1 before the first; of the hour, and of what follows
     "layouts": Field((len(SIGNALS),), "int16", -1),
     "day_sums": Field((len(SUMS),)),
-    **{f"day_{s}": Field((-1,), signal=s) for s in SIGNALS},
+    **{f"day_{s}": Field((-1,)) for s in SIGNALS},
     "day_hours": Field((len(TRENDS), HOURLY)),
     "day_requests_per_forward_pass": Field((BATCH.count,), "uint16"),
     "day_effective_batch_size": Field((BATCH.count,), "uint16"),
     "day_ln_speed": Field((LN_SPEED.count,), "uint16"),
-    **{f"last_hours_{s}": Field((HOURS, -1), "float32", signal=s) for s in LENGTHS},
+    **{f"last_hours_{s}": Field((HOURS, -1), "float32") for s in LENGTHS},
     "last_hours_sums": Field((HOURS, 5)),
-    **{f"last_days_{s}": Field((PAST_DAYS, -1), "float32", signal=s) for s in LENGTHS},
+    **{f"last_days_{s}": Field((PAST_DAYS, -1), "float32") for s in LENGTHS},
     **{f"usual_{s}": Field((DAYS,), "float32", np.nan) for s in LENGTHS},
     "ln_speed": Field((DAYS,), "float64", np.nan),
     "speed_minutes": Field((DAYS,), "float32"),
@@ -132,10 +116,22 @@ FIELDS: Mapping[str, Field] = {
     "pin": Field((), "int64", -1),
 }
 
-_Schema = dict[str, pl.DataType | type[pl.DataType]]
-_TARGETS: _Schema = {"instance": pl.String, "engine": pl.String, "pool": pl.String}
-_CLOCK: _Schema = {"hour": pl.Int64, "minute": pl.Int64}
-_LAYOUTS: _Schema = {"signal": pl.String, "number": pl.Int64, "edges": pl.List(pl.Float64)}
+# name → the signal whose histograms it holds
+HISTOGRAMS = {
+    **{f"{span}_{s}": s for span in ("hour", "day") for s in SIGNALS},
+    **{f"{span}_{s}": s for span in ("last_hours", "last_days") for s in LENGTHS},
+}
+Layouts = Mapping[str, tuple[tuple[float, ...], ...]]
+_CLOCK: dict[str, Any] = {"hour": pl.Int64, "minute": pl.Int64}
+_LAYOUTS: dict[str, Any] = {
+    "signal": pl.String,
+    "number": pl.Int64,
+    "edges": pl.List(pl.Float64),
+}
+
+
+def _no_targets() -> Arrays:
+    return no_arrays(("instance", "engine"), FIELDS, {"pool": None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,135 +139,75 @@ class Memory:
     """What outlives the minutes it was learnt from. A value: nothing changes it in place.
 
     Attributes:
-        targets: instance, engine, pool, by instance and engine.
-        arrays: by name of :data:`FIELDS`.
+        targets: by instance and engine, with ``pool``; arrays of :data:`FIELDS`.
         layouts: bucket edges by signal, in the order in which they came.
         hour: the hour that is being added up, since 1970; None before the first.
         minute: end of the last minute, in minutes since 1970.
         finished: whole rows of the last two finished days, from :mod:`.daily`.
-        pinned: what was made of the pins in force; not kept in the store, as it can be made again.
+        pinned: what was made of the pins in force; not stored, made anew.
     """
 
-    targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TARGETS))
-    arrays: Mapping[str, Array] = field(default_factory=lambda: _empty(0, {}))
-    layouts: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    targets: Arrays = field(default_factory=_no_targets)
+    layouts: Layouts = field(default_factory=dict)
     hour: int | None = None
     minute: int | None = None
     finished: pl.DataFrame = field(default_factory=pl.DataFrame)
-    pinned: Any = None
+    pinned: Pinned | None = None
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """The targets' arrays by name."""
+        return self.targets.values
+
+    def with_arrays(self, arrays: Mapping[str, Array], **others: Any) -> Memory:
+        """With some other arrays, and other attributes."""
+        return replace(self, targets=self.targets.with_arrays(**arrays), **others)
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""
-        columns = {}
-        for name, array in self.arrays.items():
-            flat = (
-                array.reshape(len(array), math.prod(array.shape[1:])) if array.ndim > 1 else array
-            )
-            series = pl.Series(name, flat)
-            columns[name] = series.arr.to_list() if array.ndim > 1 else series
         layouts = [
             {"signal": signal, "number": number, "edges": list(edges)}
             for signal, known in self.layouts.items()
             for number, edges in enumerate(known)
         ]
         return {
-            "targets": self.targets.with_columns(**columns),
             "clock": pl.DataFrame([{"hour": self.hour, "minute": self.minute}], schema=_CLOCK),
             "layouts": pl.DataFrame(layouts, schema=_LAYOUTS),
             "finished": self.finished,
+            **named(self.targets.frames(), "targets"),
         }
 
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets (instance, engine)."""
-        gone = self.targets.join(
-            targets.select("instance", "engine").with_columns(gone=True),
-            on=["instance", "engine"],
-            how="left",
-            maintain_order="left",
-        )["gone"]
-        stays = gone.is_null().to_numpy()
-        if stays.all():
-            return self
-        return replace(
-            self,
-            targets=self.targets.filter(stays),
-            arrays={name: array[stays] for name, array in self.arrays.items()},
-            pinned=None,
-        )
+        left = self.targets.without(targets.select("instance", "engine"))
+        return self if left is self.targets else replace(self, targets=left, pinned=None)
 
     def with_targets(self, targets: pl.DataFrame) -> Memory:
-        """With room for these targets, and their pools as they are now.
-
-        Args:
-            targets: instance, engine, pool; each target once.
-        """
-        if targets.equals(self.targets):
+        """With room for these (instance, engine, pool; once each), and their pools as now."""
+        if targets.equals(self.targets.keys):
             return self
-        every = pl.concat([targets, self.targets.join(targets, on=_KEY, how="anti")]).sort(_KEY)
-        known = self.targets.select(_KEY).with_row_index("row")
-        rows = every.join(known, on=_KEY, how="left", maintain_order="left")["row"]
-        new = rows.is_null().to_numpy()
-        source = rows.fill_null(0).to_numpy()
-        fresh = _empty(len(every), self.layouts)
-        arrays = {}
-        for name, array in self.arrays.items():
-            grown = fresh[name] if len(array) == 0 else array[source]
-            if len(array):
-                grown[new] = FIELDS[name].fill
-            arrays[name] = grown
-        return replace(self, targets=every, arrays=arrays, pinned=None)
+        return replace(self, targets=self.targets.with_keys(targets, in_order=True), pinned=None)
 
-    def widened(self, layouts: Mapping[str, tuple[tuple[float, ...], ...]]) -> Memory:
+    def widened(self, layouts: Layouts) -> Memory:
         """With histograms wide enough for these layouts."""
-        arrays = dict(self.arrays)
-        for name, spec in FIELDS.items():
-            if spec.signal is None:
-                continue
-            more = width(layouts, spec.signal) - arrays[name].shape[-1]
+        wider = {}
+        for name, signal in HISTOGRAMS.items():
+            array = self.arrays[name]
+            more = max((len(edges) for edges in layouts.get(signal, ())), default=1)
+            more -= array.shape[-1]
             if more > 0:
-                pad = [(0, 0)] * (arrays[name].ndim - 1) + [(0, more)]
-                arrays[name] = np.pad(arrays[name], pad)
-        return replace(self, arrays=arrays, layouts=layouts)
-
-
-_KEY = ["instance", "engine"]
-
-
-def width(layouts: Mapping[str, tuple[tuple[float, ...], ...]], signal: str) -> int:
-    """Cells of the widest layout of a signal."""
-    return max((len(edges) for edges in layouts.get(signal, ())), default=1)
-
-
-def _empty(targets: int, layouts: Mapping[str, tuple[tuple[float, ...], ...]]) -> dict[str, Array]:
-    return {
-        name: np.full((targets, *_shape(spec, layouts)), spec.fill, dtype=np.dtype(spec.dtype))
-        for name, spec in FIELDS.items()
-    }
-
-
-def _shape(spec: Field, layouts: Mapping[str, tuple[tuple[float, ...], ...]]) -> tuple[int, ...]:
-    cells = width(layouts, spec.signal) if spec.signal else -1
-    return tuple(cells if size == -1 else size for size in spec.shape)
+                wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, more)])
+        return self.with_arrays(wider, layouts=layouts)
 
 
 def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
     """The memory that :meth:`Memory.frames` gave; an empty one where there are none."""
-    if not frames:
+    if "targets.arrays" not in frames:
         return Memory()
     layouts: dict[str, tuple[tuple[float, ...], ...]] = {}
     for signal, _, edges in frames["layouts"].sort("signal", "number").iter_rows():
         layouts[signal] = (*layouts.get(signal, ()), tuple(edges))
-    told = frames["targets"]
-    arrays = {}
-    for name, spec in FIELDS.items():
-        shape = (len(told), *_shape(spec, layouts))
-        arrays[name] = np.full(shape, spec.fill, dtype=np.dtype(spec.dtype))
-        if name not in told.columns:
-            continue
-        column = told[name]
-        flat = column.explode() if isinstance(column.dtype, pl.List) else column
-        # what a version with other fields kept of another shape begins anew
-        if len(flat) == arrays[name].size:
-            arrays[name] = flat.to_numpy().astype(spec.dtype).reshape(shape)
     hour, minute = frames["clock"].row(0)
-    return Memory(told.select(_TARGETS.keys()), arrays, layouts, hour, minute, frames["finished"])
+    targets = arrays_from(part_of(frames, "targets"), _no_targets())
+    memory = Memory(targets, hour=hour, minute=minute, finished=frames["finished"])
+    return memory.widened(layouts)

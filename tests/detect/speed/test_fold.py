@@ -82,9 +82,9 @@ def test_targets_come_and_go(pool: pl.DataFrame) -> None:
     assert alone["speed_against_pool_ratio"].null_count() == len(alone)
     gone = pl.DataFrame({"instance": ["host-1:8000"], "engine": ["0"]})
     left = memory.without(gone)
-    assert left.targets["instance"].to_list() == ["host-0:8000", "host-2:8000", "host-3:8000"]
-    assert len(left.load) == 3
-    assert not left.past.keys.filter(pl.col("instance") == "host-1:8000").height
+    assert left.targets.keys["instance"].to_list() == ["host-0:8000", "host-2:8000", "host-3:8000"]
+    assert len(left.targets["load"]) == 3
+    assert not left.past.slots.keys.filter(pl.col("instance") == "host-1:8000").height
 
 
 def test_the_slowed_one_is_slower_than_its_twins(pool: pl.DataFrame) -> None:

@@ -9,7 +9,6 @@ from made_minutes import TRUE, made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.speed.columns import Memory, columns, memory_from
 from driftwatch.detect.speed.law import Law, Laws, fit, missing
 from driftwatch.detect.speed.load import (
     AGAIN,
@@ -19,7 +18,6 @@ from driftwatch.detect.speed.load import (
     QUEUED,
     STANDING,
     UNFILLED,
-    WIDTH,
     load_of,
 )
 from driftwatch.detect.trend.hours import read
@@ -125,21 +123,6 @@ def test_arming_says_whose_minutes_it_counts() -> None:
 def test_a_spread_just_short_does_not_read_as_enough() -> None:
     assert missing(30, 1.49999) == "load spread 1.49× of 1.5×"
     assert missing(30, 1.0) == "load spread 1× of 1.5×"
-
-
-def test_a_memory_of_before_preemptions_were_known_goes_on() -> None:
-    said = made(np.ones(90), np.random.default_rng(3).uniform(8, 30, 90))
-    _, memory = columns(said[:60], Memory(), Pins(), WATCHING)
-    frames = memory.frames()
-    narrow = pl.Series(memory.load[..., : WIDTH - 1].reshape(len(memory.load), -1).tolist())
-    frames["targets"] = frames["targets"].with_columns(load=narrow.cast(pl.List(pl.Float32)))
-    values = memory.learners["chat"].values
-    assert len(values)
-    kept = pl.Series([values[:, : WIDTH - 1].ravel().tolist()], dtype=pl.List(pl.Float32))
-    frames["learners"] = frames["learners"].with_columns(values=kept)
-    told, _ = columns(said[60:], memory_from(frames), Pins(), WATCHING)
-    same, _ = columns(said[60:], memory, Pins(), WATCHING)
-    assert told.equals(same)
 
 
 def test_a_creep_is_not_told_from_bounds() -> None:

@@ -127,7 +127,7 @@ def told_of(
         smallest=smallest * one,
         source=np.full(10, "own", dtype=object),
     )
-    held = Holding.of(10)
+    held = Holding.nobody(10)
     slower = np.zeros(speeds.shape, dtype=bool)
     for minute in range(speeds.shape[1]):
         held.step(past, minute, limits, others=None if others is None else others[:, minute])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from trend_cases import DAY, MINUTE, MONDAY, PLAIN, folded, pin_of, recorded, tiled, together
 
+from driftwatch.detect.memory import named
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.trend import columns as trend
 from driftwatch.detect.trend.columns import COLUMNS
@@ -74,7 +76,7 @@ def pins(evening: pl.DataFrame) -> Pins:
 
 def equal(found: Memory, expected: Memory) -> None:
     assert (found.hour, found.minute) == (expected.hour, expected.minute)
-    assert_frame_equal(found.targets, expected.targets)
+    assert_frame_equal(found.targets.keys, expected.targets.keys)
     assert_frame_equal(finished_days(found), finished_days(expected), rel_tol=1e-12)
     for name, array in expected.arrays.items():
         if name != "layouts":  # numbered in the order in which they came: compare the edges
@@ -105,7 +107,7 @@ def test_what_the_store_kept_goes_on_as_if_nothing_had_happened(
     kept, after = folded(evening, cuts, pins, kept=True)
     assert_frame_equal(kept, once, rel_tol=1e-12, abs_tol=1e-12)
     equal(after, memory)
-    assert trend.memory_from({}).targets.is_empty()
+    assert trend.memory_from({}).targets.keys.is_empty()
 
 
 def test_minutes_that_come_late_break_nothing(evening: pl.DataFrame, pins: Pins) -> None:
@@ -122,8 +124,9 @@ def test_what_another_version_kept_is_read_as_far_as_it_can_be(
 ) -> None:
     _, memory = folded(evening, pins=pins)
     frames = memory.frames()
-    other = frames["targets"].drop("recent").with_columns(pl.col("held").list.head(3))
-    found = trend.memory_from({**frames, "targets": other})
+    fewer = memory.targets.with_arrays(held=memory.arrays["held"][:, :3])
+    fewer = replace(fewer, values={n: a for n, a in fewer.values.items() if n != "recent"})
+    found = trend.memory_from({**frames, **named(fewer.frames(), "targets")})
     for name in ("recent", "held"):
         assert found.arrays[name].shape == memory.arrays[name].shape
         assert np.isnan(found.arrays[name]).all()
@@ -149,7 +152,7 @@ def test_what_is_known_of_a_target_can_be_let_go(evening: pl.DataFrame, pins: Pi
     _, memory = folded(evening, pins=pins)
     gone = pl.DataFrame({"instance": ["b:8000"], "engine": ["0"]})
     left = memory.without(gone)
-    assert left.targets["instance"].to_list() == ["a:8000", "c:8000"]
+    assert left.targets.keys["instance"].to_list() == ["a:8000", "c:8000"]
     assert {len(array) for array in left.arrays.values()} == {2}
     alone, _ = folded(evening.filter(pl.col("instance") != "b:8000"), pins=pins)
     others = evening.filter(pl.col("instance") != "b:8000")
