@@ -154,12 +154,20 @@ def _not_slower(cells: Mapping[str, Any]) -> list[str]:
             interval(one["slower_ratio"], "%"),
         )
         for cell, one in cells.items()
+        if one["pages"]
     ]
-    if not rows:
+    if not cells:
         return []
+    silent = {cell: one["episodes"] for cell, one in cells.items() if not one["pages"]}
     head = ("injected, nothing slower", "episodes", "pages nobody asked for", "episodes with one",
             "of these: slower", "episodes with one")  # fmt: skip
-    return ["### Where nothing is slower", "", *table(head, rows)]
+    lines = ["### Where nothing is slower", ""]
+    if rows:
+        lines += table(head, rows)
+    if silent:
+        listed = ", ".join(f"{cell} ({episodes})" for cell, episodes in silent.items())
+        lines += [f"No page that nobody asked for, with the number of episodes: {listed}.", ""]
+    return lines
 
 
 def _leaves(matrices: Mapping[str, Any]) -> list[str]:
