@@ -79,6 +79,8 @@ class Setting:
 class Serving:
     """A target's serving configuration; None is unknown, never a default.
 
+    ``others`` holds the knobs (:mod:`driftwatch.knobs`) that have no field here.
+
     vLLM exports none of the first four in any metric.
     """
 
@@ -89,6 +91,12 @@ class Serving:
     kv_cache_tokens: Setting | None = None
     kv_block_tokens: Setting | None = None
     api_server_count: Setting | None = None
+    others: Mapping[str, Setting] = field(default_factory=dict)
+
+    def setting(self, name: str) -> Setting | None:
+        """A setting by its name: one of the fields, or of ``others``."""
+        found: Setting | None = self.others.get(name) or getattr(self, name, None)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

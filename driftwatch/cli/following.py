@@ -9,6 +9,8 @@ from datetime import datetime
 import click
 from click.core import ParameterSource
 
+from driftwatch.knobs import COLUMN_KNOBS
+
 # Options that verbs share and that decide what is looked at.
 _SHARED = (
     "recording",
@@ -21,8 +23,7 @@ _SHARED = (
     "pins",
     "config",
     "db",
-    "max_num_seqs",
-    "max_num_batched_tokens",
+    *COLUMN_KNOBS,
     "startup_log",
     "arguments",
     "pid",

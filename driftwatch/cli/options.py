@@ -13,6 +13,7 @@ import click
 
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
+from driftwatch.knobs import COLUMN_KNOBS, KNOBS, flag_of, refusal
 from driftwatch.model import Fingerprint, Serving, Setting
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ def parse_time(text: str) -> datetime:
 # the options below, as the command is given them
 SERVING = (
     "config",
-    "max_num_seqs",
-    "max_num_batched_tokens",
+    *COLUMN_KNOBS,
     "startup_log",
     "arguments",
     "pid",
@@ -115,13 +115,9 @@ def serving_options(command: Command) -> Command:
                 type=click.Path(path_type=Path, dir_okay=False),
                 help="Pools, SLOs and rules of this driftwatch.yaml.",
             ),
-            click.option(
-                "--max-num-seqs", type=click.IntRange(min=1), help="vLLM's --max-num-seqs."
-            ),
-            click.option(
-                "--max-num-batched-tokens",
-                type=click.IntRange(min=1),
-                help="vLLM's --max-num-batched-tokens.",
+            *(
+                click.option(flag, type=click.IntRange(min=1), help=f"vLLM's {flag}.")
+                for flag in map(flag_of, COLUMN_KNOBS)
             ),
             click.option(
                 "--startup-log",
@@ -230,12 +226,9 @@ def override(plan: Plan, found: Sequence[Serving]) -> Plan:
     said = merge(*found)
     if said == Serving():
         return plan
-    seqs, budget = said.max_num_seqs, said.max_num_batched_tokens
-    if seqs is not None and budget is not None and budget.value < seqs.value:
-        raise UsageError(
-            f"max_num_batched_tokens {budget.value:.0f} is below max_num_seqs {seqs.value:.0f}: "
-            "vLLM refuses to start so"
-        )
+    values = {name: one.value for name in KNOBS if (one := said.setting(name)) is not None}
+    if (why := refusal(values)) is not None:
+        raise UsageError(why)
     pools = tuple(replace(p, serving=merge(said, p.serving)) for p in plan.pools)
     return replace(plan, pools=pools, default_serving=merge(said, plan.default_serving))
 

@@ -14,6 +14,7 @@ import click
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Duration, plan_from, serving_options
 from driftwatch.cli.proposed import pins_from, pins_option, with_proposals
+from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:
     from driftwatch.clock import Clock
@@ -183,10 +184,10 @@ class _Screen:
             size = "KV size unknown" if kv is None else f"KV {kv:,.0f} tokens"
             version = self._versions.get(key.instance) or "version unknown"
             self._say(f"{key.text}  vLLM {version}, engine {key.engine}, {size}")
-            unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row[n] is None]
+            unknown = [n for n in COLUMN_KNOBS if row[n] is None]
             if unknown:
                 self._say(f"UNKNOWN    {', '.join(unknown)}: not in /metrics")
-                first, *rest = (f"--{name.replace('_', '-')} N" for name in unknown)
+                first, *rest = (f"{flag_of(name)} N" for name in unknown)
                 self._say(f"           give --startup-log FILE or {first}")
                 for flag in rest:  # both are too long for one line
                     self._say(f"           {flag}")

@@ -20,15 +20,17 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from driftwatch.errors import UsageError
+from driftwatch.knobs import ARGUMENTS, KNOBS
 from driftwatch.model import Provenance, Serving, Setting
 
-FIELDS: tuple[str, ...] = tuple(field.name for field in fields(Serving))
+_OWN = frozenset(field.name for field in fields(Serving)) - {"others"}
+FIELDS: tuple[str, ...] = tuple(
+    dict.fromkeys((*(field.name for field in fields(Serving) if field.name in _OWN), *KNOBS))
+)
 
 # vLLM's argument → our field
 _ARGUMENTS: Mapping[str, str] = {
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-    "max_num_active_seqs": "max_num_active_seqs",
+    **ARGUMENTS,
     "max_model_len": "max_model_len",
     "block_size": "kv_block_tokens",
     "api_server_count": "api_server_count",
@@ -124,7 +126,7 @@ def from_startup_log(text: str, *, path: str) -> Serving:
             f"{path}: no start of a vLLM server in this log",
             help_text="give the log from its first lines; look for 'non-default args'",
         )
-    return Serving(**found)
+    return serving_of(found)
 
 
 def _grouped(text: str) -> int:
@@ -225,16 +227,17 @@ def from_arguments(args: Sequence[str]) -> Serving:
         except ValueError:
             wrong = f"{flag.written} {value!r} is not a number that vLLM would take"
             raise UsageError(wrong) from None
+        if size == 0 and field in KNOBS and KNOBS[field].can_be_off:
+            found.pop(field, None)
+            continue
         if size <= 0:
             raise UsageError(f"{flag.written} {value!r} must be above 0")
         found[field] = Setting(float(size), "arguments", flag.written)
-    return Serving(**found)
+    return serving_of(found)
 
 
 _SERVER_INFO: tuple[tuple[str, str, str], ...] = (
-    ("scheduler_config", "max_num_seqs", "max_num_seqs"),
-    ("scheduler_config", "max_num_batched_tokens", "max_num_batched_tokens"),
-    ("scheduler_config", "max_num_active_seqs", "max_num_active_seqs"),
+    *(("scheduler_config", name, name) for name in KNOBS),
     ("model_config", "max_model_len", "max_model_len"),
     ("cache_config", "kv_cache_size_tokens", "kv_cache_tokens"),
     ("cache_config", "block_size", "kv_block_tokens"),
@@ -255,7 +258,7 @@ def from_server_info(obj: Mapping[str, Any]) -> Serving:
     if isinstance(config, str):
         if match := re.search(r"\bmax_seq_len=(\d+)", config):
             found["max_model_len"] = Setting(float(match[1]), "server_info", "max_seq_len")
-        return Serving(**found)
+        return serving_of(found)
     if not isinstance(config, Mapping):
         raise UsageError("this is no answer of /server_info: it has no vllm_config")
     for section, key, field in _SERVER_INFO:
@@ -265,7 +268,7 @@ def from_server_info(obj: Mapping[str, Any]) -> Serving:
     if "kv_cache_tokens" not in found:
         cache = section_of(config, "cache_config")
         found |= _kv_from_blocks(cache, "server_info", "cache_config.")
-    return Serving(**found)
+    return serving_of(found)
 
 
 def section_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -303,7 +306,7 @@ def from_cache_config(labels_json: str) -> Serving:
         # vLLM counts how many requests of max_model_len the cache holds (v1/core/kv_cache_utils.py)
         detail = "kv_cache_size_tokens / kv_cache_max_concurrency"
         found["max_model_len"] = Setting(float(round(size / at_once)), "metrics", detail)
-    return Serving(**found)
+    return serving_of(found)
 
 
 def _kv_from_blocks(
@@ -343,12 +346,12 @@ def from_config(
         if size is None:
             raise UsageError(f"{name}: {value!r} is not a number above 0")
         found[name] = Setting(size, provenance, detail or name)
-    return Serving(**found)
+    return serving_of(found)
 
 
 def merge(*sources: Serving) -> Serving:
     """Field by field the first source that knows it; the caller gives them in order of trust."""
-    return Serving(**{name: known[0] for name in FIELDS if (known := _settings(name, sources))})
+    return serving_of({name: known[0] for name in FIELDS if (known := _settings(name, sources))})
 
 
 def contradictions(*sources: Serving) -> tuple[str, ...]:
@@ -366,8 +369,15 @@ def contradictions(*sources: Serving) -> tuple[str, ...]:
     return tuple(found)
 
 
+def serving_of(found: Mapping[str, Setting]) -> Serving:
+    """A configuration of settings by name; knobs without a field of their own are its others."""
+    others = {name: one for name, one in found.items() if name not in _OWN}
+    own: dict[str, Any] = {name: one for name, one in found.items() if name in _OWN}
+    return Serving(**own, others=others)
+
+
 def _settings(name: str, sources: Sequence[Serving]) -> list[Setting]:
-    return [value for source in sources if (value := getattr(source, name)) is not None]
+    return [value for source in sources if (value := source.setting(name)) is not None]
 
 
 def _text(setting: Setting) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving
 
 Group = Literal["identity", "knobs", "release"]
@@ -33,7 +34,7 @@ RELEASE_LABELS: Mapping[str, str] = {
     "DCGM_FI_DRIVER_VERSION": "driver",
 }
 _IDENTITY_LABELS: Mapping[str, str] = {"model_name": "model_name"}
-_SERVING = ("max_num_seqs", "max_num_batched_tokens", "max_num_active_seqs", "max_model_len")
+_SERVING = (*KNOBS, "max_model_len")
 # vllm:cache_config_info: what follows from the blocks, or from how a start went, is no flag.
 _NO_FLAG = frozenset(
     {
@@ -141,7 +142,7 @@ def fingerprint_of(
     knobs = {
         name: f"{setting.value:.15g}"
         for name in _SERVING
-        if (setting := getattr(serving, name)) is not None
+        if (setting := serving.setting(name)) is not None
     }
     release = {name: labels[label] for label, name in RELEASE_LABELS.items() if labels.get(label)}
     seen = Fingerprint(identity, {**dict(_flags(cache_config)), **knobs}, release)

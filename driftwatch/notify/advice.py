@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason, with_lead
 from driftwatch.notify.numbers import clean, setting
 from driftwatch.notify.page_values import Page, value
@@ -53,9 +54,8 @@ def no_verdict(page: Page) -> str | None:
         if diagnosis["missing"] == ["binding_limit"]:
             # which limit cannot be told: the settings that would tell are what is missing
             # and without the use of the KV cache none of the settings would
-            names = ("max_num_seqs", "max_num_batched_tokens")
             kv = "kv_cache_usage_ratio"
-            unknown = [name for name in names if value(page, name) is None]
+            unknown = [name for name in COLUMN_KNOBS if value(page, name) is None]
             unknown = [kv] if value(page, kv) is None else unknown
             return (
                 f"{' and '.join(unknown)} unknown"

@@ -6,17 +6,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from driftwatch.knobs import KNOBS
 from driftwatch.notify.advice import why_of
 from driftwatch.notify.line import Line
 from driftwatch.notify.numbers import clean
 from driftwatch.notify.page_values import Page
 
-# what a change of the knob does; its size is not forecast before traffic can be replayed
-_EFFECTS = {
-    "max_num_batched_tokens": "a step takes more prompt tokens",
-    "max_num_seqs": "more requests run at once",
-    "max_num_active_seqs": "more requests run at once",
-}
 _NOT_FORECAST = "how much TTFT gains is not forecast"
 
 
@@ -48,4 +43,5 @@ def _effect(advised: Mapping[str, Any]) -> str:
     """What a change is forecast to bring; without a forecast what it does."""
     if told := advised.get("effect"):
         return "; ".join(map(clean, told))
-    return "; ".join(filter(None, (_EFFECTS.get(advised["knob"]), _NOT_FORECAST)))
+    knob = KNOBS.get(advised["knob"])
+    return f"{knob.more}; {_NOT_FORECAST}" if knob else _NOT_FORECAST

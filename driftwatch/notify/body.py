@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.advice import full_advice, no_verdict, why_of
 from driftwatch.notify.advice_lines import advice_lines
 from driftwatch.notify.capacity_lines import load_text, room_text
@@ -355,7 +356,7 @@ def evidence_value(column: str, found: Any) -> str:
         return "yes" if found else "no"
     if not isinstance(found, int | float):
         return clean(str(found))
-    if column in ("max_num_seqs", "max_num_batched_tokens"):
+    if column in COLUMN_KNOBS:
         return knob(found)
     unit = BY_NAME[column].unit if column in BY_NAME else ""
     if unit == "1":

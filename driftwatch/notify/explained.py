@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from driftwatch.evidence import COLUMNS
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Finding, Incident
 from driftwatch.notify.attribution import attribution, attribution_text, signals_text
 from driftwatch.notify.detectable import detectable_text
@@ -158,7 +159,7 @@ def _head(finding: Finding) -> str:
     parts.append(gpu_count_text(finding.evidence))
     kv = finding.evidence.get("kv_cache_tokens")
     parts.append("KV size unknown" if kv is None else f"KV {kv:,.0f} tokens")
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
+    for name in COLUMN_KNOBS:
         value = finding.evidence.get(name)
         inferred = name == "max_num_seqs" and finding.evidence.get("max_num_seqs_inferred")
         parts.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.gpus import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns
 from driftwatch.notify.numbers import (
@@ -97,7 +98,7 @@ def limit_line(row: Mapping[str, Any]) -> str:
 
     At most 69 columns, so that the line fits 80 behind its label.
     """
-    unknown = [n for n in ("max_num_seqs", "max_num_batched_tokens") if row.get(n) is None]
+    unknown = [n for n in COLUMN_KNOBS if row.get(n) is None]
     named = "both settings" if len(unknown) == 2 else "".join(LIMIT_WORDS[n] for n in unknown)
     note = f" ({named} unknown)" if unknown else ""
     share = row["limit_binding_share_10m_ratio"]

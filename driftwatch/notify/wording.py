@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.numbers import (
     bare_seconds,
@@ -44,8 +45,7 @@ _OF_TRAFFIC = ("LengthDrift", "TrafficShift", "UnevenTraffic")
 _TRAFFIC_LEAVES = ("drifted_within_limits", "request_rate_drop")
 
 LIMIT_WORDS: Mapping[str, str] = {
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "token budget",
+    **{name: KNOBS[name].words for name in COLUMN_KNOBS},
     "kv_cache": "KV cache",
 }
 

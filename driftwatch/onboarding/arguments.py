@@ -11,12 +11,10 @@ from dataclasses import replace
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.fingerprint import gpus_from_arguments
 from driftwatch.collect.prometheus.discover import Said, Server
-from driftwatch.collect.serving import from_arguments, from_config
+from driftwatch.collect.serving import FIELDS, from_arguments, from_config, serving_of
 from driftwatch.errors import UsageError
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Serving
-
-# settings that a label may be called after
-WANTED = ("max_num_seqs", "max_num_batched_tokens")
 
 
 class Arguments:
@@ -107,16 +105,16 @@ def _read(one: Said) -> Serving | None:
     """Settings in a command line, or in a label of its own such as ``…max_num_seqs``."""
     where = f"{one.series} {one.label}"
     try:
-        name = next((name for name in WANTED if one.label.endswith(name)), None)
+        name = next((name for name in COLUMN_KNOBS if one.label.endswith(name)), None)
         if name is not None and re.fullmatch(r"\s*\d+\s*", one.text):
             return from_config({name: one.text}, provenance="arguments", detail=where)
         serving = from_arguments(_words(one.text))
     except UsageError:
         return None  # cut off, or of something else
-    return Serving(
-        **{
+    return serving_of(
+        {
             name: replace(setting, detail=where)
-            for name in Serving.__dataclass_fields__
-            if (setting := getattr(serving, name)) is not None
+            for name in FIELDS
+            if (setting := serving.setting(name)) is not None
         }
     )

@@ -11,9 +11,10 @@ from datetime import datetime
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.prometheus.discover import Found, Said, Server
-from driftwatch.collect.serving import from_cache_config, merge
+from driftwatch.collect.serving import from_cache_config, merge, serving_of
+from driftwatch.knobs import COLUMN_KNOBS, KNOBS, refusal
 from driftwatch.model import Serving, Setting, Target, TargetKey
-from driftwatch.onboarding.arguments import WANTED, Arguments
+from driftwatch.onboarding.arguments import Arguments
 from driftwatch.pipeline.plan import Plan
 from driftwatch.signals.gpus import gpu_counts
 from driftwatch.signals.gpus.words import MIXED, reasons_of
@@ -211,22 +212,19 @@ def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str,
     """Settings on which all agree; a sentence for each on which they do not."""
     agreed: dict[str, Setting] = {}
     doubts = []
-    for name in (*WANTED, "max_num_active_seqs", "max_model_len", "api_server_count"):
-        values = [setting for one in every if (setting := getattr(one, name)) is not None]
+    for name in (*KNOBS, "max_model_len", "api_server_count"):
+        values = [setting for one in every if (setting := one.setting(name)) is not None]
         if len({setting.value for setting in values}) == 1:
             seen = f"{values[0].detail}; {min(len(values), servers)} of {servers} servers"
             agreed[name] = replace(values[0], detail=seen)
         elif values:
             different = sorted({setting.value for setting in values})
             doubts.append(f"{name} is not the same: {', '.join(f'{v:g}' for v in different)}")
-    seqs, budget = agreed.get("max_num_seqs"), agreed.get("max_num_batched_tokens")
-    if seqs and budget and budget.value < seqs.value:
-        doubts.append(
-            f"max_num_batched_tokens {budget.value:g} is below max_num_seqs {seqs.value:g}: "
-            "vLLM refuses that"
-        )
+    why = refusal({name: one.value for name, one in agreed.items()})
+    if why is not None:
+        doubts.append(why)
         del agreed["max_num_batched_tokens"]
-    return Serving(**agreed), tuple(doubts)
+    return serving_of(agreed), tuple(doubts)
 
 
 def _kinds(servers: Sequence[Server], spoken: Mapping[str, tuple[Serving, ...]]) -> list[object]:
@@ -236,7 +234,7 @@ def _kinds(servers: Sequence[Server], spoken: Mapping[str, tuple[Serving, ...]])
     for before, size in zip([0.0, *sizes], sizes, strict=False):
         band[size] = band.get(before, -1) + (size > before * _APART)
     settings = [merge(*spoken[server.instance]) for server in servers]
-    values = [[getattr(one, name) for one in settings] for name in WANTED]
+    values = [[getattr(one, name) for one in settings] for name in COLUMN_KNOBS]
     # what only some say makes no kind of the others
     told = [[v.value for v in column] for column in values if None not in column]
     return [

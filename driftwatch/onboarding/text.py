@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from driftwatch.collect.prometheus.discover import Found, Server
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.serving import from_cache_config
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.onboarding.discovery import Discovery, FoundPool
 
 _WIDTH = 80
@@ -252,7 +253,7 @@ def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
 def _serving(pool: FoundPool, missing: list[str]) -> list[str]:
     unknown = []
     known = []
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
+    for name in COLUMN_KNOBS:
         setting = getattr(pool.serving, name)
         if setting is None:
             unknown.append(name)
@@ -260,7 +261,7 @@ def _serving(pool: FoundPool, missing: list[str]) -> list[str]:
             known += _comment(f"{setting.provenance}: {_shown(setting.detail, 200)}", indent=6)
             known.append(f"      {name}: {setting.value:.0f}")
     for name in ("max_num_active_seqs", "max_model_len", "api_server_count"):
-        setting = getattr(pool.serving, name)
+        setting = pool.serving.setting(name)
         if setting is not None:
             known.append(f"      {name}: {setting.value:.0f}")
     if unknown:

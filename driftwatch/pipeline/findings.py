@@ -17,6 +17,7 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import BY_NAME, DETECTED
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
 from driftwatch.pipeline.page_advice import explained
 from driftwatch.pipeline.plan import Plan
@@ -319,15 +320,14 @@ def _no_distance(row: Mapping[str, Any], name: str) -> str:
 
 def _which_limit(row: Mapping[str, Any]) -> str:
     """Why it cannot be told which limit makes requests wait."""
-    names = ("max_num_seqs", "max_num_batched_tokens")
     if row.get("kv_cache_usage_ratio") is None:
         return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
-    unknown = [name for name in names if row.get(name) is None]
+    unknown = [name for name in COLUMN_KNOBS if row.get(name) is None]
     if unknown:
         return f"requests wait, but {' and '.join(unknown)} unknown"
     running = row.get("binding_running_requests")
     level = "" if running is None else f" while {running:.3g} run"
-    said = " and ".join(f"{name} {row[name]:.0f}" for name in names)
+    said = " and ".join(f"{name} {row[name]:.0f}" for name in COLUMN_KNOBS)
     return f"requests wait{level}, yet {said} are not full: does the server run with these?"
 
 

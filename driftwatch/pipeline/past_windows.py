@@ -25,6 +25,7 @@ from driftwatch.diagnose.limits import with_allowances
 from driftwatch.diagnose.tree import walk
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
 from driftwatch.pipeline.explain import (
@@ -43,7 +44,7 @@ from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
 _TEN_MINUTES, _TWO_MINUTES = timedelta(minutes=10), timedelta(minutes=2)
-_SETTINGS = ("max_num_seqs", "max_num_seqs_inferred", "max_num_batched_tokens", "kv_cache_tokens")
+_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens")
 
 
 def explain_past(

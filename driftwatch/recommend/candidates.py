@@ -12,12 +12,13 @@ from math import log2
 import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.scenarios import KNOBS, Scenario, setting_of, with_knobs
+from driftwatch.recommend.scenarios import Scenario, setting_of, with_knobs
 from driftwatch.recommend.simulated import Capacity, Measured, capacity, rate_within, stretch
 from driftwatch.recommend.sweep import Gain, Ground
-from driftwatch.recommend.sweep_values import Knobs, refusal, single_knobs
+from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
 
 # recommendation.md: a TTFT near capacity is a queue that any error of the rate makes another.
@@ -252,11 +253,7 @@ def table_rows(
     first = advised.knobs if advised else (gains[0].knobs if gains else {})
     first = first or {"max_num_seqs": float(today.max_num_seqs)}
     knob = next(iter(first))
-    line = [
-        knobs
-        for knobs in single_knobs(today, budget_known=ground.budget_known)
-        if set(knobs) == {knob}
-    ]
+    line = single_knobs(Range(today, ground.budget_known), only=knob)
     now = setting_of(today, knob) or 0.0
     target = first[knob]
     near = sorted(line, key=lambda knobs: abs(_steps(knobs[knob], target)))[:_ROWS_WITH_CAPACITY]

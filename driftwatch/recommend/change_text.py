@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove
 
 # vLLM argument → the chart's own key under vllmConfig
-_CHART_KEYS: Mapping[str, str] = {"max_num_seqs": "maxNumSeqs"}
+_CHART_KEYS: Mapping[str, str] = {
+    name: knob.helm_key for name, knob in KNOBS.items() if knob.helm_key is not None
+}
 # knobs that are no arguments of vLLM: how many servers there are is the deployment's
 _REPLICAS = "replicas"
 _UNSURE: Mapping[str, str] = {
@@ -88,7 +91,7 @@ def pod_args_diff(moves: Sequence[KnobMove]) -> tuple[str, ...]:
 def _arguments(moves: Sequence[KnobMove], indent: str) -> list[str]:
     out: list[str] = []
     for move in moves:
-        name = f'- "--{move.knob.replace("_", "-")}='
+        name = f'- "{flag_of(move.knob)}='
         out += _lines(move, indent, f'{name}{_number(move.to_value)}"', name, '"')
     return out
 
@@ -103,7 +106,7 @@ def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -
 
 
 def _argument(knob: str, value: float) -> str:
-    return f"--{knob.replace('_', '-')}={_number(value)}"
+    return f"{flag_of(knob)}={_number(value)}"
 
 
 def _number(value: float) -> str:

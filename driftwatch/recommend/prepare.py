@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Reason, Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Gate, Question, SloSource, targets_of
 from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
@@ -28,7 +29,6 @@ from driftwatch.recommend.gates import (
 )
 from driftwatch.recommend.horizon import WARM_SHARE, alike_since, demands, recent, steady
 from driftwatch.recommend.scenarios import (
-    KNOBS,
     BlockCount,
     Scenario,
     Settings,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from driftwatch.errors import DriftwatchError
+from driftwatch.knobs import KNOBS
 from driftwatch.recommend.calibration.fits import Calibration, Fit
 from driftwatch.recommend.calibration.prior import find_gpu, find_model
 from driftwatch.recommend.traffic.observed import Observed, Server
@@ -20,14 +21,6 @@ from driftwatch.simulate.configuration import FCFS, PRIORITY, SchedulerConfigura
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
 from driftwatch.simulate.kv_cache import CACHE_DTYPES, MemoryPlan, memory_plan
 from driftwatch.simulate.step_time import StepTime
-
-KNOBS = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_num_active_seqs",
-    "long_prefill_token_threshold",
-    "max_num_queued_tokens",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +98,7 @@ def setting_of(configuration: SchedulerConfiguration, knob: str) -> float | None
     return None if value is None else float(value)
 
 
-# vLLM's own defaults of max_num_batched_tokens and the powers of two people set (the sweep's).
-BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
+BUDGETS = KNOBS["max_num_batched_tokens"].values
 # vLLM 0.32 config/scheduler.py and config/cache.py; a CPU build and releases before 0.14 do not
 # schedule ahead.
 _DEFAULT_BLOCK_TOKENS = 16
@@ -181,7 +173,7 @@ def _configuration(
         block_size=server.block_size or _DEFAULT_BLOCK_TOKENS,
         max_model_len=max_model_len,
         max_num_active_seqs=None if active is None or active.value >= seqs else int(active.value),
-        long_prefill_token_threshold=_number(server, "long_prefill_token_threshold"),
+        long_prefill_token_threshold=_long_prefill(server),
         enable_chunked_prefill=chunked,
         scheduling_policy=policy,
         enable_prefix_caching=caching,
@@ -194,9 +186,10 @@ def _flag(server: Server, name: str, otherwise: bool) -> bool:
     return otherwise if told is None else told.lower() in _TRUE
 
 
-def _number(server: Server, name: str) -> int:
-    told = server.flags.get(name, "0")
-    return int(told) if told.isdecimal() else 0
+def _long_prefill(server: Server) -> int:
+    told = server.flags.get("long_prefill_token_threshold", "")
+    setting = server.serving.setting("long_prefill_token_threshold")
+    return int(told) if told.isdecimal() else int(setting.value) if setting else 0
 
 
 def _is_cpu(server: Server) -> bool:

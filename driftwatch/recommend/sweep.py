@@ -26,7 +26,7 @@ from driftwatch.recommend.simulated import (
     simulated,
     stretch,
 )
-from driftwatch.recommend.sweep_values import Knobs, moved, pairs, second_line, single_knobs
+from driftwatch.recommend.sweep_values import Knobs, Range, moved, pairs, single_knobs
 from driftwatch.simulate.requests import Requests
 
 
@@ -321,10 +321,7 @@ def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
 def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
     today = ground.scenarios[0].configuration
     longest = int(ground.requests.prompt_tokens.max())
-    return [
-        *single_knobs(today, budget_known=ground.budget_known, peak=peak),
-        *second_line(today, longest),
-    ]
+    return single_knobs(Range(today, ground.budget_known, peak, longest))
 
 
 def _open_peak(ground: Ground) -> int | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import log2
 
+from driftwatch.knobs import KNOBS
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 # vLLM 0.32 config/vllm.py _set_cudagraph_sizes: 1, 2, 4, 8 to 248 in steps of 8, from 256 in steps
@@ -29,9 +30,8 @@ def capture_size_at_least(requests: float) -> int:
 
 Knobs = Mapping[str, float]
 
-BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
-SEQUENCES = (16, 32, 64, 128, 256, 512, 1024)
-_THRESHOLDS = (256, 512, 1024, 2048)
+BUDGETS = KNOBS["max_num_batched_tokens"].values
+SEQUENCES = KNOBS["max_num_seqs"].values
 # times today's budget: no step has been longer
 MOST_TIMES_BUDGET = 4
 _STEPS = (0.5, 2.0, 4.0, 8.0)  # of a value that lies off the grid
@@ -67,53 +67,61 @@ def token_budgets(today: int) -> list[int]:
     )
 
 
-def single_knobs(
-    today: SchedulerConfiguration, *, budget_known: bool, peak: int | None = None
-) -> list[Knobs]:
-    """One knob at a time, what vLLM would take.
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What bounds the values of a knob that are worth a simulation.
 
-    Args:
-        budget_known: max_num_batched_tokens is read and not assumed: only then it is turned.
-        peak: see :func:`sequence_counts`.
+    Attributes:
+        today: today's settings.
+        budget_known: max_num_batched_tokens is read, not assumed: only then it is turned.
+        peak: most requests that hold a place where max_num_seqs does not bind; None = unknown.
+        longest_prompt: tokens.
     """
-    found: list[Knobs] = [
-        {"max_num_seqs": float(value)} for value in sequence_counts(today.max_num_seqs, peak)
-    ]
-    if budget_known:
-        found += [
-            {"max_num_batched_tokens": float(value)}
-            for value in token_budgets(today.max_num_batched_tokens)
-        ]
-    return [knobs for knobs in found if accepted(today, knobs)]
+
+    today: SchedulerConfiguration
+    budget_known: bool
+    peak: int | None = None
+    longest_prompt: int = 0
 
 
-def second_line(today: SchedulerConfiguration, longest_prompt: int) -> list[Knobs]:
-    """Knobs that come after the two: prompts of several requests in a step, active sequences."""
+def _active_counts(within: Range) -> list[int]:
+    active, most = within.today.max_num_active_seqs, within.today.max_num_seqs
+    return [] if active is None else [v for v in sequence_counts(active) if v <= most]
+
+
+def _long_prefills(within: Range) -> list[int]:
+    today = within.today
+    most = min(today.max_num_batched_tokens, within.longest_prompt)
+    values = KNOBS["long_prefill_token_threshold"].values
+    return [v for v in values if v < most and v != today.long_prefill_token_threshold]
+
+
+# knob → the values that a sweep simulates, in the order in which they are looked at
+_VALUES: Mapping[str, Callable[[Range], list[int]]] = {
+    "max_num_seqs": lambda r: sequence_counts(r.today.max_num_seqs, r.peak),
+    "max_num_batched_tokens": lambda r: (
+        token_budgets(r.today.max_num_batched_tokens) if r.budget_known else []
+    ),
+    "long_prefill_token_threshold": _long_prefills,
+    "max_num_active_seqs": _active_counts,
+}
+
+
+def single_knobs(within: Range, only: str | None = None) -> list[Knobs]:
+    """One knob at a time (``only`` this one), what vLLM would take."""
     found: list[Knobs] = [
-        {"long_prefill_token_threshold": float(value)}
-        for value in _THRESHOLDS
-        if value < min(today.max_num_batched_tokens, longest_prompt)
-        and value != today.long_prefill_token_threshold
+        {name: float(value)}
+        for name, values in _VALUES.items()
+        if only in (None, name)
+        for value in values(within)
     ]
-    active = today.max_num_active_seqs
-    if active is not None:
-        found += [
-            {"max_num_active_seqs": float(value)}
-            for value in sequence_counts(active)
-            if value <= today.max_num_seqs
-        ]
-    return [knobs for knobs in found if accepted(today, knobs)]
+    return [knobs for knobs in found if not refusal(within.today, knobs)]
 
 
 def pairs(first: Iterable[Knobs], second: Iterable[Knobs]) -> list[Knobs]:
     """Two knobs at a time."""
     others = list(second)
     return [{**one, **other} for one in first for other in others]
-
-
-def accepted(today: SchedulerConfiguration, knobs: Knobs) -> bool:
-    """Whether vLLM would start with them."""
-    return not refusal(today, knobs)
 
 
 def refusal(today: SchedulerConfiguration, knobs: Knobs) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from driftwatch.knobs import flag_of
 from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Serving, Slo
 from driftwatch.recommend.advice import Candidate, Gate
 from driftwatch.recommend.candidates import Case, candidate, surely_below
@@ -223,9 +224,9 @@ def no_action(case: Case) -> Recommendation:
 def undo_of(then: Candidate, before: dict[str, float | None]) -> str:
     """The arguments as they were."""
     return " ".join(
-        f"--{name.replace('_', '-')} {before[name]:.0f}"
+        f"{flag_of(name)} {before[name]:.0f}"
         if before[name] is not None
-        else f"without --{name.replace('_', '-')}"
+        else f"without {flag_of(name)}"
         for name in then.knobs
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import share_within
 
@@ -61,8 +62,7 @@ SUMMED = (
 )
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
 _LAST = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
+    *COLUMN_KNOBS,
     "gpu_count",
     "prompt_tokens_smallest_detectable_ratio",
     "generation_tokens_smallest_detectable_ratio",

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import (
     clean,
@@ -34,8 +35,7 @@ _FAMILIES: Mapping[str, str] = {
     "GpuLost": "stuck",
 }
 _LIMITS: Mapping[str, str] = {
-    "max_num_seqs": "seqs full",
-    "max_num_batched_tokens": "budget full",
+    **{name: f"{KNOBS[name].short} full" for name in COLUMN_KNOBS},
     "kv_cache": "KV full",
     "deferred": "deferred",
 }

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from driftwatch.knobs import KNOBS
 from driftwatch.model import TargetKey
 from driftwatch.notify.numbers import clean
 
 # knobs by the words of the top screen
-SHORT_KNOBS: Mapping[str, str] = {
-    "max_num_batched_tokens": "budget",
-    "max_num_seqs": "seqs",
-    "max_num_active_seqs": "active seqs",
-    "long_prefill_token_threshold": "long prefill",
-}
+SHORT_KNOBS: Mapping[str, str] = {name: knob.short for name, knob in KNOBS.items()}
 
 
 def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:

@@ -13,6 +13,7 @@ from driftwatch.collect.serving import from_arguments, from_config, from_startup
 from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
@@ -22,14 +23,7 @@ if TYPE_CHECKING:
     from driftwatch.collect.http import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
-_SETTINGS_OF_VLLM = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_num_active_seqs",
-    "max_model_len",
-    "kv_cache_tokens",
-    "api_server_count",
-)
+_SETTINGS_OF_VLLM = (*KNOBS, "max_model_len", "kv_cache_tokens", "api_server_count")
 
 
 def plan_of_rules(paths: Sequence[Path]) -> Plan:
@@ -129,7 +123,7 @@ def serving_said(said: ServingSettings) -> list[Serving]:
             {
                 name: value
                 for name in _SETTINGS_OF_VLLM
-                if (value := getattr(said, name)) is not None
+                if (value := getattr(said, name, None)) is not None
             }
         )
     ]

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.past_minutes import PastMinutes
 from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
@@ -39,9 +40,8 @@ ADVICE_HOLDS = timedelta(days=14)
 _MINUTE = timedelta(minutes=1)
 _READ = (
     "scrapes",
-    "max_num_seqs",
+    *COLUMN_KNOBS,
     "max_num_seqs_inferred",
-    "max_num_batched_tokens",
     "running_requests",
     "running_requests_max",
     "cache_config",

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from driftwatch.knobs import KNOBS, refusal
 from driftwatch.settings.values import (
     Count,
     Day,
@@ -22,9 +23,13 @@ from driftwatch.settings.values import (
 class ServingSettings(Part):
     """How the pool's servers were started; what is not said here is unknown or read elsewhere."""
 
-    max_num_seqs: Count | None = Field(None, description="sequence cap")
-    max_num_batched_tokens: Count | None = Field(None, description="token budget of a step")
-    max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
+    max_num_seqs: Count | None = Field(None, description=KNOBS["max_num_seqs"].meaning)
+    max_num_batched_tokens: Count | None = Field(
+        None, description=KNOBS["max_num_batched_tokens"].meaning
+    )
+    max_num_active_seqs: Count | None = Field(
+        None, description=KNOBS["max_num_active_seqs"].meaning
+    )
     max_model_len: Count | None = Field(None, description="longest context in tokens")
     kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
     api_server_count: Count | None = Field(None, description="API server processes")
@@ -38,11 +43,8 @@ class ServingSettings(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        budget, cap = self.max_num_batched_tokens, self.max_num_seqs
-        if budget is not None and cap is not None and budget < cap:
-            raise ValueError(
-                f"max_num_batched_tokens {budget} is below max_num_seqs {cap}: vLLM refuses that"
-            )
+        if (why := refusal({name: getattr(self, name, None) for name in KNOBS})) is not None:
+            raise ValueError(why)
         return self
 
 

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from driftwatch.detect.fingerprints import differences, fingerprint_of, merged
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
-
-_KNOBS = ("max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def running(row: Mapping[str, Any], told: Fingerprint, before: Running | None = 
     inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
     read = {
         name: f"{row[name]:.15g}"
-        for name in _KNOBS
+        for name in COLUMN_KNOBS
         if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
     }
     seen = fingerprint_of({}, Serving(), row.get("cache_config"))

@@ -25,7 +25,7 @@ from driftwatch.model import Serving, Setting
 
 
 def values(serving: Serving) -> dict[str, float]:
-    return {n: s.value for n in FIELDS if (s := getattr(serving, n)) is not None}
+    return {n: s.value for n in FIELDS if (s := serving.setting(n)) is not None}
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_a_budget_below_the_cap_is_doubted() -> None:
         [_server("h:8000", namespace="n", pod="p")], _said(line, namespace="n", pod="p")
     )
     assert _settings(pool) == (512, None)
-    assert any("vLLM refuses that" in doubt for doubt in pool.doubts)
+    assert any("vLLM refuses to start" in doubt for doubt in pool.doubts)
 
 
 def test_profiling_noise_makes_no_pools_and_other_hardware_does() -> None:

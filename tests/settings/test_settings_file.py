@@ -248,7 +248,7 @@ def test_no_error_holds_a_secret(tmp_path: Path, text: str) -> None:
             "pools: [{name: a, serving: {max_num_seqs: 1024, max_num_batched_tokens: 512}}]",
             "value",
             (1, 19),
-            "max_num_batched_tokens 512 is below max_num_seqs 1024: vLLM refuses that",
+            "max_num_batched_tokens 512 is below max_num_seqs 1024: vLLM refuses to start",
             None,
         ),
         ("pools: [{name: a, serving: {max_num_seqs: 0}}]", "value", (1, 43), None, None),

@@ -1,0 +1,140 @@
+"""Every scheduler setting of vLLM that an answer may turn: one entry each.
+
+An entry makes a knob known to the parsers of command lines, logs and ``/server_info``, to what-ifs,
+tables, the words of pages and advice, and the Helm text. It is swept where
+``driftwatch/recommend/sweep_values.py`` has a function that names values worth a simulation, and
+advised where the simulator prices it: where it is a field of ``SchedulerConfiguration``.
+
+No knob can be turned while a server runs: vLLM reads all of them at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One scheduler setting.
+
+    Attributes:
+        name: vLLM's argument in snake case, the same in ``SchedulerConfiguration``.
+        meaning: what it bounds.
+        words: how line 1 of a page calls it.
+        short: how a table's column calls it.
+        more: what a larger value does.
+        costs: what a larger value costs.
+        default: vLLM's own value, by release and device.
+        values: worth a simulation.
+        aliases: other spellings on a command line.
+        helm_key: of its own under ``vllmConfig`` in vLLM's production stack; None: ``extraArgs``.
+        is_column: evidence has a column of it, and the command line an option.
+        can_be_off: 0 turns it off.
+        not_advised: why no answer turns it; None where one may.
+    """
+
+    name: str
+    meaning: str
+    words: str
+    short: str
+    more: str
+    costs: str
+    default: str
+    values: tuple[int, ...] = ()
+    aliases: tuple[str, ...] = ()
+    helm_key: str | None = None
+    is_column: bool = False
+    can_be_off: bool = False
+    not_advised: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """As typed: ``--max-num-seqs``."""
+        return flag_of(self.name)
+
+
+_ALL = (
+    Knob(
+        "max_num_seqs",
+        meaning="most requests that run at once",
+        words="max_num_seqs",
+        short="seqs",
+        more="more requests run at once",
+        costs="the time between tokens rises, the KV cache holds less",
+        default="1024 from 70 GiB of GPU memory (not A100), else 256; 256 everywhere before 0.9",
+        values=(16, 32, 64, 128, 256, 512, 1024),
+        helm_key="maxNumSeqs",
+        is_column=True,
+    ),
+    Knob(
+        "max_num_batched_tokens",
+        meaning="token budget of a step",
+        words="token budget",
+        short="budget",
+        more="a step takes more prompt tokens",
+        costs="the time between tokens rises while prompts are computed",
+        default="16384 from 160 GiB of GPU memory, 8192 from 70 GiB (not A100), else 2048",
+        values=(512, 1024, 2048, 4096, 8192, 16384),
+        is_column=True,
+    ),
+    Knob(
+        "max_num_active_seqs",
+        meaning="admit only while fewer requests run",
+        words="active requests",
+        short="active seqs",
+        more="more requests run at once",
+        costs="the time between tokens rises; CUDA graphs and KV cache stay as they are",
+        default="max_num_seqs; new in 0.32",
+        values=(16, 32, 64, 128, 256, 512, 1024),
+    ),
+    Knob(
+        "long_prefill_token_threshold",
+        meaning="most prompt tokens of one request in a step",
+        words="long prefills",
+        short="long prefill",
+        more="a long prompt needs fewer steps",
+        costs="short prompts wait behind long ones",
+        default="off",
+        values=(256, 512, 1024, 2048),
+        can_be_off=True,
+    ),
+    Knob(
+        "max_num_queued_tokens",
+        meaning="prompt tokens that may wait before requests are turned away",
+        words="queued tokens",
+        short="queued tokens",
+        more="more requests wait instead of being turned away",
+        costs="the time to first token rises",
+        default="off",
+        can_be_off=True,
+        not_advised="it turns requests away: an answer names it beside other remedies",
+    ),
+)
+KNOBS: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}
+# those with a column of evidence and an option on the command line
+COLUMN_KNOBS: tuple[str, ...] = tuple(knob.name for knob in _ALL if knob.is_column)
+# argument as written → knob
+ARGUMENTS: Mapping[str, str] = {
+    spelling: knob.name for knob in _ALL for spelling in (knob.name, *knob.aliases)
+}
+
+
+def flag_of(name: str) -> str:
+    """An argument as typed: ``--max-num-seqs``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refusal(values: Mapping[str, float | None]) -> str | None:
+    """Why vLLM would not start with these values; None where it would, or one is unknown.
+
+    >>> refusal({"max_num_seqs": 64.0, "max_num_batched_tokens": 32.0})
+    'max_num_batched_tokens 32 is below max_num_seqs 64: vLLM refuses to start'
+    """
+    seqs, budget = values.get("max_num_seqs"), values.get("max_num_batched_tokens")
+    if seqs is None or budget is None or budget >= seqs:
+        return None
+    return (
+        f"max_num_batched_tokens {budget:.0f} is below max_num_seqs {seqs:.0f}: "
+        "vLLM refuses to start"
+    )

@@ -1,0 +1,70 @@
+"""A knob is one entry of ``driftwatch/knobs.py``: parsers, words and texts read it from there."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import fields
+
+import pytest
+
+from driftwatch import knobs
+from driftwatch.collect.serving import from_arguments, from_server_info, from_startup_log, merge
+from driftwatch.errors import UsageError
+from driftwatch.knobs import KNOBS, flag_of
+from driftwatch.model import KnobMove, Reason, Recommendation
+from driftwatch.notify.todo import change_text
+from driftwatch.recommend.candidates import ASKED
+from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
+from driftwatch.recommend.scenarios import setting_of, with_knobs
+from driftwatch.recommend.sweep_values import Range, single_knobs
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+TODAY = SchedulerConfiguration(256, 8192, 27_000, max_num_active_seqs=64)
+
+
+def test_the_doctests_hold() -> None:
+    assert doctest.testmod(knobs).failed == 0
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
+    typed = from_arguments(["vllm", "serve", "m", flag_of(name), "2k"]).setting(name)
+    assert typed is not None
+    assert (typed.value, typed.provenance, typed.detail) == (2000.0, "arguments", flag_of(name))
+    log = from_startup_log(f"non-default args: {{'{name}': 512}}", path="vllm.log").setting(name)
+    assert log is not None
+    assert (log.value, log.detail) == (512.0, "vllm.log:1")
+    info = from_server_info({"vllm_config": {"scheduler_config": {name: 128}}}).setting(name)
+    assert info is not None
+    assert info.value == 128.0
+    both = merge(from_arguments([flag_of(name), "7"]), from_arguments([flag_of(name), "9"]))
+    assert both.setting(name).value == 7.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> None:
+    knob, move = KNOBS[name], KnobMove(name, 64.0, 128.0, "arguments")
+    assert knob.flag == flag_of(name)
+    assert vllm_arguments([move]) == (f"{knob.flag}=128",)
+    helm = "\n".join(helm_values_diff([move], "m"))
+    assert f"+      {knob.helm_key}: 128" in helm or f'+      - "{knob.flag}=128"' in helm
+    assert f'+  - "{knob.flag}=128"' in "\n".join(pod_args_diff([move]))
+    advice = Recommendation("change", Reason("forecast", "more"), name, 64.0, "arguments", 128.0)
+    assert change_text(advice) == f"{name} 64 → 128"
+    assert name in ASKED
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_what_an_answer_may_turn_the_simulator_prices(name: str) -> None:
+    assert name in {field.name for field in fields(SchedulerConfiguration)}
+    turned = with_knobs(TODAY, {name: 48.0}, None)
+    assert setting_of(turned, name) == 48.0
+    values = single_knobs(Range(TODAY, True, longest_prompt=4000), only=name)
+    assert bool(values) is (KNOBS[name].not_advised is None)
+
+
+def test_only_what_can_be_off_takes_a_zero() -> None:
+    off = from_arguments(["--long-prefill-token-threshold", "0"])
+    assert off.setting("long_prefill_token_threshold") is None
+    with pytest.raises(UsageError, match="must be above 0"):
+        from_arguments(["--max-num-seqs", "0"])
