@@ -53,19 +53,12 @@ _NO_FLAG = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was.
+    """One thing that is not as it was."""
 
-    Attributes:
-        group: which of the three.
-        name: as vLLM calls it.
-        before: in the pinned window.
-        now: what runs.
-    """
-
-    group: Group
-    name: str
-    before: str
-    now: str
+    group: Group  # which of the three
+    name: str  # as vLLM calls it
+    before: str  # in the pinned window
+    now: str  # what runs
 
     @property
     def text(self) -> str:
@@ -127,12 +120,10 @@ def fingerprint_of(
 ) -> Fingerprint:
     """What is known of one target.
 
-    Args:
-        labels: of the target, as scraped.
-        serving: its settings; an inferred one is not among them.
-        cache_config: the labels of ``vllm:cache_config_info`` as a JSON object, None = not seen.
-        gpu_models: names of its GPUs, as DCGM and NVML tell them; none = not read.
-        told: what the server itself answered, or its start-up log says; goes first.
+    ``labels``: of the target, as scraped; ``serving``: its settings; an inferred one is not among
+    them; ``cache_config``: the labels of ``vllm:cache_config_info`` as a JSON object, None = not
+    seen; ``gpu_models``: names of its GPUs, as DCGM and NVML tell them; none = not read; ``told``:
+    what the server itself answered, or its start-up log says; goes first.
     """
     identity = {
         name: labels[label] for label, name in _IDENTITY_LABELS.items() if labels.get(label)

@@ -27,36 +27,23 @@ _PACKED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One array.
+    """One array."""
 
-    Attributes:
-        shape: of a key's share; -1 is a size that changes (as many bucket edges as are known).
-        dtype: NumPy's name.
-        fill: of a key that is new; a number, or an array of the share's shape.
-        axis: of the array that counts the keys.
-    """
-
+    # of a key's share; -1 is a size that changes (as many bucket edges as are known)
     shape: tuple[int, ...] = ()
-    dtype: str = "float64"
-    fill: Any = 0
-    axis: int = 0
+    dtype: str = "float64"  # NumPy's name
+    fill: Any = 0  # of a key that is new; a number, or an array of the share's shape
+    axis: int = 0  # of the array that counts the keys
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Arrays of the same keys.
+    """Arrays of the same keys."""
 
-    Attributes:
-        keys: a row per key: the key columns and what else is known of it.
-        key: which columns those are.
-        fields: what each array is.
-        values: the arrays by name.
-    """
-
-    keys: pl.DataFrame
-    key: tuple[str, ...]
-    fields: Mapping[str, Field]
-    values: Mapping[str, Array]
+    keys: pl.DataFrame  # a row per key: the key columns and what else is known of it
+    key: tuple[str, ...]  # which columns those are
+    fields: Mapping[str, Field]  # what each array is
+    values: Mapping[str, Array]  # the arrays by name
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -29,22 +29,15 @@ NO_DAY = -1
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """Daily histograms of one statistic, a slot per key. A value: every method gives a new one.
+    """Daily histograms of one statistic, a slot per key. A value: every method gives a new one."""
 
-    Attributes:
-        edges: of the bins, rising, finite; what lies outside falls into the first or last bin.
-        days: finished days kept per key.
-        least: values that make a day count; a day with fewer is forgotten at its end.
-        day: the day being counted, in days since 1970-01-01; :data:`NO_DAY` before the first.
-        slots: the keys, and of each ``current`` (counts of that day, [bins]), ``past`` (counts of
-            finished days, latest first, [days, bins]) and ``dates`` (which days those were,
-            [days]; :data:`NO_DAY` where there is none).
-    """
-
-    edges: Floats
-    days: int
-    least: int
-    day: int
+    edges: Floats  # of the bins, rising, finite; what lies outside falls into the first or last bin
+    days: int  # finished days kept per key
+    least: int  # values that make a day count; a day with fewer is forgotten at its end
+    day: int  # the day being counted, in days since 1970-01-01; :data:`NO_DAY` before the first
+    # the keys, and of each ``current`` (counts of that day, [bins]), ``past`` (counts of finished
+    # days, latest first, [days, bins]) and ``dates`` (which days those were, [days]; :data:`NO_DAY`
+    # where there is none)
     slots: Arrays
 
     @property
@@ -91,9 +84,7 @@ class Null:
     def quantile(self, q: float, least_days: int = 5) -> Floats:
         """The ``q`` quantile of each key's finished days, linear inside its bin.
 
-        Args:
-            q: between 0 and 1.
-            least_days: NaN for keys that know fewer.
+        ``q``: between 0 and 1; ``least_days``: NaN for keys that know fewer.
         """
         counts = self.past.sum(axis=1, dtype=np.float64)
         return np.where(self.known_days() >= least_days, quantiles(counts, self.edges, q), np.nan)
@@ -112,13 +103,9 @@ class Null:
     def pooled_quantile(self, q: float, groups: Indices, least_days: int = 5) -> Floats:
         """The ``q`` quantile of the finished days of all keys of a group, added up.
 
-        Args:
-            q: between 0 and 1.
-            groups: the group of each slot, from 0; -1 = of none.
-            least_days: NaN where the group's keys know fewer days in all.
-
-        Returns:
-            Per slot, the quantile of its group.
+        ``q``: between 0 and 1; ``groups``: the group of each slot, from 0; -1 = of none;
+        ``least_days``: NaN where the group's keys know fewer days in all.
+        Returns: per slot, the quantile of its group.
         """
         inside = np.flatnonzero(groups >= 0)
         out = np.full(self.size, np.nan)

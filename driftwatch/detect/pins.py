@@ -20,52 +20,33 @@ from driftwatch.model import Fingerprint as Fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One pinned baseline.
+    """One pinned baseline."""
 
-    Attributes:
-        id: short and unique.
-        scope: what it is about.
-        instance: of a target's pin, else None.
-        engine: of a target's pin, else None.
-        pool: the pool it belongs to.
-        since: start of the window.
-        until: its end.
-        accepted_by: who; "provisional" where driftwatch took its own proposal.
-        accepted_at: when.
-        why: why this stretch is good, in words.
-        fingerprint: of what ran.
-        law: the load model; None where the window cannot carry one.
-        arming: what is missing for a law; None where there is one.
-        reference: one row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
-    """
-
-    id: str
-    scope: Literal["target", "pool"]
-    instance: str | None
-    engine: str | None
-    pool: str
-    since: datetime
-    until: datetime
-    accepted_by: str
-    accepted_at: datetime
-    why: str
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    law: Law | None = None
-    arming: str | None = None
+    id: str  # short and unique
+    scope: Literal["target", "pool"]  # what it is about
+    instance: str | None  # of a target's pin, else None
+    engine: str | None  # of a target's pin, else None
+    pool: str  # the pool it belongs to
+    since: datetime  # start of the window
+    until: datetime  # its end
+    accepted_by: str  # who; "provisional" where driftwatch took its own proposal
+    accepted_at: datetime  # when
+    why: str  # why this stretch is good, in words
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of what ran
+    law: Law | None = None  # the load model; None where the window cannot carry one
+    arming: str | None = None  # what is missing for a law; None where there is one
+    # one row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`
     reference: pl.DataFrame = field(default_factory=no_reference)
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The pins in force: at most one per target and one per pool.
+    """The pins in force: at most one per target and one per pool."""
 
-    Attributes:
-        pins: in order of acceptance; of two with the same scope the later one holds.
-        not_for: (pin id, instance, engine): targets of another identity than the pin's, for which
-            it is not in force.
-    """
-
+    # in order of acceptance; of two with the same scope the later one holds
     pins: Sequence[Pin] = ()
+    # (pin id, instance, engine): targets of another identity than the pin's, for which it is not in
+    # force
     not_for: frozenset[tuple[str, str, str]] = frozenset()
     _targets: Mapping[tuple[str, str], Pin] = field(init=False, repr=False, compare=False)
     _pools: Mapping[str, Pin] = field(init=False, repr=False, compare=False)

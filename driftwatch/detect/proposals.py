@@ -37,68 +37,40 @@ SLOW, BEFORE_SLOW = "slower at equal load", "the 10 min before it was slower"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An incident, as far as a baseline is concerned.
+    """An incident, as far as a baseline is concerned."""
 
-    Attributes:
-        name: of the alert.
-        since: when it began.
-        until: when it ended; None = it is open.
-        instance: of its target; None = it is its whole pool's.
-        engine: of its target.
-        pool: of its pool, None = not known.
-    """
-
-    name: str
-    since: datetime
-    until: datetime | None
-    instance: str | None = None
-    engine: str | None = None
-    pool: str | None = None
+    name: str  # of the alert
+    since: datetime  # when it began
+    until: datetime | None  # when it ended; None = it is open
+    instance: str | None = None  # of its target; None = it is its whole pool's
+    engine: str | None = None  # of its target
+    pool: str | None = None  # of its pool, None = not known
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Minutes that are no baseline.
+    """Minutes that are no baseline."""
 
-    Attributes:
-        why: in words.
-        since: start of the first.
-        until: end of the last.
-        minutes: how many (of all targets).
-    """
-
-    why: str
-    since: datetime
-    until: datetime
-    minutes: int
+    why: str  # in words
+    since: datetime  # start of the first
+    until: datetime  # end of the last
+    minutes: int  # how many (of all targets)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A stretch that would make a good pin.
+    """A stretch that would make a good pin."""
 
-    Attributes:
-        since: start of its first minute.
-        until: end of its last.
-        scrapes: usable ones in it.
-        seen_ratio: share of its minutes with a usable scrape.
-        requests_low: 5 % quantile of requests per forward pass; None = no pass was seen.
-        requests_high: 95 % quantile.
-        finished_requests: requests finished in it.
-        slo_kept_ratio: share of the minutes, of which it is known, with the SLO kept; None =
-            of none of them.
-        left_out: what was looked at and is no baseline, in order of time.
-    """
-
-    since: datetime
-    until: datetime
-    scrapes: int
-    seen_ratio: float
-    requests_low: float | None
-    requests_high: float | None
-    finished_requests: int
+    since: datetime  # start of its first minute
+    until: datetime  # end of its last
+    scrapes: int  # usable ones in it
+    seen_ratio: float  # share of its minutes with a usable scrape
+    requests_low: float | None  # 5 % quantile of requests per forward pass; None = no pass was seen
+    requests_high: float | None  # 95 % quantile
+    finished_requests: int  # requests finished in it
+    # share of the minutes, of which it is known, with the SLO kept; None = of none of them
     slo_kept_ratio: float | None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()  # what was looked at and is no baseline, in order of time
 
     @property
     def length(self) -> timedelta:
@@ -116,10 +88,9 @@ class Proposal:
 def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFrame:
     """The minutes with ``left_out``: why each is no baseline, NULL where it is one.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-            with ``slower_at_equal_load`` and ``slower_than_pool`` where they are known.
-        troubles: incidents of these targets and their pools.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end; with
+    ``slower_at_equal_load`` and ``slower_than_pool`` where they are known; ``troubles``: incidents
+    of these targets and their pools.
     """
     warm = f"{int(WARM_UP.total_seconds() // 60)}m"
     rows = minutes.sort([*_KEY, "end"]).with_columns(
@@ -173,9 +144,8 @@ _SLOW = ("slower_at_equal_load", "slower_than_pool")
 def propose(rows: pl.DataFrame) -> Proposal | None:
     """The best stretch; None where no minute is fit for a baseline.
 
-    Args:
-        rows: from :func:`marked`: of one target, or of a pool, of which a minute counts where
-            :data:`POOL_SHARE` of the targets that were seen are fit for it.
+    ``rows``: from :func:`marked`: of one target, or of a pool, of which a minute counts where
+    :data:`POOL_SHARE` of the targets that were seen are fit for it.
     """
     by_minute = (
         rows.group_by("end")
@@ -225,10 +195,7 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
 def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
     """What a stretch shows, without the minutes in it that are no baseline.
 
-    Args:
-        rows: from :func:`marked`.
-        first: end of its first minute.
-        last: end of its last.
+    ``rows``: from :func:`marked`; ``first``: end of its first minute; ``last``: end of its last.
     """
     inside = rows.filter(pl.col("end").is_between(first, last))
     good = inside.filter(pl.col("left_out").is_null())

@@ -36,13 +36,10 @@ WHOLE_DAY: Final = timedelta(hours=20)
 def swings(minutes: pl.DataFrame) -> pl.DataFrame:
     """Targets → how far a ten-minute mean of each length goes from the baseline's by itself.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of a baseline.
-
-    Returns:
-        instance, engine, and ``reference_…_usual_ratio`` of both lengths: a factor of 1 and more
-        that a mean is above, or below, about once a month; NULL where fewer than
-        :data:`MIN_BLOCKS` blocks have :data:`MIN_REQUESTS` finished requests.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of a baseline.
+    Returns: instance, engine, and ``reference_…_usual_ratio`` of both lengths: a factor of 1 and
+    more that a mean is above, or below, about once a month; NULL where fewer than
+    :data:`MIN_BLOCKS` blocks have :data:`MIN_REQUESTS` finished requests.
     """
     block = (pl.col("end") - timedelta(minutes=1)).dt.truncate(BLOCK)
     blocks = minutes.group_by(*_KEY, block=block, maintain_order=True).agg(
@@ -66,8 +63,7 @@ def _usual(name: str) -> pl.Expr:
 def usual_ratio(name: str) -> pl.Expr:
     """A row's ``…_usual_ratio``: the reference's, for as long as the reference answers for it.
 
-    Args:
-        name: of :data:`LENGTHS`.
+    ``name``: of :data:`LENGTHS`.
     """
     length = pl.col("reference_until") - pl.col("reference_since")
     answers = (length >= WHOLE_DAY) | (pl.col("end") <= pl.col("reference_until") + length)
@@ -77,8 +73,7 @@ def usual_ratio(name: str) -> pl.Expr:
 def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     """Expressions of the evidence columns on computed prompt tokens, by name.
 
-    Args:
-        at_least: first tokens in the window; a ratio of fewer requests is unknown.
+    ``at_least``: first tokens in the window; a ratio of fewer requests is unknown.
 
     They read a row's ``ttft_seconds_count`` and ``prompt_tokens_total`` (both booked at a request's
     first token), ``duration_seconds``, ``prefix_cache_hit_ratio``, and of the reference
@@ -193,9 +188,8 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
 
     Lengths of fewer than MIN_REQUESTS requests are not remembered.
 
-    Args:
-        rows: evidence rows, one per target, with ``start`` and ``end`` and what
-            :data:`driftwatch.signals.minutes.CARRIED_BY_ROWS` names.
+    ``rows``: evidence rows, one per target, with ``start`` and ``end`` and what
+    :data:`driftwatch.signals.minutes.CARRIED_BY_ROWS` names.
     """
     enough = pl.col("finished_requests") >= MIN_REQUESTS
     rows = rows.with_columns(
@@ -227,8 +221,7 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
 def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """``tuned_for`` declarations → reference rows.
 
-    Args:
-        rows: instance, engine, reference_prompt_tokens_mean, reference_generation_tokens_mean.
+    ``rows``: instance, engine, reference_prompt_tokens_mean, reference_generation_tokens_mean.
     """
     return pl.DataFrame(
         [{"kind": "tuned_for", **row} for row in rows], schema=REFERENCE_SCHEMA, orient="row"
@@ -238,8 +231,7 @@ def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:
 def combined(*references: pl.DataFrame) -> pl.DataFrame:
     """One reference row per target: of the first table that has one.
 
-    Args:
-        references: :data:`REFERENCE_SCHEMA` each, what wins first: measured before declared.
+    ``references``: :data:`REFERENCE_SCHEMA` each, what wins first: measured before declared.
     """
     found = no_reference()
     for reference in references:
@@ -250,9 +242,8 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
     """Reference rows with how far lengths swung in their windows.
 
-    Args:
-        reference: :data:`REFERENCE_SCHEMA`.
-        swings: from :func:`driftwatch.detect.reference.swings`, of the same windows.
+    ``reference``: :data:`REFERENCE_SCHEMA`; ``swings``: from
+    :func:`driftwatch.detect.reference.swings`, of the same windows.
     """
     fewer = reference.drop(f"reference_{c}" for c in USUAL)
     joined = fewer.join(swings, on=_KEY, how="left", maintain_order="left")
@@ -269,12 +260,9 @@ def with_reference(
 
     Distances are of the row's own window, at least MIN_REQUESTS requests on both sides.
 
-    Args:
-        rows: evidence rows.
-        two_minutes: totals of the 2-min windows ending with each row, in the same order; None
-            where the row's own window stands for them.
-        ten_minutes: totals of the 10-min windows ending with each row, in the same order.
-        reference: :data:`REFERENCE_SCHEMA`.
+    ``rows``: evidence rows; ``two_minutes``: totals of the 2-min windows ending with each row, in
+    the same order; None where the row's own window stands for them; ``ten_minutes``: totals of the
+    10-min windows ending with each row, in the same order; ``reference``: :data:`REFERENCE_SCHEMA`.
     """
     joined = rows.join(
         reference.rename(

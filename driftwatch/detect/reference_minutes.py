@@ -33,13 +33,10 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
     the way, the layout that holds most requests is remembered. Targets taken together, as one
     pool, give rates per target, and the swings of the one that swings most.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline (incidents,
-            restarts) has been left out. Minutes without a scrape say nothing.
-        pool: name of the pool that all targets are one row of; None = each has its own.
-
-    Returns:
-        :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline (incidents,
+    restarts) has been left out. Minutes without a scrape say nothing; ``pool``: name of the pool
+    that all targets are one row of; None = each has its own.
+    Returns: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
     """
     seen = minutes.filter(pl.col("scrapes") > 0)
     swung = swings(seen)

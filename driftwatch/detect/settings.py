@@ -9,15 +9,12 @@ from datetime import date
 
 @dataclass(frozen=True, slots=True)
 class DetectSettings:
-    """Fixed while a tick runs.
+    """Fixed while a tick runs."""
 
-    Attributes:
-        false_episodes_per_server_month: the budget that the weekly reset of thresholds aims at.
-        holidays: days (UTC) that are no ordinary day of the week; name by day.
-        accepts_proposals: take a proposed pin without asking, as ``watch``, ``demo`` and ``replay``
-            do and say; a service never does.
-    """
-
+    # the budget that the weekly reset of thresholds aims at
     false_episodes_per_server_month: float = 0.25
+    # days (UTC) that are no ordinary day of the week; name by day
     holidays: Mapping[date, str] = field(default_factory=dict)
+    # take a proposed pin without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
+    # service never does
     accepts_proposals: bool = False

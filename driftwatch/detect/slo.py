@@ -18,14 +18,11 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     that is missed is enough; TTFT met decides alone where TPOT is not known (waiting shows in
     nothing else); TPOT met decides alone only where no TTFT target is set.
 
-    Args:
-        totals: totals of the last 10 min.
-        serving: slo_ttft_seconds, slo_tpot_seconds, slo_share, row for row beside ``totals``.
-
-    Returns:
-        ``slo_missed``, ``ttft_missed``, ``tpot_missed``, ``ttft_in_target_10m_ratio``,
-        ``tpot_in_target_10m_ratio`` (lower bounds) and
-        ``ttft_in_target_10m_upper_ratio``, ``tpot_in_target_10m_upper_ratio``.
+    ``totals``: totals of the last 10 min; ``serving``: slo_ttft_seconds, slo_tpot_seconds,
+    slo_share, row for row beside ``totals``.
+    Returns: ``slo_missed``, ``ttft_missed``, ``tpot_missed``, ``ttft_in_target_10m_ratio``,
+    ``tpot_in_target_10m_ratio`` (lower bounds) and ``ttft_in_target_10m_upper_ratio``,
+    ``tpot_in_target_10m_upper_ratio``.
     """
     columns: dict[str, pl.Series] = {}
     for name in ("ttft", "tpot"):

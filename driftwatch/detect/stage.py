@@ -22,17 +22,12 @@ from driftwatch.detect.trend import columns as trend
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of all detectors.
+    """Of all detectors."""
 
-    Attributes:
-        speed: of :mod:`driftwatch.detect.speed`.
-        lengths: of :mod:`driftwatch.detect.lengths`.
-        trend: of :mod:`driftwatch.detect.trend`.
-    """
-
-    speed: speed.Memory = field(default_factory=speed.Memory)
+    speed: speed.Memory = field(default_factory=speed.Memory)  # of :mod:`driftwatch.detect.speed`
+    # of :mod:`driftwatch.detect.lengths`
     lengths: lengths.Memory = field(default_factory=lengths.Memory)
-    trend: trend.Memory = field(default_factory=trend.Memory)
+    trend: trend.Memory = field(default_factory=trend.Memory)  # of :mod:`driftwatch.detect.trend`
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""
@@ -45,8 +40,7 @@ class Memory:
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets.
 
-        Args:
-            targets: instance, engine.
+        ``targets``: instance, engine.
         """
         return Memory(
             self.speed.without(targets), self.lengths.without(targets), self.trend.without(targets)
@@ -67,11 +61,9 @@ def detect(
 ) -> tuple[pl.DataFrame, Memory]:
     """Every detector's evidence columns, row for row beside the minutes.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end.
-        memory: from the minutes before.
-        pins: in force for all of these minutes.
-        settings: what a person set.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
+    ``memory``: from the minutes before; ``pins``: in force for all of these minutes; ``settings``:
+    what a person set.
     """
     fast, of_speed = speed.columns(minutes, memory.speed, pins, settings)
     seen = minutes.hstack(fast)

@@ -43,47 +43,37 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What must outlive the scrapes it was learnt from, one row per target.
+    """What must outlive the scrapes it was learnt from, one row per target."""
 
-    Attributes:
-        until: end of the last evaluated minute; None before the first.
-        plateau: :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`.
-        alive: :data:`driftwatch.signals.engine.ALIVE_SCHEMA`.
-        seen: instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input.
-        past: what evaluated scrapes leave behind; not in the store, whose scrapes make it anew.
-    """
-
-    until: datetime | None = None
+    until: datetime | None = None  # end of the last evaluated minute; None before the first
+    # :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`
     plateau: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=CARRIED_SCHEMA))
+    # :data:`driftwatch.signals.engine.ALIVE_SCHEMA`
     alive: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ALIVE_SCHEMA))
+    # instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input
     seen: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY_COLUMNS, pl.String))
     )
+    # what evaluated scrapes leave behind; not in the store, whose scrapes make it anew
     past: Past = field(default_factory=Past)
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTable:
-    """Evidence rows and what the next evaluation must know.
+    """Evidence rows and what the next evaluation must know."""
 
-    Attributes:
-        rows: one row per window, in the windows' order: the evidence columns, then columns that
-            pages need (``allows_*``, ``binding_requests``, ``binding_since``, ``reference_*``,
-            ``cache_config``, histograms of the lengths).
-        carried: the state after the last window.
-    """
-
+    # one row per window, in the windows' order: the evidence columns, then columns that pages need
+    # (``allows_*``, ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``,
+    # histograms of the lengths)
     rows: pl.DataFrame
-    carried: Carried
+    carried: Carried  # the state after the last window
 
 
 def minute_windows(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
     """Every whole minute of [since, until) for every target.
 
-    Args:
-        targets: instance, engine.
-        since: start of the first minute (a whole minute).
-        until: end of the last one (a whole minute).
+    ``targets``: instance, engine; ``since``: start of the first minute (a whole minute); ``until``:
+    end of the last one (a whole minute).
     """
     minutes = pl.DataFrame(
         {"start": pl.datetime_range(since, until, "1m", closed="left", eager=True)}
@@ -113,21 +103,17 @@ def evidence_table(
 ) -> EvidenceTable:
     """Evidence rows of windows.
 
-    Args:
-        scrapes: scrape table; must reach 10 minutes and one scrape further back than the windows,
-            or as far as the last scrape that the carried past knows of. A whole window takes
-            nothing from the past.
-        windows: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target.
-        kind: ``chained`` for the minute grid, ``whole`` for a window a person asked for. The
-            ``_10m`` and ``_2m`` columns of a whole window do not reach outside it.
-        cut: leave out what lies before the last restart or knob change in the window; a minute
-            of the grid adds up both sides instead, so that no request is lost.
-        serving: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured.
-        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
-        inputs: registry columns whose loss counts as lost coverage.
-        carried: state from the evaluation before.
-        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`).
-        gpu_targets: :data:`driftwatch.signals.gpus.GPU_TARGET_SCHEMA`.
+    ``scrapes``: scrape table; must reach 10 minutes and one scrape further back than the windows,
+    or as far as the last scrape that the carried past knows of. A whole window takes nothing from
+    the past; ``windows``: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target; ``kind``:
+    ``chained`` for the minute grid, ``whole`` for a window a person asked for. The ``_10m`` and
+    ``_2m`` columns of a whole window do not reach outside it; ``cut``: leave out what lies before
+    the last restart or knob change in the window; a minute of the grid adds up both sides instead,
+    so that no request is lost; ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row
+    per target, as configured; ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`;
+    ``inputs``: registry columns whose loss counts as lost coverage; ``carried``: state from the
+    evaluation before; ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`);
+    ``gpu_targets``: :data:`driftwatch.signals.gpus.GPU_TARGET_SCHEMA`.
     """
     before = carried or Carried()
     scrapes = in_order(scrapes)

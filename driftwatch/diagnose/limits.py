@@ -167,22 +167,16 @@ def _left_over() -> pl.Expr:
 def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """What binds, per window.
 
-    Args:
-        pairs: from ``scrapes_inside.inside``.
-        serving: per ``window``: max_num_seqs, max_num_batched_tokens, api_server_count, and
-            ``running_max`` since the process began.
-
-    Returns:
-        window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
-        (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``,
-        ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few
-        they are, by elimination where no setting says it), ``scrapes_10m``, and over the binding
-        scrapes the means
-        ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
-        ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape
-        of their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of
-        the scrapes with deferred requests;
-        ``capacity_mean`` (waiting for capacity, over all scrapes).
+    ``pairs``: from ``scrapes_inside.inside``; ``serving``: per ``window``: max_num_seqs,
+    max_num_batched_tokens, api_server_count, and ``running_max`` since the process began.
+    Returns: window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
+    (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``, ``binding_limit``, ``queue_limit``
+    (what binds in most of the binding scrapes, however few they are, by elimination where no
+    setting says it), ``scrapes_10m``, and over the binding scrapes the means
+    ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
+    ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape of
+    their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the
+    scrapes with deferred requests; ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
@@ -345,13 +339,10 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     E[G²]/(2 E[G]) + half a block), residents being length-biased (recommendation.md). Prompt and
     generation length are taken as independent, so E[PG]/E[G] = E[P].
 
-    Args:
-        rows: evidence rows with the histogram columns of
-            :func:`driftwatch.signals.rows.base_columns`.
-
-    Returns:
-        The rows with ``allows_max_num_seqs``, ``allows_max_num_batched_tokens``,
-        ``allows_kv_cache`` (requests, NULL = unknown) and ``binding_margin_ratio``.
+    ``rows``: evidence rows with the histogram columns of
+    :func:`driftwatch.signals.rows.base_columns`.
+    Returns: the rows with ``allows_max_num_seqs``, ``allows_max_num_batched_tokens``,
+    ``allows_kv_cache`` (requests, NULL = unknown) and ``binding_margin_ratio``.
     """
     residence = second_moment_over_mean(
         rows["generation_tokens_buckets"],

@@ -65,17 +65,14 @@ def infer_max_num_seqs(
     that maximum as the cap, unless the epoch has seen more running at once. A cap once seen holds
     until a restart or knob change (epoch) or until more requests run than it allows.
 
-    Args:
-        facts: from ``scrape_facts``, sorted by target and time.
-        windows: instance, engine, start, end; ascending ``end`` within a target.
-        carried: :data:`CARRIED_SCHEMA`, what an earlier evaluation of the same targets knew.
-        carried_until: end of that evaluation (a datetime literal); None = nothing carried.
-        budgets: instance, engine, max_num_batched_tokens (NULL = unknown) of the targets.
-        pairs: ``inside(facts, windows)`` where that was made already.
-
-    Returns:
-        The windows' instance, engine, end with ``plateau`` (NULL = not shown) and
-        ``running_max`` (since the epoch began).
+    ``facts``: from ``scrape_facts``, sorted by target and time; ``windows``: instance, engine,
+    start, end; ascending ``end`` within a target; ``carried``: :data:`CARRIED_SCHEMA`, what an
+    earlier evaluation of the same targets knew; ``carried_until``: end of that evaluation (a
+    datetime literal); None = nothing carried; ``budgets``: instance, engine, max_num_batched_tokens
+    (NULL = unknown) of the targets; ``pairs``: ``inside(facts, windows)`` where that was made
+    already.
+    Returns: the windows' instance, engine, end with ``plateau`` (NULL = not shown) and
+    ``running_max`` (since the epoch began).
     """
     by = keys(facts)
     before = _carried_epoch(facts, carried, carried_until)

@@ -25,68 +25,43 @@ LeafKind = Literal["change", "none", "notice", "healthy"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One question.
+    """One question."""
 
-    Attributes:
-        name: name in the file.
-        question: as printed.
-        when: strict condition: NULL where any needed column is NULL.
-        lenient: the same with comparisons of the ``not_asked`` columns false where NULL.
-        yes: next node or leaf.
-        no: next node or leaf.
-        not_asked: column → reason printed where it is NULL and the walk goes on without it.
-        show: extra evidence columns printed with the answer.
-        cause_on_yes: cause recorded when answered yes (``prompts``, ``generations``,
-            ``prefix_hits``), or None.
-    """
-
-    name: str
-    question: str
-    when: Condition
-    lenient: Condition
-    yes: str
-    no: str
+    name: str  # name in the file
+    question: str  # as printed
+    when: Condition  # strict condition: NULL where any needed column is NULL
+    lenient: Condition  # the same with comparisons of the ``not_asked`` columns false where NULL
+    yes: str  # next node or leaf
+    no: str  # next node or leaf
+    # column → reason printed where it is NULL and the walk goes on without it
     not_asked: Mapping[str, str] = field(default_factory=dict)
-    show: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()  # extra evidence columns printed with the answer
+    # cause recorded when answered yes (``prompts``, ``generations``, ``prefix_hits``), or None
     cause_on_yes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where a walk ends.
+    """Where a walk ends."""
 
-    Attributes:
-        name: leaf name, e.g. ``concurrency_cap_binding``.
-        kind: ``change`` (a knob may help), ``none`` (no knob helps: advice says what to do),
-            ``notice`` (something moved, nothing is wrong), ``healthy``.
-        meaning: one line for the reader.
-        knob: vLLM argument in snake case, for kind ``change``.
-        advice: imperative for kind ``none`` ("Do not change a knob; drain it").
-    """
-
-    name: str
+    name: str  # leaf name, e.g. ``concurrency_cap_binding``.
+    # ``change`` (a knob may help), ``none`` (no knob helps: advice says what to do), ``notice``
+    # (something moved, nothing is wrong), ``healthy``
     kind: LeafKind
-    meaning: str
-    knob: str | None = None
-    advice: str | None = None
+    meaning: str  # one line for the reader
+    knob: str | None = None  # vLLM argument in snake case, for kind ``change``
+    advice: str | None = None  # imperative for kind ``none`` ("Do not change a knob; drain it")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A whole tree; every target named by yes/no exists and every node is reachable.
+    """A whole tree; every target named by yes/no exists and every node is reachable."""
 
-    Attributes:
-        name: file stem.
-        start: first node.
-        nodes: name → node.
-        leaves: name → leaf.
-        continues: the tree whose nodes and leaves are among these; None = all are its own.
-    """
-
-    name: str
-    start: str
-    nodes: Mapping[str, Node]
-    leaves: Mapping[str, Leaf]
+    name: str  # file stem
+    start: str  # first node
+    nodes: Mapping[str, Node]  # name → node
+    leaves: Mapping[str, Leaf]  # name → leaf
+    # the tree whose nodes and leaves are among these; None = all are its own
     continues: str | None = None
 
 
@@ -100,9 +75,8 @@ def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
     look-up. A node whose condition stays unknown ends the walk in ``undetermined``, naming the
     columns that are missing.
 
-    Args:
-        tree: checked by the rulebook (no dead ends, no cycles).
-        rows: evidence rows (:func:`driftwatch.diagnose.evidence_table.evidence_table`).
+    ``tree``: checked by the rulebook (no dead ends, no cycles); ``rows``: evidence rows
+    (:func:`driftwatch.diagnose.evidence_table.evidence_table`).
     """
     strict, lenient = (
         rows.select(

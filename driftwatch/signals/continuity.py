@@ -42,17 +42,13 @@ def at_end(
 ) -> pl.DataFrame:
     """Each window with the last row before its end.
 
-    Args:
-        windows: instance, engine, end (``target`` too where the levels have it).
-        levels: instance, engine or ``target``, ``time`` and what is wanted of it; by target and
-            time.
-        inclusive: a row exactly at the end counts (a person's window); on the minute grid it
-            belongs to the next minute.
-        tolerance: how much older than the end a row may be; None = however old.
-
-    Returns:
-        ``window`` (the row's number in ``windows``, ascending), the window's columns and those of
-        the level; NULL where there is none.
+    ``windows``: instance, engine, end (``target`` too where the levels have it); ``levels``:
+    instance, engine or ``target``, ``time`` and what is wanted of it; by target and time;
+    ``inclusive``: a row exactly at the end counts (a person's window); on the minute grid it
+    belongs to the next minute; ``tolerance``: how much older than the end a row may be; None =
+    however old.
+    Returns: ``window`` (the row's number in ``windows``, ascending), the window's columns and those
+    of the level; NULL where there is none.
     """
     before, first, _ = _last_before(windows, levels, "end", inclusive=inclusive)
     found = _joined(windows, levels, np.where(before >= first, before, -1))
@@ -186,18 +182,14 @@ def _fell(scrapes: pl.DataFrame, column: str) -> pl.Expr:
 def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
     """Usable scrapes with their continuity, sorted by target and time.
 
-    Args:
-        scrapes: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
-            several rows of a target with the same time the first counts.
-        known: per target and ``time`` of its first row here the last known values of
-            :data:`COMPARED`, where scrapes before it are known to somebody; None = to nobody.
-
-    Returns:
-        The rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
-        ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's
-        first row); ``epoch`` (counts up within a target) and ``epoch_starts``;
-        ``step_microseconds`` (time since the previous scrape that this scrape's increments cover,
-        0 where there is none).
+    ``scrapes``: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
+    several rows of a target with the same time the first counts; ``known``: per target and ``time``
+    of its first row here the last known values of :data:`COMPARED`, where scrapes before it are
+    known to somebody; None = to nobody.
+    Returns: the rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
+    ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's first
+    row); ``epoch`` (counts up within a target) and ``epoch_starts``; ``step_microseconds`` (time
+    since the previous scrape that this scrape's increments cover, 0 where there is none).
     """
     by = keys(scrapes)
     usable = only(scrapes, pl.col("ok"))
@@ -240,10 +232,8 @@ def _edges_changed(seen: pl.DataFrame) -> pl.Series:
 def with_known(scrapes: pl.DataFrame, known: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The rows with what was known before where the row itself says nothing.
 
-    Args:
-        scrapes: any columns of the scrape table.
-        known: per target and time some of ``columns``.
-        columns: which ones to fill.
+    ``scrapes``: any columns of the scrape table; ``known``: per target and time some of
+    ``columns``; ``columns``: which ones to fill.
     """
     wanted = [c for c in columns if scrapes[c].null_count() and c in known.columns]
     if not wanted or known.is_empty():

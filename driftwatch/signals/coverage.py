@@ -37,17 +37,13 @@ def input_coverage(
     Only scrapes count, failed ones included: time in which nobody looked is not evidence, so a
     gap longer than the look-back starts the count anew.
 
-    Args:
-        scrapes: scrape table, sorted by target and time.
-        windows: instance, engine, start, end; ascending ``end`` within a target.
-        carried: instance, engine, ``looked_at``, ``seen_<input>`` and ``gone_<input>`` (times) as
-            returned for the last window before; empty at first.
-        inputs: registry columns to look for.
-
-    Returns:
-        The windows' instance, engine, end with ``looked_at`` (the last scrape before the end),
-        and per input ``seen_<input>`` (NULL = never) and ``gone_<input>`` (the first scrape of
-        the run of scrapes without it; NULL = it is there, or nobody looked yet).
+    ``scrapes``: scrape table, sorted by target and time; ``windows``: instance, engine, start, end;
+    ascending ``end`` within a target; ``carried``: instance, engine, ``looked_at``,
+    ``seen_<input>`` and ``gone_<input>`` (times) as returned for the last window before; empty at
+    first; ``inputs``: registry columns to look for.
+    Returns: the windows' instance, engine, end with ``looked_at`` (the last scrape before the end),
+    and per input ``seen_<input>`` (NULL = never) and ``gone_<input>`` (the first scrape of the run
+    of scrapes without it; NULL = it is there, or nobody looked yet).
     """
     names = list(inputs)
     columns = [f"{kind}_{name}" for name in names for kind in ("seen", "gone")]
@@ -120,15 +116,10 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
 def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
     """How long inputs are gone, per target and in its pool.
 
-    Args:
-        seen: from :func:`input_coverage`.
-        pools: instance, engine, pool.
-
-    Returns:
-        instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
-        nobody looked for longer than the look-back),
-        ``coverage_missing_inputs``, ``pool_coverage_missing_ratio``,
-        ``pool_coverage_missing_targets``.
+    ``seen``: from :func:`input_coverage`; ``pools``: instance, engine, pool.
+    Returns: instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
+    nobody looked for longer than the look-back), ``coverage_missing_inputs``,
+    ``pool_coverage_missing_ratio``, ``pool_coverage_missing_targets``.
     """
     inputs = [c.removeprefix("seen_") for c in seen.columns if c.startswith("seen_")]
 

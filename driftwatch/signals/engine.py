@@ -57,12 +57,10 @@ def kind_of_scrape() -> pl.Expr:
 def engine_columns(epochs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Kind and sleep at each window's last scrape.
 
-    Args:
-        epochs: usable scrapes by target and time.
-        windows: instance, engine, start, end; scrapes with start <= time < end count.
-
-    Returns:
-        ``engine_kind`` and ``engine_asleep``, row for row of ``windows``; NULL without a scrape.
+    ``epochs``: usable scrapes by target and time; ``windows``: instance, engine, start, end;
+    scrapes with start <= time < end count.
+    Returns: ``engine_kind`` and ``engine_asleep``, row for row of ``windows``; NULL without a
+    scrape.
     """
     levels = epochs.select(
         *keys(epochs), "time", engine_kind=kind_of_scrape(), engine_asleep=is_asleep()
@@ -121,15 +119,12 @@ def seconds_since_last_token(
     A queue that moves shows that the scheduler runs: who left it was admitted or gave up. Where
     admissions cannot be seen (no prefix cache), the clock starts there and its value is unknown.
 
-    Args:
-        epochs: from ``with_epochs``.
-        windows: instance, engine, start, end; scrapes with start <= time < end count.
-        carried: :data:`ALIVE_SCHEMA`, the clock's start as known from before these scrapes.
-
-    Returns:
-        The windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape in
-        the window; running requests, token counter or whether anybody waits unknown; or whether
-        anybody was admitted) and ``alive_at``.
+    ``epochs``: from ``with_epochs``; ``windows``: instance, engine, start, end; scrapes with start
+    <= time < end count; ``carried``: :data:`ALIVE_SCHEMA`, the clock's start as known from before
+    these scrapes.
+    Returns: the windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape
+    in the window; running requests, token counter or whether anybody waits unknown; or whether
+    anybody was admitted) and ``alive_at``.
     """
     by = keys(epochs)
     tokens = pl.col("generation_tokens_total")

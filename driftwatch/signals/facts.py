@@ -26,13 +26,10 @@ _SINCE = ("preempted", "tokens_per_step", "first_tokens_per_step", "steps_per_se
 def reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
     """Whether a scrape shows nothing but what the one before it showed.
 
-    Args:
-        epochs: from :func:`driftwatch.signals.continuity.with_epochs`.
-        stalled: requests run, and no token came since the scrape before. Only of these it is
-            asked: of any other scrape the answer would change nothing.
-
-    Returns:
-        Boolean per row of ``epochs``.
+    ``epochs``: from :func:`driftwatch.signals.continuity.with_epochs`; ``stalled``: requests run,
+    and no token came since the scrape before. Only of these it is asked: of any other scrape the
+    answer would change nothing.
+    Returns: boolean per row of ``epochs``.
     """
     rows = stalled.fill_null(False).arg_true()
     if not len(rows):
@@ -49,17 +46,14 @@ def reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
 def with_samples(facts: pl.DataFrame, new: pl.Series) -> pl.DataFrame:
     """Facts of scrapes, those of repeated samples as their sample's were.
 
-    Args:
-        facts: by target and time, with ``time``, ``preempted``, ``tokens_per_step``,
-            ``first_tokens_per_step``, ``steps_per_second``, ``stalled`` and ``repeats``
-            (:func:`reads_the_same`); of rows that are not new as this function left them, with
-            ``sampled_at``.
-        new: Boolean per row; the row before a new one that repeats is of the same target.
-
-    Returns:
-        The rows with ``sampled_at`` (the scrape that showed the sample first); ``repeats`` is true
-        while the repetition is believed, and what happened since the scrape before is then what
-        the sample said.
+    ``facts``: by target and time, with ``time``, ``preempted``, ``tokens_per_step``,
+    ``first_tokens_per_step``, ``steps_per_second``, ``stalled`` and ``repeats``
+    (:func:`reads_the_same`); of rows that are not new as this function left them, with
+    ``sampled_at``; ``new``: Boolean per row; the row before a new one that repeats is of the same
+    target.
+    Returns: the rows with ``sampled_at`` (the scrape that showed the sample first); ``repeats`` is
+    true while the repetition is believed, and what happened since the scrape before is then what
+    the sample said.
     """
     again = facts["repeats"] & new
     at = facts.select(pl.when(new).then("time").otherwise("sampled_at")).to_series()
@@ -98,16 +92,13 @@ def gauge_facts() -> dict[str, pl.Expr]:
 def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
     """What one scrape shows of the scheduler, narrow enough to repeat in every window.
 
-    Args:
-        epochs: from :func:`driftwatch.signals.continuity.with_epochs`.
-
-    Returns:
-        instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
-        capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step``,
-        ``first_tokens_per_step`` and ``steps_per_second`` (since the previous scrape of the epoch,
-        NULL on its first), ``several_api_servers``, ``stalled`` (requests run, and nothing shows
-        work since the previous scrape of the epoch), and ``repeats``
-        (so, and the page reads the same: :func:`driftwatch.signals.facts.with_samples`).
+    ``epochs``: from :func:`driftwatch.signals.continuity.with_epochs`.
+    Returns: instance, engine (or ``target``), time, epoch, ``running``, ``capacity`` (waiting for
+    capacity), ``deferred``, ``kv`` (ratio), ``preempted``, ``tokens_per_step``,
+    ``first_tokens_per_step`` and ``steps_per_second`` (since the previous scrape of the epoch, NULL
+    on its first), ``several_api_servers``, ``stalled`` (requests run, and nothing shows work since
+    the previous scrape of the epoch), and ``repeats`` (so, and the page reads the same:
+    :func:`driftwatch.signals.facts.with_samples`).
     """
     by = keys(epochs)
     same = ~pl.col("epoch_starts")  # else the row before is of another epoch, or target
@@ -137,12 +128,9 @@ def scrape_facts(epochs: pl.DataFrame) -> pl.DataFrame:
 def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Every scrape of every window, cut at the beginning of the window's last epoch.
 
-    Args:
-        facts: from :func:`scrape_facts`, sorted by target and time.
-        windows: instance, engine, start, end.
-
-    Returns:
-        ``window`` (row number in ``windows``) and the facts; start <= time < end.
+    ``facts``: from :func:`scrape_facts`, sorted by target and time; ``windows``: instance, engine,
+    start, end.
+    Returns: ``window`` (row number in ``windows``) and the facts; start <= time < end.
     """
     rows = facts.with_row_index("row")
     by = keys(facts)

@@ -18,18 +18,13 @@ from driftwatch.arrays import Floats, Indices
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile of every histogram in a column, with the bucket it lies in.
+    """A quantile of every histogram in a column, with the bucket it lies in."""
 
-    Attributes:
-        value: linear inside the bucket, as PromQL's ``histogram_quantile``; the last finite edge
-            where the bucket is +Inf.
-        lower: lower edge of the bucket.
-        upper: upper edge; NULL where the bucket is +Inf.
-    """
-
+    # linear inside the bucket, as PromQL's ``histogram_quantile``; the last finite edge where the
+    # bucket is +Inf
     value: pl.Series
-    lower: pl.Series
-    upper: pl.Series
+    lower: pl.Series  # lower edge of the bucket
+    upper: pl.Series  # upper edge; NULL where the bucket is +Inf
 
 
 def _by_edges(
@@ -82,10 +77,8 @@ def equal_rows(matrix: Floats) -> Iterator[Indices]:
 def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
     """The ``q`` quantile (0 < q < 1) of each histogram.
 
-    Args:
-        buckets: List(Float64), cumulative counts by edge, +Inf last.
-        edges: List(Float64), the ``le`` values, inf last.
-        q: which quantile.
+    ``buckets``: List(Float64), cumulative counts by edge, +Inf last; ``edges``: List(Float64), the
+    ``le`` values, inf last; ``q``: which quantile.
     """
 
     def compute(counts: Floats, le: Floats) -> Floats:
@@ -116,16 +109,12 @@ def share_within(
 ) -> pl.DataFrame:
     """Share of observations at or below a target, as the bounds that the buckets allow.
 
-    Args:
-        buckets: List(Float64), cumulative counts of observations that are never negative.
-        edges: List(Float64).
-        targets: Float64, one target per row; NULL = none.
-        sums: Float64, sums of the observations; with them the bounds inside a bucket are closer
-            (:func:`_inside`). NULL = not known.
-
-    Returns:
-        ``lower`` and ``upper`` share (equal where the target is an edge); NULL without a target
-        or without observations.
+    ``buckets``: List(Float64), cumulative counts of observations that are never negative;
+    ``edges``: List(Float64); ``targets``: Float64, one target per row; NULL = none; ``sums``:
+    Float64, sums of the observations; with them the bounds inside a bucket are closer
+    (:func:`_inside`). NULL = not known.
+    Returns: ``lower`` and ``upper`` share (equal where the target is an edge); NULL without a
+    target or without observations.
     """
     wanted = targets.to_numpy().astype(float)
     rows = np.full((len(buckets), 2), np.nan)
@@ -194,10 +183,8 @@ def second_moment_over_mean(buckets: pl.Series, edges: pl.Series, means: pl.Seri
     """E[X²]/E[X], assuming values spread evenly inside their bucket; the last finite edge stands
     for the open bucket.
 
-    Args:
-        buckets: List(Float64), cumulative counts.
-        edges: List(Float64).
-        means: Float64, exact means from sum and count.
+    ``buckets``: List(Float64), cumulative counts; ``edges``: List(Float64); ``means``: Float64,
+    exact means from sum and count.
     """
 
     def compute(counts: Floats, le: Floats) -> Floats:

@@ -102,8 +102,7 @@ CARRIED_BY_ROWS = (
 def minutes(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows of the minute grid → minutes, row for row.
 
-    Args:
-        rows: from :func:`driftwatch.diagnose.evidence_table.evidence_table`, windows of a minute.
+    ``rows``: from :func:`driftwatch.diagnose.evidence_table.evidence_table`, windows of a minute.
     """
     return rows.with_columns(
         forward_passes=pl.col("forward_passes_per_second") * pl.col("duration_seconds")

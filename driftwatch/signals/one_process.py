@@ -31,13 +31,9 @@ _TIMES = ("process_start_time_seconds", "created_seconds")
 def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """The scrapes, those of another server than the target's as failed ones with the reason.
 
-    Args:
-        scrapes: scrape table, any order.
-        before: scrapes of the same targets before these, the last usable ones at least; what
-            failed among them says nothing.
-
-    Returns:
-        The rows in order; the same object where no target has two processes.
+    ``scrapes``: scrape table, any order; ``before``: scrapes of the same targets before these, the
+    last usable ones at least; what failed among them says nothing.
+    Returns: the rows in order; the same object where no target has two processes.
     """
     known = scrapes.clear() if before is None else before
     both = pl.concat(

@@ -74,23 +74,18 @@ _TARGETS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What evaluated scrapes leave behind.
+    """What evaluated scrapes leave behind."""
 
-    Attributes:
-        targets: instance, engine, their number ``target``, and of the last evaluated scrape
-            ``base_time``, ``base_epoch`` and ``base_serial``. That scrape itself is not here: it
-            must be among the scrapes that come next, or the target's past does not count.
-        scrapes: per scrape its ``serial``, continuity, gauges and facts, by target and time.
-        marks: counters and histograms by ``serial``, with ``time``; a frame per evaluation.
-        known: per target and ``time`` (that of its last scrape) the last known values of what is
-            compared with the next.
-        serials: how many scrapes were numbered.
-        since: what is older counts no more, except for each target's last scrape.
-    """
-
+    # instance, engine, their number ``target``, and of the last evaluated scrape ``base_time``,
+    # ``base_epoch`` and ``base_serial``. That scrape itself is not here: it must be among the
+    # scrapes that come next, or the target's past does not count.
     targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TARGETS))
+    # per scrape its ``serial``, continuity, gauges and facts, by target and time
     scrapes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_NARROW))
+    # counters and histograms by ``serial``, with ``time``; a frame per evaluation
     marks: tuple[pl.DataFrame, ...] = ()
+    # per target and ``time`` (that of its last scrape) the last known values of what is compared
+    # with the next
     known: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(
             schema={
@@ -100,28 +95,22 @@ class Past:
             }
         )
     )
-    serials: int = 0
+    serials: int = 0  # how many scrapes were numbered
+    # what is older counts no more, except for each target's last scrape
     since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """New scrapes joined to the past.
+    """New scrapes joined to the past."""
 
-    Attributes:
-        targets: instance, engine, ``target``.
-        epochs: the new usable scrapes and the one before them of each target, every column, with
-            continuity, ``target`` and ``serial``.
-        scrapes: past and new ones, narrow, by target and time.
-        values: counters and histograms by ``serial``.
-        past: what they were joined to.
-    """
-
-    targets: pl.DataFrame
+    targets: pl.DataFrame  # instance, engine, ``target``
+    # the new usable scrapes and the one before them of each target, every column, with continuity,
+    # ``target`` and ``serial``
     epochs: pl.DataFrame
-    scrapes: pl.DataFrame
-    values: tuple[pl.DataFrame, ...]
-    past: Past
+    scrapes: pl.DataFrame  # past and new ones, narrow, by target and time
+    values: tuple[pl.DataFrame, ...]  # counters and histograms by ``serial``
+    past: Past  # what they were joined to
 
     def numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The frame's rows, in their order, with their ``target``; NULL without a scrape."""
@@ -136,10 +125,9 @@ class Seen:
 def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     """New scrapes with the past that leads up to them.
 
-    Args:
-        scrapes: scrape table in order. Rows before a target's last evaluated scrape are known
-            already; that scrape itself must be there.
-        past: from :func:`left_behind`; an empty one to begin with.
+    ``scrapes``: scrape table in order. Rows before a target's last evaluated scrape are known
+    already; that scrape itself must be there; ``past``: from :func:`left_behind`; an empty one to
+    begin with.
     """
     past = _renumbered(past, scrapes)
     targets = past.targets
@@ -232,10 +220,8 @@ def _waiting() -> pl.Expr:
 def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
     """What these scrapes leave behind once everything before ``until`` is evaluated.
 
-    Args:
-        seen: from :func:`joined`.
-        until: end of the last evaluated minute.
-        since: what is older is let go, except for each target's last scrape.
+    ``seen``: from :func:`joined`; ``until``: end of the last evaluated minute; ``since``: what is
+    older is let go, except for each target's last scrape.
     """
     done = pl.col("serial").is_not_null() & (pl.col("time") < until)
     followed = (

@@ -42,13 +42,11 @@ def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """One evidence row per window, without reference and limit columns.
 
-    Args:
-        totals: from :func:`driftwatch.signals.windows.totals`.
-        serving: :data:`SERVING_SCHEMA`, one row per window, in the windows' order.
-
-    Returns:
-        instance, engine, pool, start, end and evidence columns; plus ``prompt_tokens_buckets``,
-        ``generation_tokens_buckets`` with their edges, for those who compare distributions.
+    ``totals``: from :func:`driftwatch.signals.windows.totals`; ``serving``: :data:`SERVING_SCHEMA`,
+    one row per window, in the windows' order.
+    Returns: instance, engine, pool, start, end and evidence columns; plus
+    ``prompt_tokens_buckets``, ``generation_tokens_buckets`` with their edges, for those who compare
+    distributions.
     """
     settings = serving.select(c for c in SERVING_SCHEMA if c not in ("instance", "engine"))
     joined = totals.with_columns(*settings).with_columns(

@@ -44,25 +44,19 @@ def totals(
 ) -> pl.DataFrame:
     """Additive totals per window.
 
-    Args:
-        epochs: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`); with
-            ``values`` only continuity, gauges and ``serial`` (a scrape's number).
-        windows: columns instance, engine, start, end; one row per window asked for.
-        kind: chained or whole (see the module's text).
-        cut: leave out what came before the last epoch in the window.
-        values: counters and histograms by ``serial``, in any number of frames; at least of the
-            scrapes that a window ends or starts with. None = they are in ``epochs``.
-        sums: which counters, histogram sums and counts.
-        histograms: whose buckets.
-        means: the gauges' means too.
-
-    Returns:
-        The windows, in their order, with: increases of every counter, histogram ``_sum`` and
-        ``_count`` (Float64) and ``_buckets`` (List, cumulative by edge) with their ``_edges``;
-        ``<gauge>_mean``; ``scrapes`` (count), ``duration_seconds``, ``restarted``,
-        ``configuration_changed``, ``first_time``, ``last_time``, and the last known
-        ``model_name``, ``cache_config``, ``several_api_servers``. NULL where the window has no
-        scrape, or a series is on neither or only one of the two scrapes.
+    ``epochs``: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`); with
+    ``values`` only continuity, gauges and ``serial`` (a scrape's number); ``windows``: columns
+    instance, engine, start, end; one row per window asked for; ``kind``: chained or whole (see the
+    module's text); ``cut``: leave out what came before the last epoch in the window; ``values``:
+    counters and histograms by ``serial``, in any number of frames; at least of the scrapes that a
+    window ends or starts with. None = they are in ``epochs``; ``sums``: which counters, histogram
+    sums and counts; ``histograms``: whose buckets; ``means``: the gauges' means too.
+    Returns: the windows, in their order, with: increases of every counter, histogram ``_sum`` and
+    ``_count`` (Float64) and ``_buckets`` (List, cumulative by edge) with their ``_edges``;
+    ``<gauge>_mean``; ``scrapes`` (count), ``duration_seconds``, ``restarted``,
+    ``configuration_changed``, ``first_time``, ``last_time``, and the last known ``model_name``,
+    ``cache_config``, ``several_api_servers``. NULL where the window has no scrape, or a series is
+    on neither or only one of the two scrapes.
     """
     wanted = _Wanted(tuple(sums), tuple(histograms))
     numbered = _numbered(epochs)
@@ -131,8 +125,7 @@ def _gauge_means(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
 def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     """First and last row of every window that has any, and the row before the first.
 
-    Returns:
-        window, first, last (row numbers), before (row number or NULL).
+    Returns: window, first, last (row numbers), before (row number or NULL).
     """
     rows = numbered.select([*keys(numbered), "time", "row"])
     spans = asked.drop("window")

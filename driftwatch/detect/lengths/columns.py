@@ -38,15 +38,11 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end,
-            with the columns of the speed detector where it has run.
-        memory: from the minutes before. How minutes are split over calls changes nothing.
-        pins: not asked: twins and contexts are what these scores compare with.
-        settings: holidays and the budget of false episodes.
-
-    Returns:
-        :data:`SCHEMA`, and the memory after the last minute.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, with
+    the columns of the speed detector where it has run; ``memory``: from the minutes before. How
+    minutes are split over calls changes nothing; ``pins``: not asked: twins and contexts are what
+    these scores compare with; ``settings``: holidays and the budget of false episodes.
+    Returns: :data:`SCHEMA`, and the memory after the last minute.
     """
     if not len(minutes):
         return pl.DataFrame(schema=SCHEMA), memory
@@ -72,27 +68,16 @@ def columns(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The minutes as arrays, a row each.
+    """The minutes as arrays, a row each."""
 
-    Attributes:
-        minute: numbers since 1970.
-        target: places.
-        pool: places, -1 = none.
-        lengths: of the row.
-        restarted: a restart or a change of knobs.
-        clean: usual enough to learn from.
-        slow: slower than the twins.
-        order: rows by minute.
-    """
-
-    minute: Integers
-    target: Integers
-    pool: Integers
-    lengths: Lengths
-    restarted: Flags
-    clean: Flags
-    slow: Flags
-    order: Integers
+    minute: Integers  # numbers since 1970
+    target: Integers  # places
+    pool: Integers  # places, -1 = none
+    lengths: Lengths  # of the row
+    restarted: Flags  # a restart or a change of knobs
+    clean: Flags  # usual enough to learn from
+    slow: Flags  # slower than the twins
+    order: Integers  # rows by minute
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,19 +34,12 @@ _SUNDAY = 3  # 1970-01-01, day 0, was a Thursday
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the contexts are made of.
+    """What the contexts are made of."""
 
-    Attributes:
-        hours: numbers of the hours known, rising.
-        counts: cumulative [hours, pools, signals, edges].
-        sums: of tokens [hours, pools, signals].
-        holidays: days since 1970-01-01.
-    """
-
-    hours: Integers
-    counts: Singles
-    sums: Floats
-    holidays: Set[int]
+    hours: Integers  # numbers of the hours known, rising
+    counts: Singles  # cumulative [hours, pools, signals, edges]
+    sums: Floats  # of tokens [hours, pools, signals]
+    holidays: Set[int]  # days since 1970-01-01
 
     def special(self, day: int) -> bool:
         """A Sunday or a holiday."""
@@ -101,18 +94,12 @@ def against_contexts(
     is usual at this hour. What distances usually are is learnt from the first context on: the
     fewer contexts, the further the nearest of them.
 
-    Args:
-        window: of pools.
-        counts: number of latest minutes → cumulative [minutes, pools, signals, edges], for
-            :data:`WINDOWS` and :data:`HOUR_ENDS`.
-        sums: of tokens.
-        first: number of the block's first minute.
-        asked: [minutes, pools, signals].
-        past: the hours before.
-        grid: [edges].
-
-    Returns:
-        The verdicts, and the statistic wherever there is any context [minutes, pools, signals].
+    ``window``: of pools; ``counts``: number of latest minutes → cumulative [minutes, pools,
+    signals, edges], for :data:`WINDOWS` and :data:`HOUR_ENDS`; ``sums``: of tokens; ``first``:
+    number of the block's first minute; ``asked``: [minutes, pools, signals]; ``past``: the hours
+    before; ``grid``: [edges].
+    Returns: the verdicts, and the statistic wherever there is any context [minutes, pools,
+    signals].
     """
     shape = window.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)

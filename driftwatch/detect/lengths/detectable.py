@@ -33,12 +33,10 @@ def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
     A factor that shows while a larger one does not was luck of the buckets: mass that happens to
     lie just below an edge.
 
-    Args:
-        shown: [..., f], the share of windows in which each factor showed; NaN is unknown.
-        factors: [f], ascending.
-
-    Returns:
-        [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the windows.
+    ``shown``: [..., f], the share of windows in which each factor showed; NaN is unknown;
+    ``factors``: [f], ascending.
+    Returns: [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the
+    windows.
 
     >>> smallest_factor(np.array([0.2, 0.96, 0.9, 0.97, 1.0]), (1.05, 1.1, 1.2, 1.5, 2.0)).item()
     1.5
@@ -59,13 +57,10 @@ def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
     tokens: 1.15 times one token is one token. What buckets cannot show stays unknown: lengths that
     are all alike cross their edge at once, sooner or later.
 
-    Args:
-        edges: [k], upper edges in tokens, ``inf`` last.
-        ratio: > 0.
-        lengths: [k], counts by cell of all that is known of these lengths, some.
-
-    Returns:
-        [k, k]; row i holds the shares of cell i that come to lie in each cell. Rows add up to 1.
+    ``edges``: [k], upper edges in tokens, ``inf`` last; ``ratio``: > 0; ``lengths``: [k], counts by
+    cell of all that is known of these lengths, some.
+    Returns: [k, k]; row i holds the shares of cell i that come to lie in each cell. Rows add up to
+    1.
 
     >>> lengths = np.array([0.0, 50.0, 50.0, 0.0])
     >>> rescaling(np.array([10.0, 20.0, 40.0, np.inf]), 1.5, lengths).round(1)
@@ -122,9 +117,7 @@ EVERY = 120  # minutes
 def due(pools: list[str], minute: int) -> Flags:
     """Which pools are tried in a minute: each every :data:`EVERY` minutes, spread by their names.
 
-    Args:
-        pools: names.
-        minute: number since 1970.
+    ``pools``: names; ``minute``: number since 1970.
     """
     return np.array([crc32(name.encode()) % EVERY == minute % EVERY for name in pools], dtype=bool)
 
@@ -140,15 +133,11 @@ def tried(
 ) -> Memory:
     """With the factors tried in the windows of one minute.
 
-    Args:
-        memory: up to that minute.
-        window: of pools, of this one minute.
-        pool: sums by number of latest minutes; see
-            :func:`driftwatch.detect.lengths.contexts.against_contexts`.
-        minute: its number since 1970.
-        past: the hours before.
-        asked: where a pool is due, and there is a verdict and nothing wrong [pools, signals].
-        scale: of the statistic [pools, signals].
+    ``memory``: up to that minute; ``window``: of pools, of this one minute; ``pool``: sums by
+    number of latest minutes; see :func:`driftwatch.detect.lengths.contexts.against_contexts`;
+    ``minute``: its number since 1970; ``past``: the hours before; ``asked``: where a pool is due,
+    and there is a verdict and nothing wrong [pools, signals]; ``scale``: of the statistic [pools,
+    signals].
     """
     if not asked.any():
         return memory

@@ -32,17 +32,11 @@ OFF = -1
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One minute of many units (targets or pools), each [n].
+    """One minute of many units (targets or pools), each [n]."""
 
-    Attributes:
-        score: the highest of the signals; NaN = no verdict.
-        counted: the highest of those whose lengths moved enough to be worth a word; 0 = none.
-        at_once: the highest of those that moved a lot; 0 = none.
-    """
-
-    score: Floats
-    counted: Floats
-    at_once: Floats
+    score: Floats  # the highest of the signals; NaN = no verdict
+    counted: Floats  # the highest of those whose lengths moved enough to be worth a word; 0 = none
+    at_once: Floats  # the highest of those that moved a lot; 0 = none
 
 
 def reading(
@@ -50,12 +44,9 @@ def reading(
 ) -> Reading:
     """One minute's scores of all signals, as one.
 
-    Args:
-        scores: [n, signals]; NaN = no verdict.
-        moved: of :func:`moved_enough`, [n, signals].
-        clearly: the same.
-        may: which units may begin a shift at all [n].
-        weights: what each score counts for in beginning one [n, signals].
+    ``scores``: [n, signals]; NaN = no verdict; ``moved``: of :func:`moved_enough`, [n, signals];
+    ``clearly``: the same; ``may``: which units may begin a shift at all [n]; ``weights``: what each
+    score counts for in beginning one [n, signals].
     """
     known = np.where(np.isnan(scores), 0.0, scores)
     counted = known if weights is None else known * weights
@@ -68,27 +59,16 @@ def reading(
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is remembered of each unit, arrays [n].
+    """What is remembered of each unit, arrays [n]."""
 
-    Attributes:
-        run: consecutive minutes above the threshold.
-        calm: consecutive minutes well below it.
-        unheard: minutes since the last verdict.
-        since: minute in which its shift began; :data:`OFF` without one.
-        before: what counted as a score one minute ago.
-        earlier: and two minutes ago.
-        peak: highest score of the running episode, whatever the threshold; 0 = none.
-        quiet: minutes since the episode was last heard of.
-    """
-
-    run: Integers
-    calm: Integers
-    unheard: Integers
-    since: Integers
-    before: Floats
-    earlier: Floats
-    peak: Floats
-    quiet: Integers
+    run: Integers  # consecutive minutes above the threshold
+    calm: Integers  # consecutive minutes well below it
+    unheard: Integers  # minutes since the last verdict
+    since: Integers  # minute in which its shift began; :data:`OFF` without one
+    before: Floats  # what counted as a score one minute ago
+    earlier: Floats  # and two minutes ago
+    peak: Floats  # highest score of the running episode, whatever the threshold; 0 = none
+    quiet: Integers  # minutes since the episode was last heard of
 
     @classmethod
     def of(cls, rows: Floats) -> Watch:
@@ -126,10 +106,8 @@ def moved_enough(
 ) -> tuple[Flags, Flags]:
     """Which rows moved enough for an alarm, and which a lot: mean and typical length agree on that.
 
-    Args:
-        distance: [n].
-        mean_ln_ratio: ln of the ratio of means [n], signed; NaN where a sum is unknown.
-        least: what is enough, in ln.
+    ``distance``: [n]; ``mean_ln_ratio``: ln of the ratio of means [n], signed; NaN where a sum is
+    unknown; ``least``: what is enough, in ln.
     """
     mean = np.where(np.isnan(mean_ln_ratio), 0.0, mean_ln_ratio)
     with np.errstate(invalid="ignore"):
@@ -143,15 +121,9 @@ def step(
 ) -> tuple[Watch, Floats]:
     """One minute on.
 
-    Args:
-        state: of the minute before.
-        minute: number of this one.
-        reading: of this minute.
-        threshold: h.
-        longest: minutes after which a shift is over in any case.
-
-    Returns:
-        The state, and the peaks of the episodes that ended (0 = none) [n].
+    ``state``: of the minute before; ``minute``: number of this one; ``reading``: of this minute;
+    ``threshold``: h; ``longest``: minutes after which a shift is over in any case.
+    Returns: the state, and the peaks of the episodes that ended (0 = none) [n].
     """
     known = ~np.isnan(reading.score)
     score = np.where(known, reading.score, 0.0)
@@ -195,10 +167,8 @@ def step(
 def uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
     """Whether minutes can be lived through at once: no shift, no episode, nothing above 1.
 
-    Args:
-        state: before them.
-        scores: [minutes, n, signals].
-        moved: see :func:`moved_enough`; whatever moved clearly has moved.
+    ``state``: before them; ``scores``: [minutes, n, signals]; ``moved``: see :func:`moved_enough`;
+    whatever moved clearly has moved.
     """
     if state.on().any() or (state.peak > 0).any():
         return False
@@ -209,13 +179,9 @@ def uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
 def lived_through(state: Watch, scores: Floats, threshold: float) -> tuple[Watch, Integers]:
     """What :func:`step` makes of uneventful minutes, all at once.
 
-    Args:
-        state: before them.
-        scores: the highest of the signals [minutes, n]; NaN = no verdict.
-        threshold: h, above 1.
-
-    Returns:
-        The state, and the calm minutes up to each of them [minutes, n].
+    ``state``: before them; ``scores``: the highest of the signals [minutes, n]; NaN = no verdict;
+    ``threshold``: h, above 1.
+    Returns: the state, and the calm minutes up to each of them [minutes, n].
     """
     size = len(scores)
     minute = np.arange(size)[:, None]

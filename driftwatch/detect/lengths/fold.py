@@ -63,11 +63,8 @@ class Told:
 def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tuple[Memory, Told]:
     """One block on.
 
-    Args:
-        memory: up to the minute before, with room for the block's targets and pools.
-        block: the minutes.
-        budget: false episodes per server-month.
-        holidays: days since 1970-01-01.
+    ``memory``: up to the minute before, with room for the block's targets and pools; ``block``: the
+    minutes; ``budget``: false episodes per server-month; ``holidays``: days since 1970-01-01.
     """
     memory = _begun(memory, (block.first - 1) // DAY, budget)
     block, restarted = _settled(block, memory.targets["restarted"])

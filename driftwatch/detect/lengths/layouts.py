@@ -27,25 +27,19 @@ ONLY_INF: Floats = np.array([np.inf])
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What minutes say of lengths, a row each.
+    """What minutes say of lengths, a row each."""
 
-    Attributes:
-        counts: cumulative, [rows, signals, edges]; NaN at unknown edges, 0 where nothing finished.
-        sums: of tokens, [rows, signals]; NaN = unknown.
-        known: which rows say anything, [rows, signals].
-    """
-
+    # cumulative, [rows, signals, edges]; NaN at unknown edges, 0 where nothing finished
     counts: Singles
-    sums: Floats
-    known: Flags
+    sums: Floats  # of tokens, [rows, signals]; NaN = unknown
+    known: Flags  # which rows say anything, [rows, signals]
 
 
 def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
     """The grid with the edges of these minutes; unchanged where it would grow too long.
 
-    Args:
-        grid: ascending, ``inf`` last.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+    ``grid``: ascending, ``inf`` last; ``minutes``:
+    :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
     found = [grid]
     for name in SIGNALS:
@@ -60,9 +54,7 @@ def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
 def read(minutes: pl.DataFrame, grid: Floats) -> Lengths:
     """Minutes → their histograms on the grid.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
-        grid: of :func:`wider`.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; ``grid``: of :func:`wider`.
     """
     rows = len(minutes)
     counts = np.full((rows, len(SIGNALS), len(grid)), np.nan, dtype=np.float32)
@@ -106,26 +98,17 @@ def regridded(
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far rows are from what they are compared with, each [n]; NaN = unknown.
+    """How far rows are from what they are compared with, each [n]; NaN = unknown."""
 
-    Attributes:
-        js: Jensen-Shannon distance.
-        w1: Wasserstein-1 distance of ln tokens.
-        direction: +1 longer, -1 shorter, by the mean of ln tokens.
-    """
-
-    js: Floats
-    w1: Floats
-    direction: Floats
+    js: Floats  # Jensen-Shannon distance
+    w1: Floats  # Wasserstein-1 distance of ln tokens
+    direction: Floats  # +1 longer, -1 shorter, by the mean of ln tokens
 
 
 def distances(counts: Floats, reference: Floats, grid: Floats) -> Distance:
     """Rows of cumulative counts against others, each pair on the edges that both have.
 
-    Args:
-        counts: [n, edges].
-        reference: [n, edges].
-        grid: [edges].
+    ``counts``: [n, edges]; ``reference``: [n, edges]; ``grid``: [edges].
     """
     n = len(counts)
     js, w1, direction = (np.full(n, np.nan) for _ in range(3))
@@ -191,13 +174,9 @@ def running(
 ) -> dict[int, Floats]:
     """Sums of the latest so many minutes, at each minute of the block.
 
-    Args:
-        history: minutes first, the block's last; at least ``max(ends) - 1`` before the block.
-        block: number of its minutes.
-        ends: numbers of minutes, rising.
-
-    Returns:
-        Number of minutes → sums [block, ...].
+    ``history``: minutes first, the block's last; at least ``max(ends) - 1`` before the block;
+    ``block``: number of its minutes; ``ends``: numbers of minutes, rising.
+    Returns: number of minutes → sums [block, ...].
     """
     before = len(history) - block
     total = np.zeros((block, *history.shape[1:]))
@@ -211,15 +190,10 @@ def running(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latest:
-    """What finished in the latest so many minutes, at each minute of a block.
+    """What finished in the latest so many minutes, at each minute of a block."""
 
-    Attributes:
-        counts: number of minutes → cumulative [minutes, units, signals, edges].
-        sums: of tokens [minutes, units, signals].
-    """
-
-    counts: dict[int, Floats]
-    sums: dict[int, Floats]
+    counts: dict[int, Floats]  # number of minutes → cumulative [minutes, units, signals, edges]
+    sums: dict[int, Floats]  # of tokens [minutes, units, signals]
 
     @property
     def in_windows(self) -> tuple[dict[int, Floats], dict[int, Floats]]:
@@ -235,17 +209,11 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The shortest window with enough requests, per unit, minute and signal.
+    """The shortest window with enough requests, per unit, minute and signal."""
 
-    Attributes:
-        minutes: its length [block, units, signals]; 0 = even the longest holds too few.
-        counts: cumulative [block, units, signals, edges].
-        sums: of tokens [block, units, signals].
-    """
-
-    minutes: Integers
-    counts: Floats
-    sums: Floats
+    minutes: Integers  # its length [block, units, signals]; 0 = even the longest holds too few
+    counts: Floats  # cumulative [block, units, signals, edges]
+    sums: Floats  # of tokens [block, units, signals]
 
     def at(self, place: int) -> Window:
         """Those of one minute of the block."""

@@ -22,25 +22,15 @@ DAY = 1440
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Minutes of all targets, [minutes, targets, ...]; what is not there is not known.
+    """Minutes of all targets, [minutes, targets, ...]; what is not there is not known."""
 
-    Attributes:
-        first: number (since 1970) of the first minute.
-        counts: cumulative [.., signals, edges].
-        sums: of tokens [.., signals].
-        known: which say anything [.., signals].
-        restarted: a restart or a change of knobs.
-        clean: usual enough to learn from.
-        slow: slower than the twins.
-    """
-
-    first: int
-    counts: Singles
-    sums: Floats
-    known: Flags
-    restarted: Flags
-    clean: Flags
-    slow: Flags
+    first: int  # number (since 1970) of the first minute
+    counts: Singles  # cumulative [.., signals, edges]
+    sums: Floats  # of tokens [.., signals]
+    known: Flags  # which say anything [.., signals]
+    restarted: Flags  # a restart or a change of knobs
+    clean: Flags  # usual enough to learn from
+    slow: Flags  # slower than the twins
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +45,8 @@ class Scored:
 def scored_by(compared: Compared, scale: Floats, source: Integers) -> Scored:
     """Statistics over their scales.
 
-    Args:
-        compared: [minutes, units, signals].
-        scale: what is usual [units, signals].
-        source: places in ``scales.SOURCES`` [units, signals].
+    ``compared``: [minutes, units, signals]; ``scale``: what is usual [units, signals]; ``source``:
+    places in ``scales.SOURCES`` [units, signals].
     """
     return Scored(compared.statistic / scale, scale, source)
 
@@ -73,16 +61,10 @@ def peers_lived(
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """States of targets through the block, and what is learnt of their usual distances.
 
-    Args:
-        memory: up to the minute before.
-        block: the minutes.
-        peers: targets against their twins.
-        members: targets heard of, [minutes, pools].
-        scored: ``peers`` in their scales.
-        quick: of :func:`driftwatch.detect.lengths.peers.quickly`.
-
-    Returns:
-        The memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
+    ``memory``: up to the minute before; ``block``: the minutes; ``peers``: targets against their
+    twins; ``members``: targets heard of, [minutes, pools]; ``scored``: ``peers`` in their scales;
+    ``quick``: of :func:`driftwatch.detect.lengths.peers.quickly`.
+    Returns: the memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
     """
     size, units, _ = scored.score.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
@@ -137,15 +119,10 @@ def contexts_lived(
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """The same for pools.
 
-    Args:
-        memory: up to the minute before.
-        block: the minutes.
-        contexts: pools against the nearest of their contexts.
-        distances: the statistic to learn from, also where there is no verdict yet.
-        clean: minutes to learn from, [minutes, pools].
-
-    Returns:
-        As :func:`peers_lived`, for pools.
+    ``memory``: up to the minute before; ``block``: the minutes; ``contexts``: pools against the
+    nearest of their contexts; ``distances``: the statistic to learn from, also where there is no
+    verdict yet; ``clean``: minutes to learn from, [minutes, pools].
+    Returns: as :func:`peers_lived`, for pools.
     """
     scored = scored_by(contexts, *context_scales(memory.contexts))
     size, units, _ = scored.score.shape

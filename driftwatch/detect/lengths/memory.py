@@ -81,26 +81,20 @@ def _no_contexts() -> Null:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What outlives the minutes it was learnt from. A value: nothing in it is changed in place.
+    """What outlives the minutes it was learnt from. A value: nothing in it is changed in place."""
 
-    Attributes:
-        grid: edges that histograms are kept on; see :mod:`driftwatch.detect.lengths.layouts`.
-        minute: number (since 1970) of the last minute folded in; -1 before the first.
-        targets: arrays of targets.
-        pools: arrays of pools.
-        hours: numbers (since 1970) of the hours kept, rising.
-        peers: usual distance of each target to its peers, times sqrt(requests).
-        contexts: usual distance of each pool to its nearest context.
-        thresholds: h, and what the running week has shown.
-    """
-
+    # edges that histograms are kept on; see :mod:`driftwatch.detect.lengths.layouts`
     grid: Floats = field(default_factory=lambda: ONLY_INF)
-    minute: int = -1
-    targets: Arrays = field(default_factory=_no_targets)
-    pools: Arrays = field(default_factory=_no_pools)
+    minute: int = -1  # number (since 1970) of the last minute folded in; -1 before the first
+    targets: Arrays = field(default_factory=_no_targets)  # arrays of targets
+    pools: Arrays = field(default_factory=_no_pools)  # arrays of pools
+    # numbers (since 1970) of the hours kept, rising
     hours: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # usual distance of each target to its peers, times sqrt(requests)
     peers: Null = field(default_factory=_no_peers)
+    # usual distance of each pool to its nearest context
     contexts: Null = field(default_factory=_no_contexts)
+    # h, and what the running week has shown
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     def of_targets(self, others: Mapping[str, Any] | None = None, **arrays: Array) -> Memory:

@@ -37,11 +37,8 @@ def weights(whole: Flags) -> Floats:
 def whole_moved(counts: Floats, twins: Floats, grid: Floats, least: float) -> Flags:
     """Whether every part of a distribution has moved, all the same way.
 
-    Args:
-        counts: cumulative [n, edges]; NaN where an edge is not known.
-        twins: the same.
-        grid: [edges].
-        least: by how much, in ln.
+    ``counts``: cumulative [n, edges]; NaN where an edge is not known; ``twins``: the same;
+    ``grid``: [edges]; ``least``: by how much, in ln.
     """
     found = np.zeros(len(counts), dtype=bool)
     for rows, common in known_alike(~(np.isnan(counts) | np.isnan(twins))):
@@ -74,21 +71,14 @@ LEAST_MEMBERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Windows against what they are compared with, each [minutes, units, signals].
+    """Windows against what they are compared with, each [minutes, units, signals]."""
 
-    Attributes:
-        statistic: JS x sqrt(requests); NaN = no verdict.
-        mean: ln of the ratio of means, NaN = unknown.
-        moved: see :func:`driftwatch.detect.lengths.episodes.moved_enough`.
-        clearly: the same.
-        whole: see :func:`driftwatch.detect.lengths.peers.whole_moved`; only of what has
-            ``moved`` by more than is usual.
-    """
-
-    statistic: Floats
-    mean: Floats
-    moved: Flags
-    clearly: Flags
+    statistic: Floats  # JS x sqrt(requests); NaN = no verdict
+    mean: Floats  # ln of the ratio of means, NaN = unknown
+    moved: Flags  # see :func:`driftwatch.detect.lengths.episodes.moved_enough`
+    clearly: Flags  # the same
+    # see :func:`driftwatch.detect.lengths.peers.whole_moved`; only of what has ``moved`` by more
+    # than is usual
     whole: Flags
 
 
@@ -103,14 +93,10 @@ def against_twins(
 ) -> Compared:
     """Every target's window against that of its twins.
 
-    Args:
-        own: of targets.
-        pool_counts: window length → cumulative counts [minutes, pools, signals, edges].
-        pool_sums: of tokens [minutes, pools, signals].
-        of_pool: place of each target's pool, -1 = none.
-        asked: where there is somebody to compare [minutes, targets, signals].
-        scale: of the statistic [targets, signals].
-        grid: [edges].
+    ``own``: of targets; ``pool_counts``: window length → cumulative counts [minutes, pools,
+    signals, edges]; ``pool_sums``: of tokens [minutes, pools, signals]; ``of_pool``: place of each
+    target's pool, -1 = none; ``asked``: where there is somebody to compare [minutes, targets,
+    signals]; ``scale``: of the statistic [targets, signals]; ``grid``: [edges].
     """
     shape = own.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -140,13 +126,9 @@ def against_twins(
 def worst(scores: Floats, of_pool: Integers, pools: int) -> Integers:
     """Place of the target that is furthest from its twins, where that is more than usual.
 
-    Args:
-        scores: [minutes, targets, signals]; NaN = no verdict.
-        of_pool: place of each target's pool, -1 = none.
-        pools: number of pools.
-
-    Returns:
-        [minutes, pools]; -1 = none.
+    ``scores``: [minutes, targets, signals]; NaN = no verdict; ``of_pool``: place of each target's
+    pool, -1 = none; ``pools``: number of pools.
+    Returns: [minutes, pools]; -1 = none.
     """
     found = np.full((len(scores), pools), -1, dtype=np.int64)
     highest = np.where(np.isnan(scores), 0.0, scores).max(axis=2)
@@ -173,16 +155,10 @@ def without_worst(
 
     Its lengths are among theirs, and would make all of them seem odd.
 
-    Args:
-        compared: of :func:`against_twins`.
-        own: of targets.
-        by_target: window length → counts and sums of targets.
-        by_pool: the same of pools.
-        of_pool: place of each target's pool, -1 = none.
-        furthest: of :func:`worst`.
-        asked: as for :func:`against_twins`.
-        scale: the same.
-        grid: [edges].
+    ``compared``: of :func:`against_twins`; ``own``: of targets; ``by_target``: window length →
+    counts and sums of targets; ``by_pool``: the same of pools; ``of_pool``: place of each target's
+    pool, -1 = none; ``furthest``: of :func:`worst`; ``asked``: as for :func:`against_twins`;
+    ``scale``: the same; ``grid``: [edges].
     """
     if not (furthest >= 0).any():
         return compared
@@ -220,10 +196,8 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
 
     Where two differ, each is among the twins of the rest; only those that lead are told of.
 
-    Args:
-        scores: of one minute [targets]; NaN = no verdict.
-        of_pool: place of each target's pool, -1 = none.
-        pools: number of pools.
+    ``scores``: of one minute [targets]; NaN = no verdict; ``of_pool``: place of each target's pool,
+    -1 = none; ``pools``: number of pools.
     """
     furthest = np.zeros(pools + 1)
     known = np.where(np.isnan(scores), 0.0, scores)
@@ -248,17 +222,12 @@ def quickly(
 
     Only the furthest of each pool: it is among the twins of the others.
 
-    Args:
-        counts: cumulative, of the latest :data:`QUICK` minutes [minutes, targets, signals, edges].
-        sums: of tokens [minutes, targets, signals].
-        of_pools: the same two of pools.
-        of_pool: place of each target's pool, -1 = none.
-        asked: where there is somebody to compare [minutes, targets, signals].
-        scale: of ten minutes' statistic [targets, signals]; it holds for any number of requests.
-        grid: [edges].
-
-    Returns:
-        The highest of the signals [minutes, targets]; 0 = none.
+    ``counts``: cumulative, of the latest :data:`QUICK` minutes [minutes, targets, signals, edges];
+    ``sums``: of tokens [minutes, targets, signals]; ``of_pools``: the same two of pools;
+    ``of_pool``: place of each target's pool, -1 = none; ``asked``: where there is somebody to
+    compare [minutes, targets, signals]; ``scale``: of ten minutes' statistic [targets, signals]; it
+    holds for any number of requests; ``grid``: [edges].
+    Returns: the highest of the signals [minutes, targets]; 0 = none.
     """
     found = np.zeros(sums.shape[:2])
     if not of_pools[1].shape[1]:

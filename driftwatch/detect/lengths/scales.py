@@ -30,15 +30,10 @@ from driftwatch.detect.reference import MONTH_BLOCKS
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A number and its source.
+    """A number and its source."""
 
-    Attributes:
-        value: the number.
-        source: the measurement it was read from.
-    """
-
-    value: float
-    source: str
+    value: float  # the number
+    source: str  # the measurement it was read from
 
 
 PEER_SCALE: Final = Shipped(
@@ -110,20 +105,15 @@ _WEEK_DAYS, _MONDAY = 7, 4
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is in force, and what the running week has shown.
+    """What is in force, and what the running week has shown."""
 
-    Attributes:
-        values: h per scope.
-        week: number of the running week; -1 before the first minute.
-        peaks: counts of episode peaks, [scopes, bins].
-        minutes: unit-minutes with a calibrated verdict, [scopes].
-        resets: :data:`RESETS_SCHEMA`, a row per reset.
-    """
-
-    values: tuple[float, float] = (PEER_THRESHOLD.value, CONTEXT_THRESHOLD.value)
-    week: int = -1
+    values: tuple[float, float] = (PEER_THRESHOLD.value, CONTEXT_THRESHOLD.value)  # h per scope
+    week: int = -1  # number of the running week; -1 before the first minute
+    # counts of episode peaks, [scopes, bins]
     peaks: Floats = field(default_factory=lambda: np.zeros((len(SCOPES), len(PEAKS) - 1)))
+    # unit-minutes with a calibrated verdict, [scopes]
     minutes: Floats = field(default_factory=lambda: np.zeros(len(SCOPES)))
+    # :data:`RESETS_SCHEMA`, a row per reset
     resets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RESETS_SCHEMA))
 
     def counted(self, scope: int, peaks: Floats, minutes: int) -> Thresholds:
@@ -140,10 +130,8 @@ class Thresholds:
     def at(self, day: int, budget: float) -> Thresholds:
         """On a day: in a new week they are set anew.
 
-        Args:
-            day: days since 1970-01-01.
-            budget: false episodes per server-month; a pool may have four times as many, for it
-                is one voice for all its servers.
+        ``day``: days since 1970-01-01; ``budget``: false episodes per server-month; a pool may have
+        four times as many, for it is one voice for all its servers.
         """
         week = (day - _MONDAY) // _WEEK_DAYS
         if week == self.week:
@@ -174,10 +162,8 @@ class Thresholds:
 def threshold_of(peaks: Floats, months: float, budget: float) -> float:
     """The threshold that episodes pass ``budget`` times a unit-month.
 
-    Args:
-        peaks: counts by :data:`PEAKS`.
-        months: unit-months in which they were counted.
-        budget: per unit-month, > 0.
+    ``peaks``: counts by :data:`PEAKS`; ``months``: unit-months in which they were counted;
+    ``budget``: per unit-month, > 0.
     """
     episodes = peaks.sum()
     excess = _EXCESS
@@ -204,12 +190,9 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
     moves only part of the way from the shipped one (in ln), and until then it counts
     :data:`~driftwatch.detect.lengths.scales.UNCALIBRATED` times.
 
-    Args:
-        past: slot = place of the target x signals + place of the signal.
-        of_pool: place of each target's pool, -1 = none.
-
-    Returns:
-        Scales and places in :data:`SOURCES`, [targets, signals].
+    ``past``: slot = place of the target x signals + place of the signal; ``of_pool``: place of each
+    target's pool, -1 = none.
+    Returns: scales and places in :data:`SOURCES`, [targets, signals].
     """
     signals = len(SIGNALS)
     pool = np.repeat(of_pool, signals)

@@ -27,15 +27,10 @@ def last_quantiles(
 ) -> list[Floats]:
     """Quantiles (linear, as NumPy's) of the last minutes, up to and with each minute.
 
-    Args:
-        values: (target, minute).
-        minutes: of the window.
-        shares: which quantiles.
-        start: the first minute that is asked for.
-
-    Returns:
-        (target, minute) for each, from ``start`` on; NaN where fewer than KNOWN_RATIO of the
-        window are known.
+    ``values``: (target, minute); ``minutes``: of the window; ``shares``: which quantiles;
+    ``start``: the first minute that is asked for.
+    Returns: (target, minute) for each, from ``start`` on; NaN where fewer than KNOWN_RATIO of the
+    window are known.
     """
     # what lies before the first window is not sorted only to be thrown away
     before = max(start - minutes + 1, 0)
@@ -62,16 +57,10 @@ def faded_mean(
 ) -> Floats:
     """Mean of the minutes ``age`` to ``age + span - 1`` ago, the older the lighter.
 
-    Args:
-        values: (target, minute).
-        age: minutes left out at the end.
-        span: how many are looked at.
-        fading: minutes in which a weight falls to 1/e.
-        least: known minutes without which the mean is unknown.
-        start: the first minute that is asked for.
-
-    Returns:
-        (target, minute), from ``start`` on.
+    ``values``: (target, minute); ``age``: minutes left out at the end; ``span``: how many are
+    looked at; ``fading``: minutes in which a weight falls to 1/e; ``least``: known minutes without
+    which the mean is unknown; ``start``: the first minute that is asked for.
+    Returns: (target, minute), from ``start`` on.
     """
     before = max(start - age - span + 1, 0)
     values, start = values[:, before:], start - before
@@ -94,8 +83,7 @@ def faded_mean(
 def of_others(values: Floats) -> Floats:
     """Median of the other rows in the same minute; NaN for fewer than two others.
 
-    Args:
-        values: (target of one pool, minute).
+    ``values``: (target of one pool, minute).
     """
     rows, count = values.shape
     if rows < 3:
@@ -142,32 +130,20 @@ _LEAST_BEFORE = -0.03
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What windows say of every target and minute, (target, minute), in ln; NaN is unknown.
+    """What windows say of every target and minute, (target, minute), in ln; NaN is unknown."""
 
-    Attributes:
-        median: of the last 10 min.
-        level: 90 % quantile of the last 10 min.
-        bound: the same of ln r and what the law may be too low by.
-        change: 90 % quantile of the last 8 min less what was before them, and what the law may be
-            wrong by between these loads.
-        long_change: median of the last 20 min less what was before them, likewise.
-        now: median of the last 8 min.
-        before: the faded mean before these 8 min.
-        long_before: the same before the last 20 min.
-        rise: 25 % quantile of the last 8 min less what was before them.
-        back: median of the last 15 min.
-    """
-
-    median: Floats
-    level: Floats
-    bound: Floats
+    median: Floats  # of the last 10 min
+    level: Floats  # 90 % quantile of the last 10 min
+    bound: Floats  # the same of ln r and what the law may be too low by
+    # 90 % quantile of the last 8 min less what was before them, and what the law may be wrong by
+    # between these loads
     change: Floats
-    long_change: Floats
-    now: Floats
-    before: Floats
-    long_before: Floats
-    rise: Floats
-    back: Floats
+    long_change: Floats  # median of the last 20 min less what was before them, likewise
+    now: Floats  # median of the last 8 min
+    before: Floats  # the faded mean before these 8 min
+    long_before: Floats  # the same before the last 20 min
+    rise: Floats  # 25 % quantile of the last 8 min less what was before them
+    back: Floats  # median of the last 15 min
 
     def without(self, which: Flags) -> Past:
         """With nothing known of some targets."""
@@ -188,12 +164,11 @@ def past_of(
 ) -> Past:
     """The windows' statistics.
 
-    Args:
-        ln_speed: (target, minute), at least LOOKBACK minutes before the first that is asked for.
-        outside: by how much the law may be wrong, above 0 above its range and below 0 below it.
-        bunched: by how much it may be too low where requests come together, at least 0.
-        start: which minute is the first.
-        together: (target,), as much of that as was usual in the baseline, whose law has it in it.
+    ``ln_speed``: (target, minute), at least LOOKBACK minutes before the first that is asked for;
+    ``outside``: by how much the law may be wrong, above 0 above its range and below 0 below it;
+    ``bunched``: by how much it may be too low where requests come together, at least 0; ``start``:
+    which minute is the first; ``together``: (target,), as much of that as was usual in the
+    baseline, whose law has it in it.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
     low, now, high = last_quantiles(
@@ -244,15 +219,10 @@ def deepest_falls(
     Where work changes its kind (a queue comes and goes) a step-time model errs for as long as that
     lasts, and the minutes are no white noise: only windows of the same length know how far.
 
-    Args:
-        ln_speed: (target, minute).
-        outside: as in :func:`past_of`.
-        bunched: likewise.
-        least: how many windows must be known.
-
-    Returns:
-        Of the short window and of the long one, in ln, at least 0; infinite of fewer than
-        ``least`` windows.
+    ``ln_speed``: (target, minute); ``outside``: as in :func:`past_of`; ``bunched``: likewise;
+    ``least``: how many windows must be known.
+    Returns: of the short window and of the long one, in ln, at least 0; infinite of fewer than
+    ``least`` windows.
     """
     past = past_of(ln_speed, outside, bunched, 0)
     changes = (past.change, past.before), (past.long_change, past.long_before)
@@ -269,44 +239,27 @@ def _before(values: Floats, start: int, minutes: int = NOW_MINUTES) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds of targets, in ln; NaN where there is no law.
+    """Thresholds of targets, in ln; NaN where there is no law."""
 
-    Attributes:
-        level: at or below it the level is too low.
-        usual: the usual level, at most 0.
-        normal: the own median over days, at least 0; 0 where it is not known.
-        change: at or below it a change is a sudden loss.
-        long_change: at or below it the same of 20 min.
-        smallest: the smallest change that is found in 95 of 100 cases, as a share of the speed.
-        source: own, pool or shipped; None without a law.
-    """
-
-    level: Floats
-    usual: Floats
-    normal: Floats
-    change: Floats
-    long_change: Floats
+    level: Floats  # at or below it the level is too low
+    usual: Floats  # the usual level, at most 0
+    normal: Floats  # the own median over days, at least 0; 0 where it is not known
+    change: Floats  # at or below it a change is a sudden loss
+    long_change: Floats  # at or below it the same of 20 min
+    # the smallest change that is found in 95 of 100 cases, as a share of the speed
     smallest: Floats
-    source: Texts
+    source: Texts  # own, pool or shipped; None without a law
 
 
 @dataclass(slots=True)
 class Holding:
-    """Which targets are slower, from the moment it is found until the speed is back.
+    """Which targets are slower, from the moment it is found until the speed is back."""
 
-    Attributes:
-        slower: (target,).
-        before: ln r before the loss.
-        loss: how much ln r fell, above 0.
-        age: minutes since it was found.
-        deepest: the most that it fell while it lasted.
-    """
-
-    slower: Flags
-    before: Floats
-    loss: Floats
-    age: Floats
-    deepest: Floats
+    slower: Flags  # (target,)
+    before: Floats  # ln r before the loss
+    loss: Floats  # how much ln r fell, above 0
+    age: Floats  # minutes since it was found
+    deepest: Floats  # the most that it fell while it lasted
 
     @classmethod
     def of(cls, rows: Floats) -> Holding:
@@ -334,12 +287,9 @@ class Holding:
     ) -> None:
         """One minute on.
 
-        Args:
-            past: statistics.
-            minute: which of its minutes.
-            limits: thresholds.
-            may_change: whose change counts; None is everybody's.
-            others: ln r over that of the peers, median of the last 8 min; None is unknown.
+        ``past``: statistics; ``minute``: which of its minutes; ``limits``: thresholds;
+        ``may_change``: whose change counts; None is everybody's; ``others``: ln r over that of the
+        peers, median of the last 8 min; None is unknown.
         """
         with np.errstate(invalid="ignore"):
             now = past.now[:, minute]

@@ -27,13 +27,10 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-            whatever was evaluated in this tick (and, for later detectors, the columns of earlier
-            ones).
-        memory: from the minutes before. How minutes are split over calls changes nothing.
-        pins: in force for all of these minutes.
-        settings: what a person set.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
+    whatever was evaluated in this tick (and, for later detectors, the columns of earlier ones);
+    ``memory``: from the minutes before. How minutes are split over calls changes nothing; ``pins``:
+    in force for all of these minutes; ``settings``: what a person set.
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory

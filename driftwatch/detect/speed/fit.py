@@ -53,10 +53,8 @@ def nonnegative_fit(load: Floats, itl: Floats, blocks: Integers) -> Floats:
     Lawson and Hanson's algorithm (scipy.optimize.nnls) on rows weighted anew in each round (P. J.
     Huber, Robust Estimation of a Location Parameter, 1964). The median of ``load·b / itl`` is 1.
 
-    Args:
-        load: (minute, feature), the first column 1.
-        itl: seconds, above 0.
-        blocks: which minutes share a level.
+    ``load``: (minute, feature), the first column 1; ``itl``: seconds, above 0; ``blocks``: which
+    minutes share a level.
     """
     scale = np.maximum(np.abs(load).max(axis=0), 1e-12)
     rows = load / scale / itl[:, None]
@@ -109,11 +107,8 @@ BUNCHED_PER_DOUBLING = 0.20
 def composition(values: npt.NDArray[np.floating]) -> Floats:
     """Prefill tokens per generated token, share of first tokens, seconds per busy second.
 
-    Args:
-        values: (..., 12), as in :class:`driftwatch.detect.speed.load.Load`.
-
-    Returns:
-        (..., 3), each the larger the rarer.
+    ``values``: (..., 12), as in :class:`driftwatch.detect.speed.load.Load`.
+    Returns: (..., 3), each the larger the rarer.
     """
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -134,9 +129,8 @@ def ranges_of(values: npt.NDArray[np.floating], ln_speed: Floats) -> Ranges:
     ones (a baseline of days and prefill-heavy nights), it ends before them: the eighths with most
     of it count for nothing as long as one in five of their minutes reads as a loss that pages.
 
-    Args:
-        values: (minute, 12).
-        ln_speed: ln r of these minutes under the fit, which nobody says were slow.
+    ``values``: (minute, 12); ``ln_speed``: ln r of these minutes under the fit, which nobody says
+    were slow.
     """
     prefill, first, idle = (_range_of(part, ln_speed) for part in composition(values).T)
     return prefill, first, idle
@@ -174,13 +168,10 @@ def inside(values: npt.NDArray[np.floating], ranges: Ranges) -> Flags:
 def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, Codes]:
     """How far the composition of minutes is beyond what a fit saw.
 
-    Args:
-        values: (target, minute, 12).
-        ranges: (target, 3); what was never above 0 has no range to leave.
-
-    Returns:
-        By how much ln r may be wrong for it, and why r is unknown
-        (:data:`driftwatch.detect.speed.load.WHY_NOT`), 0 where it is known; (target, minute) each.
+    ``values``: (target, minute, 12); ``ranges``: (target, 3); what was never above 0 has no range
+    to leave.
+    Returns: by how much ln r may be wrong for it, and why r is unknown
+    (:data:`driftwatch.detect.speed.load.WHY_NOT`), 0 where it is known; (target, minute) each.
     """
     most = np.where(ranges > 0, ranges, math.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -205,10 +196,8 @@ def bunched(
     not fill the minute, though the engine never rested, the others only prefilled, and tokens may
     have met the whole of the prefill.
 
-    Args:
-        values: (..., 12).
-        prefill_seconds: of the law, per token; 0 leaves such passes out.
-        ln_speed: ln r under it.
+    ``values``: (..., 12); ``prefill_seconds``: of the law, per token; 0 leaves such passes out;
+    ``ln_speed``: ln r under it.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         doublings = np.log2(np.maximum(values[..., QUEUED], 1.0))

@@ -64,34 +64,27 @@ class Law:
     """ITL = b0 + b1·n + b2·KV + b3·P seconds, with the range it was fitted on.
 
     n, KV and P as a token meets them (:func:`driftwatch.detect.speed.load.features`).
-
-    Attributes:
-        coefficients: b0 seconds, b1 seconds per request, b2 seconds per KV token, b3 seconds per
-            prefill token; none negative.
-        requests_range: 1 % and 99 % quantile of requests per forward pass in the fit.
-        scrapes, minutes: how many the fit saw.
-        edges: 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated.
-        work_ratio: 98 % quantile of passes per second × the law at the mean pass, at least 1: no
-            engine works more than all the time, so what is above 1 is the law's own error.
-        queued_passes: 95 % quantile of the mean wait in the queue, in units of ITL.
-        misfit_ratio: robust standard deviation of ln r in the fit.
-        composition: what kind of work the fit saw at most (``ranges_of``).
-        falls: how far ln r fell at most in windows of the fit (``deepest_falls``), though nothing
-            was slow; infinite where too few say.
-        together: median of ``bunched`` in the fit, which has that in it.
     """
 
+    # b0 seconds, b1 seconds per request, b2 seconds per KV token, b3 seconds per prefill token;
+    # none negative
     coefficients: Quadruple
+    # 1 % and 99 % quantile of requests per forward pass in the fit
     requests_range: tuple[float, float]
-    scrapes: int
+    scrapes: int  # how many the fit saw
     minutes: int
+    # 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated
     edges: tuple[float, float, float] = _NOWHERE
+    # 98 % quantile of passes per second × the law at the mean pass, at least 1: no engine works
+    # more than all the time, so what is above 1 is the law's own error
     work_ratio: float = 1.0
-    queued_passes: float = 0.0
-    misfit_ratio: float = 0.0
-    composition: Ranges = EVERYTHING
+    queued_passes: float = 0.0  # 95 % quantile of the mean wait in the queue, in units of ITL
+    misfit_ratio: float = 0.0  # robust standard deviation of ln r in the fit
+    composition: Ranges = EVERYTHING  # what kind of work the fit saw at most (``ranges_of``)
+    # how far ln r fell at most in windows of the fit (``deepest_falls``), though nothing was slow;
+    # infinite where too few say
     falls: tuple[float, float] = (math.inf, math.inf)
-    together: float = 0.0
+    together: float = 0.0  # median of ``bunched`` in the fit, which has that in it
 
     def document(self) -> dict[str, Any]:
         """As JSON; what is infinite is null."""
@@ -107,8 +100,7 @@ _OPEN = ("edges", "composition", "falls")
 def law_from(document: Mapping[str, Any]) -> Law:
     """The law of a document.
 
-    Raises:
-        ValueError: a part is missing, unknown, or no law can have it; with all that is wrong.
+    Raises ValueError: a part is missing, unknown, or no law can have it; with all that is wrong.
     """
     wrong: list[str] = []
     names = {f.name for f in fields(Law)}
@@ -143,18 +135,12 @@ def law_from(document: Mapping[str, Any]) -> Law:
 
 @dataclass(frozen=True, slots=True)
 class Arming:
-    """Why there is no law yet.
+    """Why there is no law yet."""
 
-    Attributes:
-        reason: what is missing, e.g. ``15 of 20 minutes, load spread 1.2× of 1.5×``.
-        scrapes: usable ones.
-        spread: q95/q05 of requests per forward pass; None without a usable minute.
-        earliest: when there would be enough at the present pace; None where only other load helps.
-    """
-
-    reason: str
-    scrapes: int
-    spread: float | None
+    reason: str  # what is missing, e.g. ``15 of 20 minutes, load spread 1.2× of 1.5×``.
+    scrapes: int  # usable ones
+    spread: float | None  # q95/q05 of requests per forward pass; None without a usable minute
+    # when there would be enough at the present pace; None where only other load helps
     earliest: datetime | None
 
 
@@ -163,8 +149,7 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
 
     Minutes that say nothing of speed alone (idle, preempting, just restarted, unseen) are left out.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
     ordered = minutes.sort([*KEY_COLUMNS, "end"])
     load = load_of(ordered)
@@ -228,12 +213,10 @@ def law_of(
 ) -> Law | Arming:
     """The law of known minutes.
 
-    Args:
-        values: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`).
-        scrapes: how many they hold.
-        blocks: which of them are of the same target and ten minutes.
-        minutes: how many different ones, whoever's.
-        again: whether it is fitted once more to the work that the first fit can describe.
+    ``values``: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`);
+    ``scrapes``: how many they hold; ``blocks``: which of them are of the same target and ten
+    minutes; ``minutes``: how many different ones, whoever's; ``again``: whether it is fitted once
+    more to the work that the first fit can describe.
     """
     requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
     spread = None
@@ -278,10 +261,8 @@ def law_of(
 def missing(minutes: int, spread: float | None, whose: str = "") -> str:
     """What a law still needs, in words.
 
-    Args:
-        minutes: so far.
-        spread: of the load so far.
-        whose: if not the target's own, e.g. `` of its pool``.
+    ``minutes``: so far; ``spread``: of the load so far; ``whose``: if not the target's own, e.g. ``
+    of its pool``.
     """
     parts = [f"{minutes} of {MIN_MINUTES} minutes{whose}"] if minutes < MIN_MINUTES else []
     if (spread or 0.0) < MIN_SPREAD:
@@ -293,23 +274,14 @@ def missing(minutes: int, spread: float | None, whose: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Laws:
-    """The laws of many targets as arrays; a row of NaN has none.
+    """The laws of many targets as arrays; a row of NaN has none."""
 
-    Attributes:
-        coefficients: (target, 4).
-        edges: (target, 3).
-        least: (target,), lower end of the range of requests per forward pass.
-        work: (target,).
-        queued: (target,), waits in the queue up to which the load can be told.
-        composition, together: (target, 3) and (target,).
-    """
-
-    coefficients: Floats
-    edges: Floats
-    least: Floats
-    work: Floats
-    queued: Floats
-    composition: Floats
+    coefficients: Floats  # (target, 4)
+    edges: Floats  # (target, 3)
+    least: Floats  # (target,), lower end of the range of requests per forward pass
+    work: Floats  # (target,)
+    queued: Floats  # (target,), waits in the queue up to which the load can be told
+    composition: Floats  # (target, 3) and (target,)
     together: Floats
 
     @classmethod
@@ -332,12 +304,9 @@ class Laws:
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
         the whole time, a bound from below: an engine that did so much work is at least so fast.
 
-        Args:
-            values: (target, minute, 12).
-
-        Returns:
-            (target, minute) four times: ln r, unknown where the law cannot answer; the slack above
-            the range, for preemptions and for the composition; that below it; why it is unknown.
+        ``values``: (target, minute, 12).
+        Returns: (target, minute) four times: ln r, unknown where the law cannot answer; the slack
+        above the range, for preemptions and for the composition; that below it; why it is unknown.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -374,10 +343,8 @@ def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
     At the proportion of the fit's edges that is no matter. Four times the tokens a request beyond
     its KV edge are: then the bound gives the whole cost to the one that grew more.
 
-    Args:
-        b: (..., 4).
-        load: (..., 4), as :func:`driftwatch.detect.speed.load.features` gives it.
-        edges: (..., 3); 0 and infinity have no range to leave.
+    ``b``: (..., 4); ``load``: (..., 4), as :func:`driftwatch.detect.speed.load.features` gives it;
+    ``edges``: (..., 3); 0 and infinity have no range to leave.
     """
     known = (edges[..., :2] > 0) & np.isfinite(edges[..., :2])
     most = np.where(known.all(axis=-1, keepdims=True), edges[..., :2], np.nan)

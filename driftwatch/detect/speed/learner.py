@@ -47,35 +47,25 @@ def _no_values() -> Singles:
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """What one pool has learnt.
+    """What one pool has learnt."""
 
-    Attributes:
-        values: (kept minute of a target, 12), as in :class:`driftwatch.detect.speed.load.Load`.
-        taken: beside them, the number of the clean minute.
-        blocks: beside them, which target and ten minutes.
-        minutes: clean minutes seen.
-        scrapes: in them, of all targets.
-        stride: every so many minutes one is kept.
-        fits: how often a law was fitted.
-        law: the last one.
-    """
-
+    # (kept minute of a target, 12), as in :class:`driftwatch.detect.speed.load.Load`
     values: Singles = field(default_factory=_no_values)
+    # beside them, the number of the clean minute
     taken: Integers = field(default_factory=_no_numbers)
+    # beside them, which target and ten minutes
     blocks: Integers = field(default_factory=_no_numbers)
-    minutes: int = 0
-    scrapes: float = 0.0
-    stride: int = 1
-    fits: int = 0
-    law: Law | None = None
+    minutes: int = 0  # clean minutes seen
+    scrapes: float = 0.0  # in them, of all targets
+    stride: int = 1  # every so many minutes one is kept
+    fits: int = 0  # how often a law was fitted
+    law: Law | None = None  # the last one
 
     def with_minute(self, values: Singles, scrapes: float, blocks: Integers) -> Learner:
         """One more minute.
 
-        Args:
-            values: of the targets that were clean in it, by instance and engine; one at least.
-            scrapes: of these.
-            blocks: which target and ten minutes each is of.
+        ``values``: of the targets that were clean in it, by instance and engine; one at least;
+        ``scrapes``: of these; ``blocks``: which target and ten minutes each is of.
         """
         number, stride = self.minutes, self.stride
         kept, taken, ids = self.values, self.taken, self.blocks
@@ -177,23 +167,15 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Of one target.
+    """Of one target."""
 
-    Attributes:
-        law: of a pin, or provisional; None where nothing is pinned.
-        twins: the law that twins are compared by: the same, else what the pool has learnt.
-        key: which law it is.
-        name: own pin, pool pin or provisional; None without a law.
-        missing: why there is no law; where a pool is still learning, what comes before that.
-        learning: nothing but its pool's learner can say what is missing.
-    """
-
-    law: Law | None
-    twins: Law | None
-    key: str | None
-    name: str | None
+    law: Law | None  # of a pin, or provisional; None where nothing is pinned
+    twins: Law | None  # the law that twins are compared by: the same, else what the pool has learnt
+    key: str | None  # which law it is
+    name: str | None  # own pin, pool pin or provisional; None without a law
+    # why there is no law; where a pool is still learning, what comes before that
     missing: str | None
-    learning: bool = False
+    learning: bool = False  # nothing but its pool's learner can say what is missing
 
 
 def references_of(
@@ -201,11 +183,8 @@ def references_of(
 ) -> list[Reference]:
     """The reference of each target.
 
-    Args:
-        targets: instance, engine, pool.
-        pins: in force.
-        learners: what pools have learnt.
-        accepts: whether what a pool has learnt is a reference without anybody's word.
+    ``targets``: instance, engine, pool; ``pins``: in force; ``learners``: what pools have learnt;
+    ``accepts``: whether what a pool has learnt is a reference without anybody's word.
     """
     learnt = {pool: _learnt(pool, one, accepts=accepts) for pool, one in learners.items()}
     nothing = _learnt("", Learner(), accepts=accepts)

@@ -76,12 +76,8 @@ def limits_of(
 ) -> Limits:
     """The thresholds of targets.
 
-    Args:
-        past: of the statistics.
-        keys: instance, engine.
-        pools: of each.
-        laws: of each; None has no thresholds.
-        statistics: which are the level and the change.
+    ``past``: of the statistics; ``keys``: instance, engine; ``pools``: of each; ``laws``: of each;
+    None has no thresholds; ``statistics``: which are the level and the change.
     """
     noise = np.array([math.nan if law is None else law.misfit_ratio for law in laws])
     young = np.array([law is None or law.minutes < YOUNG_MINUTES for law in laws], dtype=bool)

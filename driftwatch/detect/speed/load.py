@@ -75,34 +75,27 @@ UNFILLED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Minutes as numbers.
+    """Minutes as numbers."""
 
-    Attributes:
-        values: (row, 12): ITL in seconds; requests per forward pass; KV usage; KV cache tokens
-            (1 where the page does not say: usage alone is the covariate); computed prompt tokens
-            per forward pass; ITL × passes per second; passes per second; mean wait in the queue in
-            units of ITL; 1 where a queue stands, 2 where it does and passes are not on the page;
-            what changed (1 a knob, 2 a restart); prompt and answer tokens per forward pass that
-            preempted requests made it compute again, at most;
-            share of first tokens among the generated ones. NaN where ``why`` is neither 0 nor,
-            with all of these known, ``PREEMPTING``.
-        why: index into :data:`WHY_NOT`.
-        scrapes: of the minute.
-        usable: nothing but its speed may make the minute unfit for a law: no batch limit binds
-            with the SLO missed, the engine is not stuck.
-    """
-
+    # (row, 12): ITL in seconds; requests per forward pass; KV usage; KV cache tokens (1 where the
+    # page does not say: usage alone is the covariate); computed prompt tokens per forward pass; ITL
+    # × passes per second; passes per second; mean wait in the queue in units of ITL; 1 where a
+    # queue stands, 2 where it does and passes are not on the page; what changed (1 a knob, 2 a
+    # restart); prompt and answer tokens per forward pass that preempted requests made it compute
+    # again, at most; share of first tokens among the generated ones. NaN where ``why`` is neither 0
+    # nor, with all of these known, ``PREEMPTING``.
     values: Singles
-    why: Codes
-    scrapes: Floats
+    why: Codes  # index into :data:`WHY_NOT`
+    scrapes: Floats  # of the minute
+    # nothing but its speed may make the minute unfit for a law: no batch limit binds with the SLO
+    # missed, the engine is not stuck
     usable: Flags
 
 
 def load_of(minutes: pl.DataFrame) -> Load:
     """The load of minutes, row for row.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
     made = minutes.select(
         itl=_ITL,
@@ -237,9 +230,8 @@ def _usable() -> pl.Expr:
 def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Floats:
     """The covariates of the law: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
-    Args:
-        values: (..., 12), as in :class:`Load`.
-        of_passes: means over passes instead of over tokens.
+    ``values``: (..., 12), as in :class:`Load`; ``of_passes``: means over passes instead of over
+    tokens.
     """
     wide = np.asarray(values, dtype=np.float64)
     overlap = wide[..., OVERLAP]

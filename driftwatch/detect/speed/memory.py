@@ -36,20 +36,14 @@ def _no_targets() -> Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What outlives the minutes it was learnt from.
+    """What outlives the minutes it was learnt from."""
 
-    Attributes:
-        until: end of the last minute; None before the first.
-        targets: by instance and engine, with ``pool`` and ``reference``.
-        past: what is usual for each statistic.
-        learners: of each pool.
-        limits: thresholds and what they follow from; not stored, made anew.
-    """
-
-    until: datetime | None = None
+    until: datetime | None = None  # end of the last minute; None before the first
+    # by instance and engine, with ``pool`` and ``reference``
     targets: Arrays = field(default_factory=_no_targets)
-    past: Null = field(default_factory=no_past)
-    learners: Mapping[str, Learner] = field(default_factory=dict)
+    past: Null = field(default_factory=no_past)  # what is usual for each statistic
+    learners: Mapping[str, Learner] = field(default_factory=dict)  # of each pool
+    # thresholds and what they follow from; not stored, made anew
     limits: tuple[str, Limits, Limits] | None = field(default=None, compare=False)
 
     def frames(self) -> dict[str, pl.DataFrame]:
@@ -70,9 +64,8 @@ class Memory:
     def at(self, targets: pl.DataFrame, start: datetime, minutes: int) -> tuple[Memory, Singles]:
         """The memory with these targets (instance, engine, pool) as well, and room for minutes.
 
-        Returns:
-            The memory, and load of (target, LOOKBACK + minutes, 12), of which the new minutes,
-            from the one that ends at ``start`` on, are unknown.
+        Returns: the memory, and load of (target, LOOKBACK + minutes, 12), of which the new minutes,
+        from the one that ends at ``start`` on, are unknown.
         """
         everybody = self.targets.with_keys(targets, in_order=True)
         ring = everybody["load"]

@@ -39,17 +39,11 @@ _BEYOND = "outside the tuned range: a pin that saw such load would settle it"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Arrays of (target, minute).
+    """Arrays of (target, minute)."""
 
-    Attributes:
-        numbers: by column; NaN is unknown.
-        flags: by column; -1 is unknown.
-        texts: by column.
-    """
-
-    numbers: dict[str, Floats]
-    flags: dict[str, Codes]
-    texts: dict[str, Texts]
+    numbers: dict[str, Floats]  # by column; NaN is unknown
+    flags: dict[str, Codes]  # by column; -1 is unknown
+    texts: dict[str, Texts]  # by column
 
     @classmethod
     def of(cls, targets: int, minutes: int) -> Output:
@@ -75,16 +69,11 @@ class Output:
     ) -> None:
         """What a part of the stretch says.
 
-        Args:
-            minutes: of the stretch.
-            here: the same minutes in the statistics.
-            references: of each target.
-            missing: why there is no law.
-            pasts: of ln r, and of ln r less the twins'.
-            limits: own, and of twins.
-            held: slower; slower since shortly; than its twins; since shortly.
-            beyond: by how much the law may be too low here, median of the last 10 min.
-            pool: ln r of the twins, median of the last 10 min.
+        ``minutes``: of the stretch; ``here``: the same minutes in the statistics; ``references``:
+        of each target; ``missing``: why there is no law; ``pasts``: of ln r, and of ln r less the
+        twins'; ``limits``: own, and of twins; ``held``: slower; slower since shortly; than its
+        twins; since shortly; ``beyond``: by how much the law may be too low here, median of the
+        last 10 min; ``pool``: ln r of the twins, median of the last 10 min.
         """
         plain, peers = pasts
         slower, fresh, than_twins, fresh_twins = held
@@ -145,10 +134,8 @@ class Output:
     def frame(self, why: Codes, target: Indices, minute: Indices) -> pl.DataFrame:
         """The columns of rows.
 
-        Args:
-            why: (target, minute), index into :data:`driftwatch.detect.speed.load.WHY_NOT`.
-            target: of each row.
-            minute: of each row.
+        ``why``: (target, minute), index into :data:`driftwatch.detect.speed.load.WHY_NOT`;
+        ``target``: of each row; ``minute``: of each row.
         """
         series = [
             pl.Series(name, values[target, minute], dtype=pl.Float64).fill_nan(None)

@@ -62,13 +62,9 @@ _FIRST_LAW_MINUTES, _NEXT_LAW_MINUTES = 5, 60
 class Stretch:
     """One stretch.
 
-    Args:
-        memory: of the minutes before.
-        targets: instance, engine, pool of its rows.
-        start: end of its first minute.
-        minutes: how many.
-        pins: in force.
-        accepts: whether a pool's own law is a reference without anybody's word.
+    ``memory``: of the minutes before; ``targets``: instance, engine, pool of its rows; ``start``:
+    end of its first minute; ``minutes``: how many; ``pins``: in force; ``accepts``: whether a
+    pool's own law is a reference without anybody's word.
     """
 
     def __init__(

@@ -37,12 +37,10 @@ def columns(
     What concerns days changes with the first minute of a day, what concerns the pin's lengths with
     the first of an hour.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, and
-            the columns of the detectors before where they are there.
-        memory: from the minutes before. How minutes are split over calls changes nothing.
-        pins: in force for all of these minutes.
-        settings: what a person set.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, and
+    the columns of the detectors before where they are there; ``memory``: from the minutes before.
+    How minutes are split over calls changes nothing; ``pins``: in force for all of these minutes;
+    ``settings``: what a person set.
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory

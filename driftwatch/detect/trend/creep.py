@@ -41,36 +41,23 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Of every row.
+    """Of every row."""
 
-    Attributes:
-        slope: per day; NaN where no pair of days is there.
-        lower: lower end of the 95 % interval of the slope.
-        upper: upper end.
-        p_value: Mann-Kendall, two-sided.
-        s: Kendall's S, summed over seasons.
-        variance: of S, with ties and the factor.
-        factor: by how much autocorrelation widened the variance, >= 1.
-        days: how many values.
-    """
-
-    slope: Floats
-    lower: Floats
-    upper: Floats
-    p_value: Floats
-    s: Floats
-    variance: Floats
-    factor: Floats
-    days: Floats
+    slope: Floats  # per day; NaN where no pair of days is there
+    lower: Floats  # lower end of the 95 % interval of the slope
+    upper: Floats  # upper end
+    p_value: Floats  # Mann-Kendall, two-sided
+    s: Floats  # Kendall's S, summed over seasons
+    variance: Floats  # of S, with ties and the factor
+    factor: Floats  # by how much autocorrelation widened the variance, >= 1
+    days: Floats  # how many values
 
 
 def trends(values: Floats, day: Floats, season: Integers) -> Trend:
     """Slope and test of each row.
 
-    Args:
-        values: [n, days]; NaN is a day that is not known.
-        day: [days], rising: the day of each column.
-        season: [days]: only pairs of one season are compared.
+    ``values``: [n, days]; NaN is a day that is not known; ``day``: [days], rising: the day of each
+    column; ``season``: [days]: only pairs of one season are compared.
     """
     early, late = _pairs(season)
     found = [
@@ -192,9 +179,7 @@ _EPOCH = date(1970, 1, 1)
 def part_of_week(day: int, settings: DetectSettings) -> int:
     """0 for a working day, 1 for a Saturday, a Sunday or a holiday.
 
-    Args:
-        day: since 1970-01-01, UTC.
-        settings: has the holidays.
+    ``day``: since 1970-01-01, UTC; ``settings``: has the holidays.
     """
     on = _EPOCH + timedelta(days=day)
     return int(on.weekday() >= 5 or on in settings.holidays)
@@ -203,10 +188,8 @@ def part_of_week(day: int, settings: DetectSettings) -> int:
 def crept(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Floats:
     """What is said of trends from now on [n, len(HELD)]; the other columns as they were.
 
-    Args:
-        arrays: of the memory; the last of the days is the one before ``today``.
-        today: since 1970-01-01, UTC.
-        settings: holidays.
+    ``arrays``: of the memory; the last of the days is the one before ``today``; ``today``: since
+    1970-01-01, UTC; ``settings``: holidays.
     """
     day = np.arange(today - DAYS, today, dtype=float)
     season = np.array([part_of_week(int(d), settings) for d in day])
@@ -240,11 +223,8 @@ def _latest(reference: Integers) -> Integers:
 def _said(held: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
     """Write one trend's columns; whether it is bad enough, and whether it is known.
 
-    Args:
-        held: to write into.
-        name: of the trend.
-        trend: of every target.
-        unexplained: by how much the slope may be that of lengths and load, per day.
+    ``held``: to write into; ``name``: of the trend; ``trend``: of every target; ``unexplained``: by
+    how much the slope may be that of lengths and load, per day.
     """
     bad = -1 if name == "speed" else 1
     known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)

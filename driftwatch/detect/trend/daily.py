@@ -67,11 +67,8 @@ def finished_days(memory: Memory) -> pl.DataFrame:
 def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings) -> Memory:
     """The memory with ``hour`` as its open hour: hours and days before it are finished.
 
-    Args:
-        memory: with minutes up to some hour.
-        hour: of the next minutes, since 1970.
-        pinned: pins beside the memory's targets.
-        settings: holidays.
+    ``memory``: with minutes up to some hour; ``hour``: of the next minutes, since 1970; ``pinned``:
+    pins beside the memory's targets; ``settings``: holidays.
     """
     if memory.hour is None:
         return replace(memory, hour=hour)
@@ -213,10 +210,8 @@ def _quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -
 def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame:
     """The open day as rows of :data:`DAY_SCHEMA`; of targets without a scrape there is none.
 
-    Args:
-        memory: has the targets and layouts.
-        arrays: the day's, with every hour added.
-        day: since 1970.
+    ``memory``: has the targets and layouts; ``arrays``: the day's, with every hour added; ``day``:
+    since 1970.
     """
     sums = arrays["day_sums"]
 

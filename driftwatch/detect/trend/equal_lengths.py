@@ -52,10 +52,7 @@ def ln_quantile(cells: Floats, edges: Floats, q: float) -> Floats:
     crosses a cell. Below the lowest edge that line from 0 is all there is. In the open cell the
     quantile is unknown.
 
-    Args:
-        cells: [n, k] cumulative counts.
-        edges: [k], ``inf`` last.
-        q: 0 < q < 1.
+    ``cells``: [n, k] cumulative counts; ``edges``: [k], ``inf`` last; ``q``: 0 < q < 1.
     """
     total = cells[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -78,9 +75,7 @@ def ln_quantile(cells: Floats, edges: Floats, q: float) -> Floats:
 def hourly(y: Floats, x: Floats) -> Floats:
     """One hour's share of the sums over a day's hours [n, HOURLY]; 0 where anything is unknown.
 
-    Args:
-        y: [n].
-        x: [n, COVARIATES].
+    ``y``: [n]; ``x``: [n, COVARIATES].
     """
     known = np.isfinite(y) & np.isfinite(x).all(axis=1)
     y, x = np.where(known, y, 0.0), np.where(known[:, None], x, 0.0)
@@ -91,13 +86,10 @@ def hourly(y: Floats, x: Floats) -> Floats:
 def daily(sums: Floats) -> tuple[Floats, Floats]:
     """Sums over a day's hours → what is kept of the day, and what it says of the coefficients.
 
-    Args:
-        sums: [..., HOURLY].
-
-    Returns:
-        [..., 2 + COVARIATES]: hours, mean y, mean x; 0 throughout of a day with fewer than
-        :data:`LEAST_HOURS` hours. And [..., 1 + COVARIATES² + COVARIATES]: hours, products of x
-        with x and with y about the day's means.
+    ``sums``: [..., HOURLY].
+    Returns: [..., 2 + COVARIATES]: hours, mean y, mean x; 0 throughout of a day with fewer than
+    :data:`LEAST_HOURS` hours. And [..., 1 + COVARIATES² + COVARIATES]: hours, products of x with x
+    and with y about the day's means.
     """
     enough = sums[..., 0] >= LEAST_HOURS
     n = np.where(enough, sums[..., 0], 1.0)[..., None]
@@ -110,23 +102,18 @@ def daily(sums: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """Days of one trend, at equal lengths and load.
+    """Days of one trend, at equal lengths and load."""
 
-    Attributes:
-        values: [n, days] what is left, NaN where the day is unknown or lies too far off.
-        adjustment: [n, days] what was taken off to make them equal, NaN where the day is unknown.
-    """
-
-    values: Floats
+    values: Floats  # [n, days] what is left, NaN where the day is unknown or lies too far off
+    # [n, days] what was taken off to make them equal, NaN where the day is unknown
     adjustment: Floats
 
 
 def adjusted(kept: Floats, within: Floats) -> Adjusted:
     """Day effects of the covariance analysis.
 
-    Args:
-        kept: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's.
-        within: [n, 1 + COVARIATES² + COVARIATES], added up over days.
+    ``kept``: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's; ``within``: [n, 1 +
+    COVARIATES² + COVARIATES], added up over days.
     """
     known = kept[..., 0] > 0
     y, x = kept[..., 1].astype(float), kept[..., 2:].astype(float)

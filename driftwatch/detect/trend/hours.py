@@ -21,21 +21,14 @@ _TOKENS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is read of some minutes, row for row.
+    """What is read of some minutes, row for row."""
 
-    Attributes:
-        target: row of the memory's targets, rising.
-        sums: [n, len(SUMS)], 0 where unknown.
-        cells: per signal cumulative counts [n, width], 0 where unknown.
-        layout: per signal the number of the layout of each row, -1 where unknown.
-        bins: per sketch the bin of each row, -1 where unknown.
-    """
-
-    target: Indices
-    sums: Floats
-    cells: Mapping[str, Floats]
+    target: Indices  # row of the memory's targets, rising
+    sums: Floats  # [n, len(SUMS)], 0 where unknown
+    cells: Mapping[str, Floats]  # per signal cumulative counts [n, width], 0 where unknown
+    # per signal the number of the layout of each row, -1 where unknown
     layout: Mapping[str, npt.NDArray[np.int16]]
-    bins: Mapping[str, Integers]
+    bins: Mapping[str, Integers]  # per sketch the bin of each row, -1 where unknown
 
     def only(self, rows: Flags) -> Told:
         """Some of the rows."""
@@ -51,10 +44,8 @@ class Told:
 def read(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Told, Layouts]:
     """What is added up of minutes, and the layouts with those that are new.
 
-    Args:
-        minutes: minutes with the columns of the detectors before.
-        target: row of each minute's target.
-        layouts: known ones.
+    ``minutes``: minutes with the columns of the detectors before; ``target``: row of each minute's
+    target; ``layouts``: known ones.
     """
     sums = minutes.select(_sums(_speed(minutes), _slow(minutes))).to_numpy().astype(float)
     sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
@@ -171,10 +162,8 @@ def added(memory: Memory, told: Told, minute: Integers) -> Memory:
     A target whose edges change begins its histograms of that signal anew, and what was kept of
     other edges is let go: nothing is compared across a change of layout.
 
-    Args:
-        memory: wide enough for these minutes.
-        told: of minutes of one hour.
-        minute: end of each, in minutes since 1970.
+    ``memory``: wide enough for these minutes; ``told``: of minutes of one hour; ``minute``: end of
+    each, in minutes since 1970.
     """
     starts = np.flatnonzero(np.diff(told.target, prepend=-1))
     if any(_mixed(told.layout[s], told.target, starts) for s in SIGNALS):

@@ -136,23 +136,17 @@ def _no_targets() -> Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What outlives the minutes it was learnt from. A value: nothing changes it in place.
+    """What outlives the minutes it was learnt from. A value: nothing changes it in place."""
 
-    Attributes:
-        targets: by instance and engine, with ``pool``; arrays of :data:`FIELDS`.
-        layouts: bucket edges by signal, in the order in which they came.
-        hour: the hour that is being added up, since 1970; None before the first.
-        minute: end of the last minute, in minutes since 1970.
-        finished: whole rows of the last two finished days, from :mod:`.daily`.
-        pinned: what was made of the pins in force; not stored, made anew.
-    """
-
+    # by instance and engine, with ``pool``; arrays of :data:`FIELDS`
     targets: Arrays = field(default_factory=_no_targets)
+    # bucket edges by signal, in the order in which they came
     layouts: Layouts = field(default_factory=dict)
-    hour: int | None = None
-    minute: int | None = None
+    hour: int | None = None  # the hour that is being added up, since 1970; None before the first
+    minute: int | None = None  # end of the last minute, in minutes since 1970
+    # whole rows of the last two finished days, from :mod:`.daily`
     finished: pl.DataFrame = field(default_factory=pl.DataFrame)
-    pinned: Pinned | None = None
+    pinned: Pinned | None = None  # what was made of the pins in force; not stored, made anew
 
     @property
     def arrays(self) -> Mapping[str, Array]:

@@ -37,40 +37,25 @@ LEAST_HOURS = 23.0
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The pins in force, by target.
+    """The pins in force, by target."""
 
-    Attributes:
-        pins: what this was made from.
-        targets: whose rows these are.
-        settings: it was made with.
-        of: [targets] place of the target's pin in the arrays below, -1 without one.
-        number: [pins] of the pin's id, stable over runs.
-        until_minute: [pins] end of the pinned window, in minutes since 1970.
-        whole_days: [pins] whether the window is long enough to compare 24 h with.
-        parts: [pins, 2] whether the window has working days, and weekends or holidays.
-        scalars: [pins, len(SCALARS)], NaN where unknown.
-        cells: per signal [pins] cumulative counts and edges; None where the pin has none.
-    """
-
-    pins: Pins
-    targets: pl.DataFrame
-    settings: DetectSettings
-    of: Integers
-    number: Integers
-    until_minute: Integers
-    whole_days: Flags
-    parts: Flags
-    scalars: Floats
+    pins: Pins  # what this was made from
+    targets: pl.DataFrame  # whose rows these are
+    settings: DetectSettings  # it was made with
+    of: Integers  # [targets] place of the target's pin in the arrays below, -1 without one
+    number: Integers  # [pins] of the pin's id, stable over runs
+    until_minute: Integers  # [pins] end of the pinned window, in minutes since 1970
+    whole_days: Flags  # [pins] whether the window is long enough to compare 24 h with
+    parts: Flags  # [pins, 2] whether the window has working days, and weekends or holidays
+    scalars: Floats  # [pins, len(SCALARS)], NaN where unknown
+    # per signal [pins] cumulative counts and edges; None where the pin has none
     cells: dict[str, list[tuple[Floats, Floats] | None]]
 
 
 def pinned(pins: Pins, targets: pl.DataFrame, settings: DetectSettings) -> Pinned:
     """The pins beside these targets.
 
-    Args:
-        pins: in force.
-        targets: instance, engine, pool.
-        settings: holidays.
+    ``pins``: in force; ``targets``: instance, engine, pool; ``settings``: holidays.
     """
     found: list[Pin] = []
     places: dict[int, int] = {}
@@ -157,16 +142,11 @@ def attributed(
 
     Those ten minutes begin anew after a restart or a change of a knob.
 
-    Args:
-        minutes: with the columns of the detectors before.
-        target: row of each minute's target.
-        minute: end of each, in minutes since 1970.
-        recent: [targets, RECENT, len(RECENT_SUMS)], the minutes up to ``last``.
-        last: end of the last minute before these; None before the first.
-        pinned: pins beside the targets.
-
-    Returns:
-        Column → values [n], NaN where unknown; and the new ``recent``.
+    ``minutes``: with the columns of the detectors before; ``target``: row of each minute's target;
+    ``minute``: end of each, in minutes since 1970; ``recent``: [targets, RECENT, len(RECENT_SUMS)],
+    the minutes up to ``last``; ``last``: end of the last minute before these; None before the
+    first; ``pinned``: pins beside the targets.
+    Returns: column → values [n], NaN where unknown; and the new ``recent``.
     """
     first, count = int(minute.min()), int(minute.max() - minute.min()) + 1
     grid = np.full((len(recent), RECENT + count, len(RECENT_SUMS)), np.nan)

@@ -19,19 +19,12 @@ Counts = npt.NDArray[np.uint16]
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Bins of equal width on a line.
+    """Bins of equal width on a line."""
 
-    Attributes:
-        lowest: lower end of the first bin; values below it count in it.
-        width: of a bin.
-        count: how many; values above the last count in it.
-        logarithmic: values are positive and counted by their logarithm.
-    """
-
-    lowest: float
-    width: float
-    count: int
-    logarithmic: bool
+    lowest: float  # lower end of the first bin; values below it count in it
+    width: float  # of a bin
+    count: int  # how many; values above the last count in it
+    logarithmic: bool  # values are positive and counted by their logarithm
 
     def index(self, values: Floats) -> Integers:
         """The bin of each value; -1 for NaN and, where logarithms count, for what is not > 0."""
@@ -45,12 +38,8 @@ class Bins:
     def quantile(self, counts: npt.NDArray[np.integer], q: float) -> Floats:
         """The ``q`` quantile of every row of counts.
 
-        Args:
-            counts: [n, count].
-            q: 0 < q < 1.
-
-        Returns:
-            [n]; NaN where nothing was counted.
+        ``counts``: [n, count]; ``q``: 0 < q < 1.
+        Returns: [n]; NaN where nothing was counted.
         """
         cumulative = np.cumsum(counts, axis=1, dtype=np.float64)
         total = cumulative[:, -1]
@@ -78,10 +67,8 @@ LN_SPEED = Bins(lowest=-1.1, width=0.004, count=550, logarithmic=False)
 def counted(counts: Counts, rows: Indices, bins: Integers) -> None:
     """Count one more in these bins, in place.
 
-    Args:
-        counts: [n, bins].
-        rows: which row each value belongs to.
-        bins: from :meth:`Bins.index`; -1 counts nowhere.
+    ``counts``: [n, bins]; ``rows``: which row each value belongs to; ``bins``: from
+    :meth:`Bins.index`; -1 counts nowhere.
     """
     known = bins >= 0
     np.add.at(counts, (rows[known], bins[known]), 1)

@@ -39,12 +39,8 @@ def judged(
 ) -> None:
     """Write the pin's columns into ``held``, at the end of an hour, in place of the old ones.
 
-    Args:
-        memory: has layouts.
-        arrays: to change; with this hour in ``last_hours_*``.
-        pinned: pins beside the targets.
-        settings: holidays.
-        hour: that has ended, since 1970.
+    ``memory``: has layouts; ``arrays``: to change; with this hour in ``last_hours_*``; ``pinned``:
+    pins beside the targets; ``settings``: holidays; ``hour``: that has ended, since 1970.
     """
     held, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
     pin = arrays["pin"].copy()
@@ -147,16 +143,10 @@ def day_distances(
 ) -> Singles:
     """Distance of the day's lengths from those of the days before in the same part of the week.
 
-    Args:
-        memory: has layouts.
-        arrays: the day in ``day_*``, those before in ``last_days_*`` (the last one is yesterday).
-        signal: whose lengths.
-        day: since 1970.
-        settings: holidays.
-
-    Returns:
-        [n]; NaN where fewer than two such days, or fewer than 100 requests, are there; and while
-        the lengths are off the pin's, for a change is not usual.
+    ``memory``: has layouts; ``arrays``: the day in ``day_*``, those before in ``last_days_*`` (the
+    last one is yesterday); ``signal``: whose lengths; ``day``: since 1970; ``settings``: holidays.
+    Returns: [n]; NaN where fewer than two such days, or fewer than 100 requests, are there; and
+    while the lengths are off the pin's, for a change is not usual.
     """
     part = part_of_week(day, settings)
     alike = np.array(

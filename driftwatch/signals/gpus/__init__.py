@@ -33,17 +33,14 @@ def gpu_columns(
     A reading of the window is one with start <= time < end; where there is none, those of the
     newest pass in the 2 min before it. Means are over readings, then over GPUs.
 
-    Args:
-        windows: instance, engine, start, end.
-        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`), None = none read.
-        targets: :data:`GPU_TARGET_SCHEMA`, None = nothing known.
-
-    Returns:
-        ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
-        ``gpu_clock_event_reasons``, ``gpus_lost``; NULL where nothing is known. Besides these
-        ``gpus_found`` (of the server, as read), ``gpus_found_origin``, ``gpus_lost_names`` (index,
-        host and UUID of each), ``gpus_of_server`` (declared, else found), and ``gpu_reasons``: a
-        JSON object, column → why it is unknown or what is special about it.
+    ``windows``: instance, engine, start, end; ``gpus``: GPU table
+    (:data:`driftwatch.collect.gpus.GPU_SCHEMA`), None = none read; ``targets``:
+    :data:`GPU_TARGET_SCHEMA`, None = nothing known.
+    Returns: ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
+    ``gpu_clock_event_reasons``, ``gpus_lost``; NULL where nothing is known. Besides these
+    ``gpus_found`` (of the server, as read), ``gpus_found_origin``, ``gpus_lost_names`` (index, host
+    and UUID of each), ``gpus_of_server`` (declared, else found), and ``gpu_reasons``: a JSON
+    object, column → why it is unknown or what is special about it.
     """
     known = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
     asked = windows.select("instance", "start", "end")
@@ -79,15 +76,10 @@ _EXTRA = ("gpus_found", "gpus_found_origin", "gpus_lost_names", "gpus_of_server"
 def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:
     """What the readings of the last 2 min say of each target, beside what is declared.
 
-    Args:
-        gpus: GPU table.
-        targets: :data:`GPU_TARGET_SCHEMA`.
-        until: now, aware.
-
-    Returns:
-        One row per target: instance, engine, ``gpus_declared`` and ``gpus_found`` (both of the
-        whole server; NULL = not declared, not read), ``contradicted`` (both known and different),
-        and the columns of :func:`gpu_columns`.
+    ``gpus``: GPU table; ``targets``: :data:`GPU_TARGET_SCHEMA`; ``until``: now, aware.
+    Returns: one row per target: instance, engine, ``gpus_declared`` and ``gpus_found`` (both of the
+    whole server; NULL = not declared, not read), ``contradicted`` (both known and different), and
+    the columns of :func:`gpu_columns`.
     """
     windows = targets.select(
         "instance",

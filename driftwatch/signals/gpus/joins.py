@@ -45,16 +45,12 @@ def servers(targets: pl.DataFrame) -> pl.DataFrame:
 def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Every reading of every server's GPUs.
 
-    Args:
-        gpus: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`).
-        known: from :func:`servers`.
-
-    Returns:
-        The readings with ``instance``, ``device`` (a GPU or a MIG instance of one), ``way`` (its
-        number in WAYS), ``share`` (of the GPU: 1 over those that share it), ``pods`` and
-        ``servers`` that share it, ``clusters``: how many those servers are in; by instance and
-        time. A GPU that a pod's readings name comes with what exporters that know no pods read
-        of it.
+    ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``known``: from
+    :func:`servers`.
+    Returns: the readings with ``instance``, ``device`` (a GPU or a MIG instance of one), ``way``
+    (its number in WAYS), ``share`` (of the GPU: 1 over those that share it), ``pods`` and
+    ``servers`` that share it, ``clusters``: how many those servers are in; by instance and time. A
+    GPU that a pod's readings name comes with what exporters that know no pods read of it.
     """
     readings = gpus.with_row_index("reading").with_columns(device=_device())
     found = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]

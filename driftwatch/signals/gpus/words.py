@@ -136,10 +136,8 @@ def mixed_text() -> pl.Expr:
 def reasons_json(read: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
     """A JSON object, evidence column → reason; NULL where there is none.
 
-    Args:
-        read: evidence column → column of the GPU table.
-        unread: why the window has no reading; NULL where it has one, and where that is all there
-            is to say.
+    ``read``: evidence column → column of the GPU table; ``unread``: why the window has no reading;
+    NULL where it has one, and where that is all there is to say.
 
     Of columns ``gpus`` (how many were read), ``late_seconds``, and for each evidence column
     ``known_<column>`` (of how many GPUs) and ``why_<column>`` (the origin's reason).
