@@ -145,7 +145,7 @@ def evidence_table(
     rows = _only_when_fresh(_with_limits(rows, limits))
     known_before = no_reference() if reference is None else reference
     rows = with_reference(rows, last_2m, last_10m, known_before)
-    rows = _with_idle_twins(with_allowances(rows))
+    rows = _with_idle_peers(with_allowances(rows))
     return EvidenceTable(
         in_schema_order(rows),
         _carried(windows, plateau, stuck, inputs_seen, _past(seen, windows, kind, cut)),
@@ -323,7 +323,7 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_idle_twins(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
     """Share of the pool's other targets that run and queue nothing, and are given less.
 
     Less than half of the pool's mean of first tokens in 10 min: as a burst ends its servers run

@@ -1,4 +1,4 @@
-"""The evidence columns of length drift, minute by minute: against twins, and against contexts."""
+"""The evidence columns of length drift, minute by minute: against peers, and against contexts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Integers
-from driftwatch.detect.lengths.fold import Told, fold
+from driftwatch.detect.lengths.fold import Verdicts, fold
 from driftwatch.detect.lengths.layouts import SIGNALS, Lengths, read, wider
-from driftwatch.detect.lengths.lives import Block
 from driftwatch.detect.lengths.memory import Memory, memory_from
 from driftwatch.detect.lengths.scales import SOURCES
+from driftwatch.detect.lengths.states import Block
 from driftwatch.detect.null import day_number
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
@@ -40,7 +40,7 @@ def columns(
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, with
     the columns of the speed detector where it has run; ``memory``: from the minutes before. How
-    minutes are split over calls changes nothing; ``pins``: not asked: twins and contexts are what
+    minutes are split over calls changes nothing; ``pins``: not asked: peers and contexts are what
     these scores compare with; ``settings``: holidays and the budget of false episodes.
     Returns: :data:`SCHEMA`, and the memory after the last minute.
     """
@@ -54,15 +54,15 @@ def columns(
     out = _Out.of(len(minutes))
     holidays = {day_number(day) for day in settings.holidays}
     for block in _blocks(rows, memory.minute, len(memory.targets)):
-        memory = _moved(memory, rows, block)
+        memory = _with_pools(memory, rows, block)
         least = memory.pools["detectable"]
-        memory, told = fold(
+        memory, verdicts = fold(
             memory,
             _dense(rows, block, memory),
             settings.false_episodes_per_server_month,
             holidays,
         )
-        out.take(block, rows, memory.targets["of_pool"], told, least)
+        out.take(block, rows, memory.targets["of_pool"], verdicts, least)
     return out.frame(), memory
 
 
@@ -76,7 +76,7 @@ class _Rows:
     lengths: Lengths  # of the row
     restarted: Flags  # a restart or a change of knobs
     clean: Flags  # usual enough to learn from
-    slow: Flags  # slower than the twins
+    slow: Flags  # slower than the peers
     order: Integers  # rows by minute
 
 
@@ -153,7 +153,7 @@ def _switches(rows: _Rows) -> Integers:
     return found
 
 
-def _moved(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:
+def _with_pools(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:
     """Before a block: a long gap forgets what was running, a target in another pool starts over."""
     if memory.minute >= 0 and block.first > memory.minute + 1:
         targets, pools = memory.targets, memory.pools
@@ -208,7 +208,7 @@ class _Out:
         )
 
     def take(
-        self, block: _Stretch, rows: _Rows, of_pool: Integers, told: Told, least: Floats
+        self, block: _Stretch, rows: _Rows, of_pool: Integers, verdicts: Verdicts, least: Floats
     ) -> None:
         """What a block showed, row by row."""
         here = block.rows
@@ -217,30 +217,30 @@ class _Out:
         pooled = pool >= 0
         there, ats, pools = here[pooled], at[pooled], pool[pooled]
         known = np.asarray(rows.lengths.known[there].any(axis=1))
-        self.numbers["traffic_uneven"][here] = told.uneven[at, target]
-        self.numbers["traffic_uneven_over"][here] = told.uneven_over[at, target]
+        self.numbers["traffic_uneven"][here] = verdicts.uneven[at, target]
+        self.numbers["traffic_uneven_over"][here] = verdicts.uneven_over[at, target]
         for name, values in (
-            ("traffic_shifted", told.shifted),
-            ("traffic_shift_over", told.shift_over),
+            ("traffic_shifted", verdicts.shifted),
+            ("traffic_shift_over", verdicts.shift_over),
         ):
             self.numbers[name][there] = np.where(known, values[ats, pools], np.nan)
         for s, signal in enumerate(SIGNALS):
-            self.numbers[f"{signal}_peer_score"][here] = told.peer_score[at, target, s]
-            self.numbers[f"{signal}_peer_ratio"][here] = told.peer_ratio[at, target, s]
+            self.numbers[f"{signal}_peer_score"][here] = verdicts.peer_score[at, target, s]
+            self.numbers[f"{signal}_peer_ratio"][here] = verdicts.peer_ratio[at, target, s]
             said = rows.lengths.known[there, s]
-            score = np.where(said, told.drift_score[ats, pools, s], np.nan)
+            score = np.where(said, verdicts.drift_score[ats, pools, s], np.nan)
             self.numbers[f"{signal}_drift_score"][there] = score
-            ratio = np.where(said, told.drift_ratio[ats, pools, s], np.nan)
+            ratio = np.where(said, verdicts.drift_ratio[ats, pools, s], np.nan)
             self.numbers[f"{signal}_drift_ratio"][there] = ratio
             self.numbers[f"{signal}_smallest_detectable_ratio"][there] = np.where(
                 said, least[pools, s], np.nan
             )
             # the less certain of the scales that were used
             of_peers = np.where(
-                np.isnan(told.peer_score[at, target, s]), -1, told.peer_source[target, s]
+                np.isnan(verdicts.peer_score[at, target, s]), -1, verdicts.peer_source[target, s]
             )
             of_drift = np.full(len(here), -1, dtype=np.int64)
-            of_drift[pooled] = np.where(np.isnan(score), -1, told.drift_source[pools, s])
+            of_drift[pooled] = np.where(np.isnan(score), -1, verdicts.drift_source[pools, s])
             self.sources[here, s] = np.maximum(of_peers, of_drift)
 
     def frame(self) -> pl.DataFrame:

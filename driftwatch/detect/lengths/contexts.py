@@ -19,7 +19,7 @@ from driftwatch.detect.lengths.layouts import (
     WINDOWS,
     Distance,
     Window,
-    chosen,
+    by_window,
     distances,
 )
 from driftwatch.detect.lengths.peers import Compared, ln_mean_ratio
@@ -140,8 +140,8 @@ def contexts(
     hour_sums = {w: sums[w + 60] - sums[w] for w in WINDOWS}
     none = np.zeros_like(window.counts), np.zeros_like(window.sums)
     yield (
-        np.maximum(chosen(hour_counts, window.minutes, none[0]), 0.0),
-        chosen(hour_sums, window.minutes, none[1]),
+        np.maximum(by_window(hour_counts, window.minutes, none[0]), 0.0),
+        by_window(hour_sums, window.minutes, none[1]),
         False,
     )
     minute = first + np.arange(len(window.sums))

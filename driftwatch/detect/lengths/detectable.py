@@ -122,7 +122,7 @@ def due(pools: list[str], minute: int) -> Flags:
     return np.array([crc32(name.encode()) % EVERY == minute % EVERY for name in pools], dtype=bool)
 
 
-def tried(
+def with_trials(
     memory: Memory,
     window: Window,
     pool: tuple[dict[int, Floats], dict[int, Floats]],

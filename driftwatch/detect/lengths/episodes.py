@@ -164,7 +164,7 @@ def step(
     )
 
 
-def uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
+def is_uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
     """Whether minutes can be lived through at once: no shift, no episode, nothing above 1.
 
     ``state``: before them; ``scores``: [minutes, n, signals]; ``moved``: see :func:`moved_enough`;
@@ -176,7 +176,7 @@ def uneventful(state: Watch, scores: Floats, moved: Flags) -> bool:
         return not bool((moved & (scores > 1.0)).any())
 
 
-def lived_through(state: Watch, scores: Floats, threshold: float) -> tuple[Watch, Integers]:
+def quiet_states(state: Watch, scores: Floats, threshold: float) -> tuple[Watch, Integers]:
     """What :func:`step` makes of uneventful minutes, all at once.
 
     ``state``: before them; ``scores``: the highest of the signals [minutes, n]; NaN = no verdict;

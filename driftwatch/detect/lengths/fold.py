@@ -15,34 +15,34 @@ import numpy.typing as npt
 
 from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
-from driftwatch.detect.lengths.detectable import due, smallest, tried
+from driftwatch.detect.lengths.detectable import due, smallest, with_trials
 from driftwatch.detect.lengths.layouts import WINDOWS, Latest, Window, running, shortest
-from driftwatch.detect.lengths.lives import (
-    DAY,
-    Block,
-    Scored,
-    contexts_lived,
-    peers_lived,
-    scored_by,
-)
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
 from driftwatch.detect.lengths.peers import (
     LEAST_MEMBERS,
     QUICK,
     Compared,
-    against_twins,
-    quickly,
+    against_peers,
+    five_minute_scores,
+    furthest_of,
     without_worst,
-    worst,
 )
 from driftwatch.detect.lengths.scales import peer_scales
+from driftwatch.detect.lengths.states import (
+    DAY,
+    Block,
+    Scored,
+    pool_states,
+    scored_by,
+    target_states,
+)
 
 # after a restart only short generations have had the time to finish
 SETTLING = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Verdicts:
     """What a block shows; scores and ratios [minutes, units, signals], states [minutes, units].
 
     States are NaN where unknown. Sources are places in ``scales.SOURCES`` [units, signals].
@@ -60,21 +60,23 @@ class Told:
     drift_source: Integers
 
 
-def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tuple[Memory, Told]:
+def fold(
+    memory: Memory, block: Block, budget: float, holidays: Set[int]
+) -> tuple[Memory, Verdicts]:
     """One block on.
 
     ``memory``: up to the minute before, with room for the block's targets and pools; ``block``: the
     minutes; ``budget``: false episodes per server-month; ``holidays``: days since 1970-01-01.
     """
-    memory = _begun(memory, (block.first - 1) // DAY, budget)
-    block, restarted = _settled(block, memory.targets["restarted"])
+    memory = _on_day(memory, (block.first - 1) // DAY, budget)
+    block, restarted = _without_restarts(block, memory.targets["restarted"])
     full = _appended(memory, block)
     targets, pools = _latest(full, len(block.counts))
     seen: Flags = np.asarray(block.known.any(axis=2))
     members = _pooled(seen, memory)
 
     scale, source = peer_scales(memory.peers, memory.targets["of_pool"])
-    twins, quick = _against_twins(memory, block, targets, pools, members, scale)
+    peers, quick = _against_peers(memory, block, targets, pools, members, scale)
     past = Past(memory.hours, memory.pools["hour_counts"], memory.pools["hour_sums"], holidays)
     window = shortest(pools.counts, pools.sums)
     heard = _pooled(block.known, memory) > 0
@@ -82,20 +84,20 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
         window, pools.counts, pools.sums, block.first, heard, past, memory.grid
     )
 
-    memory, uneven, peer = peers_lived(
-        memory, block, twins, members, scored_by(twins, scale, source), quick
+    memory, uneven, peer = target_states(
+        memory, block, peers, members, scored_by(peers, scale, source), quick
     )
     dirty = _pooled(~block.clean & seen, memory)
-    memory, shifted, drift = contexts_lived(memory, block, contexts, distances, 2 * dirty < members)
+    memory, shifted, drift = pool_states(memory, block, contexts, distances, 2 * dirty < members)
 
     memory = _trimmed(memory, full, restarted)
-    memory = _tried(memory, block, window, pools, past, shifted[0], drift)
+    memory = _with_trials(memory, block, window, pools, past, shifted[0], drift)
     if memory.minute % 60 == 0:
         memory = _with_hour(memory, pools.counts[60][-1], pools.sums[60][-1])
         memory = memory.of_pools(detectable=smallest(memory))
-    return memory, Told(
+    return memory, Verdicts(
         peer_score=peer.score,
-        peer_ratio=np.exp(twins.mean),
+        peer_ratio=np.exp(peers.mean),
         uneven=uneven[0],
         uneven_over=uneven[1],
         drift_score=drift.score,
@@ -107,7 +109,7 @@ def fold(memory: Memory, block: Block, budget: float, holidays: Set[int]) -> tup
     )
 
 
-def _begun(memory: Memory, day: int, budget: float) -> Memory:
+def _on_day(memory: Memory, day: int, budget: float) -> Memory:
     """On the day that the block lies in."""
     return replace(
         memory,
@@ -141,18 +143,18 @@ def _latest(full: Memory, size: int) -> tuple[Latest, Latest]:
     )
 
 
-def _against_twins(
+def _against_peers(
     memory: Memory, block: Block, targets: Latest, pools: Latest, members: Floats, scale: Floats
 ) -> tuple[Compared, Floats]:
-    """Targets against their twins, the furthest of each pool left out; and in five minutes."""
+    """Targets against their peers, the furthest of each pool left out; and in five minutes."""
     of_pool, size, number = memory.targets["of_pool"], len(block.counts), len(memory.pools)
     in_pool = np.where(of_pool >= 0, of_pool, 0)
     enough = members[:, in_pool] >= LEAST_MEMBERS if number else np.zeros((size, 1), dtype=bool)
     asked = block.known & ((of_pool >= 0) & enough)[..., None]
 
     own = shortest(targets.counts, targets.sums)
-    found = against_twins(own, *pools.in_windows, of_pool, asked, scale, memory.grid)
-    furthest = worst(found.statistic / scale, of_pool, number)
+    found = against_peers(own, *pools.in_windows, of_pool, asked, scale, memory.grid)
+    furthest = furthest_of(found.statistic / scale, of_pool, number)
     found = without_worst(
         found,
         own,
@@ -164,7 +166,7 @@ def _against_twins(
         scale,
         memory.grid,
     )
-    quick = quickly(
+    quick = five_minute_scores(
         targets.counts[QUICK],
         targets.sums[QUICK],
         (pools.counts[QUICK], pools.sums[QUICK]),
@@ -187,7 +189,7 @@ def _trimmed(memory: Memory, full: Memory, restarted: Integers) -> Memory:
     ).of_pools(counts=pools["counts"][-KEEP_POOL:], sums=pools["sums"][-KEEP_POOL:])
 
 
-def _tried(
+def _with_trials(
     memory: Memory,
     block: Block,
     window: Window,
@@ -203,7 +205,7 @@ def _tried(
         if not turn.any():
             continue
         quiet = ~np.isnan(drift.score[minute]) & ~(shifted[minute] > 0)[:, None]
-        memory = tried(
+        memory = with_trials(
             memory,
             window.at(minute),
             pools.at(minute),
@@ -215,7 +217,7 @@ def _tried(
     return memory
 
 
-def _settled(block: Block, restarted: Integers) -> tuple[Block, Integers]:
+def _without_restarts(block: Block, restarted: Integers) -> tuple[Block, Integers]:
     """Without the minutes after a restart; and each target's last restart."""
     minute = block.first + np.arange(len(block.counts))
     last = np.where(block.restarted, minute[:, None], np.iinfo(np.int64).min)

@@ -239,7 +239,7 @@ def shortest(counts: dict[int, Floats], sums: dict[int, Floats]) -> Window:
     return Window(length, found, total)
 
 
-def chosen(by_length: dict[int, Floats], length: Integers, like: Floats) -> Floats:
+def by_window(by_length: dict[int, Floats], length: Integers, like: Floats) -> Floats:
     """For each place the value of the window of its length; ``like`` where the length is 0."""
     found = like.copy()
     for minutes, values in by_length.items():

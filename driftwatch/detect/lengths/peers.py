@@ -19,7 +19,13 @@ import numpy as np
 from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.detect.distributions import cell_bounds, shares
 from driftwatch.detect.lengths.episodes import CLEARLY, moved_enough
-from driftwatch.detect.lengths.layouts import MIN_REQUESTS, Window, chosen, distances, known_alike
+from driftwatch.detect.lengths.layouts import (
+    MIN_REQUESTS,
+    Window,
+    by_window,
+    distances,
+    known_alike,
+)
 
 _PARTS: Floats = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
 # What each part must have moved by, where ten minutes are compared.
@@ -34,21 +40,21 @@ def weights(whole: Flags) -> Floats:
     return found
 
 
-def whole_moved(counts: Floats, twins: Floats, grid: Floats, least: float) -> Flags:
+def whole_moved(counts: Floats, peers: Floats, grid: Floats, least: float) -> Flags:
     """Whether every part of a distribution has moved, all the same way.
 
-    ``counts``: cumulative [n, edges]; NaN where an edge is not known; ``twins``: the same;
+    ``counts``: cumulative [n, edges]; NaN where an edge is not known; ``peers``: the same;
     ``grid``: [edges]; ``least``: by how much, in ln.
     """
     found = np.zeros(len(counts), dtype=bool)
-    for rows, common in known_alike(~(np.isnan(counts) | np.isnan(twins))):
+    for rows, common in known_alike(~(np.isnan(counts) | np.isnan(peers))):
         edges = grid[common]
         if len(edges) < 2:
             continue
         moved = _ln_quantiles(counts[np.ix_(rows, common)], edges)
-        moved -= _ln_quantiles(twins[np.ix_(rows, common)], edges)
+        moved -= _ln_quantiles(peers[np.ix_(rows, common)], edges)
         # a side without requests has no quantiles
-        moved[(counts[rows, -1] <= 0) | (twins[rows, -1] <= 0)] = 0.0
+        moved[(counts[rows, -1] <= 0) | (peers[rows, -1] <= 0)] = 0.0
         found[rows] = (moved >= least).all(axis=1) | (moved <= -least).all(axis=1)
     return found
 
@@ -82,7 +88,7 @@ class Compared:
     whole: Flags
 
 
-def against_twins(
+def against_peers(
     own: Window,
     pool_counts: Mapping[int, Floats],
     pool_sums: Mapping[int, Floats],
@@ -91,7 +97,7 @@ def against_twins(
     scale: Floats,
     grid: Floats,
 ) -> Compared:
-    """Every target's window against that of its twins.
+    """Every target's window against that of its peers.
 
     ``own``: of targets; ``pool_counts``: window length → cumulative counts [minutes, pools,
     signals, edges]; ``pool_sums``: of tokens [minutes, pools, signals]; ``of_pool``: place of each
@@ -106,25 +112,25 @@ def against_twins(
     first = min(pool_counts)
     counts = {w: c[:, of_pool] for w, c in pool_counts.items()}
     sums = {w: c[:, of_pool] for w, c in pool_sums.items()}
-    twins = np.maximum(chosen(counts, own.minutes, counts[first]) - own.counts, 0.0)
-    tokens = chosen(sums, own.minutes, sums[first]) - own.sums
-    there = asked & (own.minutes > 0) & (twins[..., -1] >= MIN_REQUESTS)
+    peers = np.maximum(by_window(counts, own.minutes, counts[first]) - own.counts, 0.0)
+    tokens = by_window(sums, own.minutes, sums[first]) - own.sums
+    there = asked & (own.minutes > 0) & (peers[..., -1] >= MIN_REQUESTS)
     if not there.any():
         return Compared(statistic, mean, moved, clearly, whole)
-    n, m = own.requests[there], twins[there][:, -1]
-    apart = distances(own.counts[there], twins[there], grid)
+    n, m = own.requests[there], peers[there][:, -1]
+    apart = distances(own.counts[there], peers[there], grid)
     ratio = ln_mean_ratio(own.sums[there], n, tokens[there], m)
     statistic[there] = apart.js * np.sqrt(n * m / (n + m))
     mean[there] = ratio
     moved[there], clearly[there] = moved_enough(apart, ratio)
     with np.errstate(invalid="ignore"):
         far = moved & (statistic > scale)
-    whole[far] = whole_moved(own.counts[far], twins[far], grid, WHOLE)
+    whole[far] = whole_moved(own.counts[far], peers[far], grid, WHOLE)
     return Compared(statistic, mean, moved, clearly, whole)
 
 
-def worst(scores: Floats, of_pool: Integers, pools: int) -> Integers:
-    """Place of the target that is furthest from its twins, where that is more than usual.
+def furthest_of(scores: Floats, of_pool: Integers, pools: int) -> Integers:
+    """Place of the target that is furthest from its peers, where that is more than usual.
 
     ``scores``: [minutes, targets, signals]; NaN = no verdict; ``of_pool``: place of each target's
     pool, -1 = none; ``pools``: number of pools.
@@ -151,13 +157,13 @@ def without_worst(
     scale: Floats,
     grid: Floats,
 ) -> Compared:
-    """The others of a pool compared once more, with their furthest left out of their twins.
+    """The others of a pool compared once more, with their furthest left out of their peers.
 
     Its lengths are among theirs, and would make all of them seem odd.
 
-    ``compared``: of :func:`against_twins`; ``own``: of targets; ``by_target``: window length →
+    ``compared``: of :func:`against_peers`; ``own``: of targets; ``by_target``: window length →
     counts and sums of targets; ``by_pool``: the same of pools; ``of_pool``: place of each target's
-    pool, -1 = none; ``furthest``: of :func:`worst`; ``asked``: as for :func:`against_twins`;
+    pool, -1 = none; ``furthest``: of :func:`furthest_of`; ``asked``: as for :func:`against_peers`;
     ``scale``: the same; ``grid``: [edges].
     """
     if not (furthest >= 0).any():
@@ -173,7 +179,7 @@ def without_worst(
     others = (furthest >= 0)[:, of_pool] & (of_pool >= 0)
     others[minute, target] = False
     again = others[..., None] & asked
-    found = against_twins(own, less[0], less[1], of_pool, again, scale, grid)
+    found = against_peers(own, less[0], less[1], of_pool, again, scale, grid)
     return Compared(
         np.where(again, found.statistic, compared.statistic),
         np.where(again, found.mean, compared.mean),
@@ -192,9 +198,9 @@ def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floa
 
 
 def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
-    """Which targets are at least half as far from their twins as the furthest of the pool.
+    """Which targets are at least half as far from their peers as the furthest of the pool.
 
-    Where two differ, each is among the twins of the rest; only those that lead are told of.
+    Where two differ, each is among the peers of the rest; only those that lead are told of.
 
     ``scores``: of one minute [targets]; NaN = no verdict; ``of_pool``: place of each target's pool,
     -1 = none; ``pools``: number of pools.
@@ -209,7 +215,7 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
 QUICK = 5  # minutes
 
 
-def quickly(
+def five_minute_scores(
     counts: Floats,
     sums: Floats,
     of_pools: tuple[Floats, Floats],
@@ -220,7 +226,7 @@ def quickly(
 ) -> Floats:
     """Scores of targets whose whole distribution has moved by :data:`CLEARLY` in five minutes.
 
-    Only the furthest of each pool: it is among the twins of the others.
+    Only the furthest of each pool: it is among the peers of the others.
 
     ``counts``: cumulative, of the latest :data:`QUICK` minutes [minutes, targets, signals, edges];
     ``sums``: of tokens [minutes, targets, signals]; ``of_pools``: the same two of pools;
@@ -243,10 +249,10 @@ def quickly(
         return found
     own = Window(np.where(far, QUICK, 0), counts, sums)
     pools = {QUICK: of_pools[0]}, {QUICK: of_pools[1]}
-    apart = against_twins(own, *pools, of_pool, asked, scale, grid)
+    apart = against_peers(own, *pools, of_pool, asked, scale, grid)
     clear = apart.clearly
-    twins = np.maximum(of_pools[0][:, of_pool] - counts, 0.0)
-    clear[clear] = whole_moved(counts[clear], twins[clear], grid, CLEARLY)
+    peers = np.maximum(of_pools[0][:, of_pool] - counts, 0.0)
+    clear[clear] = whole_moved(counts[clear], peers[clear], grid, CLEARLY)
     furthest = np.where(np.isnan(apart.statistic), 0.0, apart.statistic / scale).max(axis=2)
     found[:] = np.where(clear, apart.statistic / scale, 0.0).max(axis=2)
     for minute, target in zip(*np.nonzero(found), strict=True):

@@ -38,7 +38,7 @@ class Shipped:
 
 PEER_SCALE: Final = Shipped(
     4.0,
-    "99 % quantile of JS x sqrt(n_eff), one server against its twins: 3.3 (prompts) and 3.7 "
+    "99 % quantile of JS x sqrt(n_eff), one server against its peers: 3.3 (prompts) and 3.7 "
     "(generations) on ServeGen m-small days 1-7, 3.9 and 3.9 on Azure conv 2023; 1.9 to 2.3 on "
     "the same traffic thinned to 1 in 10 or 20",
 )

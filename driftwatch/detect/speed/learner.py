@@ -170,7 +170,7 @@ class Reference:
     """Of one target."""
 
     law: Law | None  # of a pin, or provisional; None where nothing is pinned
-    twins: Law | None  # the law that twins are compared by: the same, else what the pool has learnt
+    peers: Law | None  # the law that peers are compared by: the same, else what the pool has learnt
     key: str | None  # which law it is
     name: str | None  # own pin, pool pin or provisional; None without a law
     # why there is no law; where a pool is still learning, what comes before that
@@ -199,7 +199,7 @@ def references_of(
 def _pinned(pin: Pin, learnt: Reference) -> Reference:
     if pin.law is None:
         missing = f"arming: {pin.arming or 'the pin has no load model'}"
-        return Reference(None, learnt.twins, learnt.key, None, missing)
+        return Reference(None, learnt.peers, learnt.key, None, missing)
     name = "own pin" if pin.scope == "target" else "pool pin"
     if pin.accepted_by == "provisional":
         name = "provisional"

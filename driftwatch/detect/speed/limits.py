@@ -27,7 +27,7 @@ _DAYS, _LEAST = 7, 480
 # A level wanders over hours: fewer days hold too few independent ones. A change does not.
 LEVEL_DAYS, CHANGE_DAYS = 5, 2
 
-# Never above: a level of 0.87, against the twins, who wander too, of 0.84; and a sudden change of
+# Never above: a level of 0.87, against the peers, who wander too, of 0.84; and a sudden change of
 # 8.5 %, for a loss of 15 % less what the 90 % quantile and the fading mean hide of it.
 MOST_LEVEL, MOST_PEER_LEVEL = math.log(0.87), math.log(0.84)
 MOST_CHANGE = math.log(0.915)
@@ -81,12 +81,12 @@ def limits_of(
     """
     noise = np.array([math.nan if law is None else law.misfit_ratio for law in laws])
     young = np.array([law is None or law.minutes < YOUNG_MINUTES for law in laws], dtype=bool)
-    twins = statistics[0] == PEER_LEVEL
-    early, late = (YOUNG_PEER_LEVEL, OLD_PEER_LEVEL) if twins else (YOUNG_LEVEL, OLD_LEVEL)
-    far = math.sqrt(2.0) if twins else 1.0
+    peers = statistics[0] == PEER_LEVEL
+    early, late = (YOUNG_PEER_LEVEL, OLD_PEER_LEVEL) if peers else (YOUNG_LEVEL, OLD_LEVEL)
+    far = math.sqrt(2.0) if peers else 1.0
     shipped_level = np.minimum(np.where(young, early, late), -LEVEL_SDS * far * noise)
     # of what peers did to each other in their baselines nobody knows
-    falls = np.array([_NO_FALLS if law is None or twins else law.falls for law in laws])
+    falls = np.array([_NO_FALLS if law is None or peers else law.falls for law in laws])
     falls = np.where(np.isinf(falls), np.nan, np.minimum(FALLS_TIMES * falls, MOST_FALL))
     short_fall, long_seen = falls.reshape(-1, 2).T
     noise_fall = np.where(np.isnan(short_fall), -_NOISE_SDS * noise, -short_fall)
@@ -97,7 +97,7 @@ def limits_of(
     change, change_sd, changes = _usual(past, keys, groups, statistics[1], CHANGE_DAYS)
     known = ~np.isnan(noise)
     own_level = np.minimum(
-        MOST_PEER_LEVEL if twins else MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd
+        MOST_PEER_LEVEL if peers else MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd
     )
     own_change = np.fmin(np.minimum(MOST_CHANGE, change - CHANGE_SDS * change_sd), -short_fall)
     level = np.where(np.isnan(usual), shipped_level, own_level)

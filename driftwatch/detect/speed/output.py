@@ -71,12 +71,12 @@ class Output:
 
         ``minutes``: of the stretch; ``here``: the same minutes in the statistics; ``references``:
         of each target; ``missing``: why there is no law; ``pasts``: of ln r, and of ln r less the
-        twins'; ``limits``: own, and of twins; ``held``: slower; slower since shortly; than its
-        twins; since shortly; ``beyond``: by how much the law may be too low here, median of the
-        last 10 min; ``pool``: ln r of the twins, median of the last 10 min.
+        peers'; ``limits``: own, and of peers; ``held``: slower; slower since shortly; than its
+        peers; since shortly; ``beyond``: by how much the law may be too low here, median of the
+        last 10 min; ``pool``: ln r of the peers, median of the last 10 min.
         """
         plain, peers = pasts
-        slower, fresh, than_twins, fresh_twins = held
+        slower, fresh, than_peers, fresh_peers = held
         own, _peer = limits
         low = own.level[:, None]
         with np.errstate(invalid="ignore"):
@@ -84,7 +84,7 @@ class Output:
             level = plain.level[:, here]
             # the median of the last 10 min would still count minutes from before the loss
             speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
-            against = np.where(fresh_twins, peers.now[:, here], peers.median[:, here])
+            against = np.where(fresh_peers, peers.now[:, here], peers.median[:, here])
             # the law says slower, yet it may be wrong by as much out there
             doubtful = (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
         known = ~np.isnan(speed)
@@ -108,7 +108,7 @@ class Output:
         flags = {
             "slower_at_equal_load": np.where(known, said, _UNKNOWN),
             "speed_recovered": np.where(known, np.where(slower, _NO, back), _UNKNOWN),
-            "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, than_twins),
+            "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, than_peers),
         }
         for name, codes in flags.items():
             self.flags[name][:, minutes] = codes

@@ -173,7 +173,7 @@ class Stretch:
             self._peer.reset(other & ~np.array(grown, dtype=bool))
             self._keys = keys
             self._known = None
-        self._laws = Laws.of([one.twins for one in found])
+        self._laws = Laws.of([one.peers for one in found])
         self._armed = np.array([one.law is not None for one in found], dtype=bool)
         return found
 
@@ -189,7 +189,7 @@ class Stretch:
             self._past,
             named,
             self._pools,
-            [one.twins for one in references],
+            [one.peers for one in references],
             (PEER_LEVEL, PEER_CHANGE),
         )
         self._known = about, own, peer
@@ -199,26 +199,26 @@ class Stretch:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
-        twins, above, below, beyond = self._laws.ln_speed(values)
+        peers, above, below, beyond = self._laws.ln_speed(values)
         here = self.why[:, first:]
         here[np.isin(here, BEYOND_LAW)] = KNOWN
         here[here == KNOWN] = beyond[:, LOOKBACK:][here == KNOWN]
         off = ~self._armed
-        others = np.full_like(twins, np.nan)
+        others = np.full_like(peers, np.nan)
         for rows in self._groups:
-            others[rows] = of_others(twins[rows])
+            others[rows] = of_others(peers[rows])
         self._first = first
         outside = above - below
-        together = bunched(values, self._laws.coefficients[:, 3:], twins)
-        themselves = past_of(twins, outside, together, LOOKBACK, self._laws.together)
+        together = bunched(values, self._laws.coefficients[:, 3:], peers)
+        themselves = past_of(peers, outside, together, LOOKBACK, self._laws.together)
         self._own_past: Past = themselves.without(off)
         # what all of a pool are wrong by out there cancels; what one alone is does not
         apart, alone = outside.copy(), together.copy()
         for rows in self._groups:
             for slack in (apart, alone):
-                others_slack = of_others(np.where(np.isnan(twins[rows]), np.nan, slack[rows]))
+                others_slack = of_others(np.where(np.isnan(peers[rows]), np.nan, slack[rows]))
                 slack[rows] -= others_slack
-        self._peers: Past = past_of(twins - others, apart, alone, LOOKBACK)
+        self._peers: Past = past_of(peers - others, apart, alone, LOOKBACK)
         # where the others have risen nobody has become slower
         with np.errstate(invalid="ignore"):
             self._fell = themselves.change <= 0.5 * self._peers.change
@@ -231,7 +231,7 @@ class Stretch:
     ) -> None:
         """Minutes in which laws and thresholds stay."""
         shape = (len(self.targets), stop - start)
-        slower, fresh, than_twins, fresh_twins = (np.zeros(shape, dtype=bool) for _ in range(4))
+        slower, fresh, than_peers, fresh_peers = (np.zeros(shape, dtype=bool) for _ in range(4))
         why = self.why[:, start:stop]
         clean = self._usable[:, start:stop] & self._settled[:, start:stop]
         # a law that is being learnt takes the work that it never saw: the next one has seen it
@@ -245,7 +245,7 @@ class Stretch:
             self._own.step(self._own_past, now, own, others=self._peers.now[:, now])
             self._peer.step(self._peers, now, peer, self._fell[:, now])
             slower[:, k], fresh[:, k] = self._own.slower, self._own.fresh
-            than_twins[:, k], fresh_twins[:, k] = self._peer.slower, self._peer.fresh
+            than_peers[:, k], fresh_peers[:, k] = self._peer.slower, self._peer.fresh
             clean[:, k] &= ~self._own.slower & ~self._peer.slower
             if study and learning.any():
                 self._study(minute, clean[:, k] & sound[:, k] & learning)
@@ -260,7 +260,7 @@ class Stretch:
             missing,
             (self._own_past, self._peers),
             (own, peer),
-            (slower, fresh, than_twins, fresh_twins),
+            (slower, fresh, than_peers, fresh_peers),
             self._beyond[:, here],
             self._pool[:, here],
         )

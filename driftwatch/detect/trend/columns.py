@@ -12,7 +12,7 @@ from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.daily import at_hour
-from driftwatch.detect.trend.hours import added, read
+from driftwatch.detect.trend.hours import sums_of, with_minutes
 from driftwatch.detect.trend.memory import HELD, HOLD, Memory, memory_from
 from driftwatch.detect.trend.pinned import FACTORS, Pinned, attributed, pinned
 
@@ -45,7 +45,7 @@ def columns(
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory
     memory, target = _with_their_targets(minutes, memory)
-    told, layouts = read(minutes, target, memory.layouts)
+    sums, layouts = sums_of(minutes, target, memory.layouts)
     if layouts != memory.layouts:
         memory = memory.widened(layouts)
     beside = _pinned(memory, pins, settings)
@@ -61,7 +61,7 @@ def columns(
         held[rows] = memory.arrays["held"][target[rows]]
         said = reasons(memory.arrays).gather(target[rows])
         unknown = said if everything else unknown.scatter(np.flatnonzero(rows), said)
-        memory = added(memory, told if everything else told.only(rows), minute[rows])
+        memory = with_minutes(memory, sums if everything else sums.only(rows), minute[rows])
     factors, recent = attributed(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside
     )

@@ -185,7 +185,7 @@ def part_of_week(day: int, settings: DetectSettings) -> int:
     return int(on.weekday() >= 5 or on in settings.holidays)
 
 
-def crept(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Floats:
+def trend_columns(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Floats:
     """What is said of trends from now on [n, len(HELD)]; the other columns as they were.
 
     ``arrays``: of the memory; the last of the days is the one before ``today``; ``today``: since
@@ -206,7 +206,7 @@ def crept(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Flo
             values, unexplained = np.where(usable, arrays["ln_speed"], np.nan), taken
         else:
             values, unexplained = level.values, taken * UNEXPLAINED_RATIO
-        bad, there = _said(held, name, trends(values, day, season), unexplained)
+        bad, there = _write(held, name, trends(values, day, season), unexplained)
         worse, known = worse | bad, known | there
     held[:, HOLD["latency_creeps"]] = np.where(known, worse, np.nan)
     return held
@@ -220,7 +220,7 @@ def _latest(reference: Integers) -> Integers:
     return found
 
 
-def _said(held: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
+def _write(held: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
     """Write one trend's columns; whether it is bad enough, and whether it is known.
 
     ``held``: to write into; ``name``: of the trend; ``trend``: of every target; ``unexplained``: by

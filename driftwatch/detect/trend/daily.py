@@ -15,7 +15,7 @@ from driftwatch.arrays import Floats
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
-from driftwatch.detect.trend.creep import crept
+from driftwatch.detect.trend.creep import trend_columns
 from driftwatch.detect.trend.memory import LENGTHS, SIGNALS, SUM, TRENDS, Memory
 from driftwatch.detect.trend.pinned import Pinned
 from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
@@ -123,7 +123,7 @@ def _finish_hour(
     arrays["last_hours_sums"] = _appended(
         arrays["last_hours_sums"], sums[:, [SUM[c] for c in (*last, "minutes")]]
     )
-    stale.judged(memory, arrays, pinned, settings, hour)
+    stale.write_pin_columns(memory, arrays, pinned, settings, hour)
     arrays["day_hours"] = arrays["day_hours"] + _hour_at_equal_lengths(memory, arrays)
     arrays["day_sums"] = arrays["day_sums"] + sums
     arrays["hour_sums"] = np.zeros_like(sums)
@@ -285,4 +285,4 @@ def _finish_day(
     for name in list(arrays):
         if name.startswith("day_"):
             arrays[name] = np.zeros_like(arrays[name])
-    arrays["held"] = crept(arrays, next_day, settings)
+    arrays["held"] = trend_columns(arrays, next_day, settings)

@@ -20,7 +20,7 @@ _TOKENS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Sums:
     """What is read of some minutes, row for row."""
 
     target: Indices  # row of the memory's targets, rising
@@ -30,9 +30,9 @@ class Told:
     layout: Mapping[str, npt.NDArray[np.int16]]
     bins: Mapping[str, Integers]  # per sketch the bin of each row, -1 where unknown
 
-    def only(self, rows: Flags) -> Told:
+    def only(self, rows: Flags) -> Sums:
         """Some of the rows."""
-        return Told(
+        return Sums(
             self.target[rows],
             self.sums[rows],
             {s: c[rows] for s, c in self.cells.items()},
@@ -41,7 +41,7 @@ class Told:
         )
 
 
-def read(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Told, Layouts]:
+def sums_of(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Sums, Layouts]:
     """What is added up of minutes, and the layouts with those that are new.
 
     ``minutes``: minutes with the columns of the detectors before; ``target``: row of each minute's
@@ -70,7 +70,7 @@ def read(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Told
         )
         for name in lines.columns
     }
-    return Told(target, sums, cells, numbers, bins), known
+    return Sums(target, sums, cells, numbers, bins), known
 
 
 def _speed(minutes: pl.DataFrame) -> pl.Expr:
@@ -85,10 +85,10 @@ def _speed(minutes: pl.DataFrame) -> pl.Expr:
 
 def _slow(minutes: pl.DataFrame) -> pl.Expr:
     """Whether a minute was told as slow."""
-    told = [
+    more = [
         name for name in ("slower_at_equal_load", "slower_than_pool") if name in minutes.columns
     ]
-    return pl.any_horizontal(pl.lit(False), *(pl.col(name).fill_null(False) for name in told))
+    return pl.any_horizontal(pl.lit(False), *(pl.col(name).fill_null(False) for name in more))
 
 
 def _sums(speed: pl.Expr, slow: pl.Expr) -> list[pl.Expr]:
@@ -156,7 +156,7 @@ def _matrix(lists: pl.Series, rows: Indices, size: int) -> Floats:
     return np.asarray(flat, dtype=float).reshape(len(rows), size)
 
 
-def added(memory: Memory, told: Told, minute: Integers) -> Memory:
+def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
     """The memory with some minutes of its open hour added.
 
     A target whose edges change begins its histograms of that signal anew, and what was kept of
@@ -165,17 +165,17 @@ def added(memory: Memory, told: Told, minute: Integers) -> Memory:
     ``memory``: wide enough for these minutes; ``told``: of minutes of one hour; ``minute``: end of
     each, in minutes since 1970.
     """
-    starts = np.flatnonzero(np.diff(told.target, prepend=-1))
-    if any(_mixed(told.layout[s], told.target, starts) for s in SIGNALS):
+    starts = np.flatnonzero(np.diff(more.target, prepend=-1))
+    if any(_mixed(more.layout[s], more.target, starts) for s in SIGNALS):
         for one in np.unique(minute):
             rows = minute == one
-            memory = added(memory, told.only(rows), minute[rows])
+            memory = with_minutes(memory, more.only(rows), minute[rows])
         return memory
-    targets = told.target[starts]
+    targets = more.target[starts]
     arrays = dict(memory.arrays)
     layouts = arrays["layouts"].copy()
     for i, signal in enumerate(SIGNALS):
-        number = np.maximum.reduceat(told.layout[signal], starts)
+        number = np.maximum.reduceat(more.layout[signal], starts)
         there = number >= 0
         before = layouts[targets, i]
         changed = targets[there & (before >= 0) & (number != before)]
@@ -183,18 +183,18 @@ def added(memory: Memory, told: Told, minute: Integers) -> Memory:
         name = f"hour_{signal}"
         sums = arrays[name].copy()
         sums[changed] = 0.0
-        cells = np.add.reduceat(told.cells[signal], starts, axis=0)
+        cells = np.add.reduceat(more.cells[signal], starts, axis=0)
         sums[targets, : cells.shape[1]] += cells
         arrays[name] = sums
         if len(changed):
             _forget(arrays, signal, changed)
     arrays["layouts"] = layouts
     hour = arrays["hour_sums"].copy()
-    hour[targets] += np.add.reduceat(told.sums, starts, axis=0)
+    hour[targets] += np.add.reduceat(more.sums, starts, axis=0)
     arrays["hour_sums"] = hour
-    for name, bins in told.bins.items():
+    for name, bins in more.bins.items():
         sketch = arrays[f"day_{name}"].copy()
-        counted(sketch, told.target, bins)
+        counted(sketch, more.target, bins)
         arrays[f"day_{name}"] = sketch
     return memory.with_arrays(arrays)
 

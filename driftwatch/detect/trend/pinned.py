@@ -153,7 +153,7 @@ def attributed(
     gap = RECENT if last is None or first <= last else min(first - last - 1, RECENT)
     grid[:, : RECENT - gap] = recent[:, gap:]
     at = RECENT + minute - first
-    grid[target, at] = minutes.select(_told()).cast(pl.Float64).to_numpy()
+    grid[target, at] = minutes.select(_recent_sums()).cast(pl.Float64).to_numpy()
     interrupted = np.nan_to_num(grid[:, :, _SUM["interrupted"]])
     # the minute of an interruption is of neither window
     grid[interrupted > 0, : _SUM["interrupted"]] = np.nan
@@ -165,7 +165,7 @@ def attributed(
     return _factors(minutes, total, target, pinned), grid[:, -RECENT:].copy()
 
 
-def _told() -> list[pl.Expr]:
+def _recent_sums() -> list[pl.Expr]:
     """What :data:`RECENT_SUMS` names; NULL throughout where the batch is unknown."""
     seconds, gpus = pl.col("duration_seconds"), pl.col("gpu_count")
     known = (

@@ -70,12 +70,12 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     # only the pod's own rows tell who else has the GPU; a declared GPU is the server's
     pods = pl.when(pl.col("way") == 0).then(pl.col("pods")).otherwise(1)
     joined = joined.with_columns(pods=pods, share=1.0 / (pods * pl.col("servers")))
-    return pl.concat([joined, _told_elsewhere(readings, joined)]).sort(
+    return pl.concat([joined, _of_other_exporters(readings, joined)]).sort(
         "instance", "time", "reading"
     )
 
 
-def _told_elsewhere(readings: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+def _of_other_exporters(readings: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     """What exporters that know no pods read of a pod's GPUs, rows of the links' columns.
 
     A GPU is whose the exporter that names pods last said it to be; a lost one stays so, since it

@@ -13,7 +13,7 @@ from driftwatch.signals.gpus.words import (
     CLOCK_WITHOUT_UTILIZATION,
     clock_events,
     is_idle,
-    told_by_origin,
+    reasons_by_origin,
 )
 
 # readings of one pass over a host's GPUs lie closer together than this
@@ -146,7 +146,7 @@ def _mixed(inside: pl.DataFrame) -> pl.DataFrame:
 def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
     """Beside each reading why a column of it is NULL, in the origin's words."""
     columns = {*READ.values(), "engine_active_ratio"}
-    told = told_by_origin(inside["reasons"], sorted(columns))
+    told = reasons_by_origin(inside["reasons"], sorted(columns))
     inside = inside.join(told, on="reasons", how="left", maintain_order="left")
     busy = pl.when("whole").then("origin_utilization_ratio").otherwise("origin_engine_active_ratio")
     return inside.with_columns(origin_utilization_ratio=busy)

@@ -175,7 +175,7 @@ def reasons_of(text: str | None) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def told_by_origin(reasons: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
+def reasons_by_origin(reasons: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
     """Distinct values of the GPU table's ``reasons`` with one column per wanted GPU column."""
     distinct = reasons.drop_nulls().unique(maintain_order=True)
     return distinct.to_frame("reasons").with_columns(

@@ -11,9 +11,9 @@ import pytest
 from driftwatch.detect.lengths.episodes import (
     OFF,
     Reading,
-    lived_through,
+    is_uneventful,
+    quiet_states,
     step,
-    uneventful,
     watch,
 )
 from driftwatch.detect.lengths.scales import PEAKS, SCOPES, Thresholds, threshold_of
@@ -123,8 +123,8 @@ def test_uneventful_minutes_at_once_are_those_one_by_one() -> None:
     scores[rng.random(scores.shape) < 0.2] = np.nan
     scores[:, 0] = np.nan
     begun, _ = step(watch(40), 0, Reading(np.full(40, 0.5), np.zeros(40), np.zeros(40)), 1.7)
-    assert uneventful(begun, scores[..., None], np.zeros((50, 40, 1), dtype=bool))
-    at_once, calm = lived_through(begun, scores, 1.7)
+    assert is_uneventful(begun, scores[..., None], np.zeros((50, 40, 1), dtype=bool))
+    at_once, calm = quiet_states(begun, scores, 1.7)
     one, seen = begun, []
     for minute, row in enumerate(scores):
         one, ended = step(one, minute + 1, Reading(row, np.zeros(40), np.zeros(40)), 1.7)
@@ -138,11 +138,11 @@ def test_uneventful_minutes_at_once_are_those_one_by_one() -> None:
 def test_a_moved_score_or_a_shift_is_an_event() -> None:
     scores = np.full((3, 2, 1), 0.9)
     moved = np.ones((3, 2, 1), dtype=bool)
-    assert uneventful(watch(2), scores, moved)
+    assert is_uneventful(watch(2), scores, moved)
     scores[1, 1] = 1.01
-    assert not uneventful(watch(2), scores, moved)
+    assert not is_uneventful(watch(2), scores, moved)
     on, _ = step(watch(2), 1, Reading(*(np.array([9.0, 0.1]),) * 3), 1.7)
-    assert not uneventful(on, scores, ~moved)
+    assert not is_uneventful(on, scores, ~moved)
 
 
 def test_a_week_of_true_and_high_episodes_leaves_the_fleet_its_hearing() -> None:

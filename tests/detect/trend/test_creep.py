@@ -12,7 +12,7 @@ from trend_cases import DAY, MONDAY, PLAIN, folded, recorded, tiled
 
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.trend.creep import crept, part_of_week, reasons
+from driftwatch.detect.trend.creep import part_of_week, reasons, trend_columns
 from driftwatch.detect.trend.memory import DAYS, HOLD, Memory
 
 TODAY = (MONDAY.date() - date(1970, 1, 1)).days + 28
@@ -39,7 +39,7 @@ def remembered(ln_speed: np.ndarray, reference: int = 7) -> dict[str, np.ndarray
 
 
 def creeps(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    return np.nan_to_num(crept(arrays, TODAY, PLAIN)[:, HOLD["latency_creeps"]]) > 0
+    return np.nan_to_num(trend_columns(arrays, TODAY, PLAIN)[:, HOLD["latency_creeps"]]) > 0
 
 
 def healthy(targets: int, days: int, seed: int = 0) -> np.ndarray:
@@ -78,20 +78,20 @@ def test_days_of_few_minutes_and_of_another_reference_are_not_compared() -> None
     arrays = remembered(healthy(1, 28) - 0.2 / 14 * np.arange(28))
     assert creeps(arrays).all()
     few = {**arrays, "speed_minutes": np.minimum(arrays["speed_minutes"], 100)}
-    held = crept(few, TODAY, PLAIN)
+    held = trend_columns(few, TODAY, PLAIN)
     assert np.isnan(held[0, HOLD["speed_slope_14d_ratio"]])
     assert np.isnan(held[0, HOLD["latency_creeps"]])
     other = arrays["speed_reference"].copy()
     other[:, :22] = 8  # a new pin six days ago: its days alone count
     changed = {**arrays, "speed_reference": other}
-    changed["held"] = crept(changed, TODAY, PLAIN)
+    changed["held"] = trend_columns(changed, TODAY, PLAIN)
     assert np.isnan(changed["held"][0, HOLD["speed_slope_14d_ratio"]])
     assert reasons(changed)[0].startswith("speed at equal load: 6 of 7 days; ")
 
 
 def test_every_column_says_what_it_is() -> None:
     arrays = remembered(-0.01 * np.arange(28.0)[None, :])
-    held = crept(arrays, TODAY, PLAIN)[0]
+    held = trend_columns(arrays, TODAY, PLAIN)[0]
     for part in ("", "lower_", "upper_"):
         assert held[HOLD[f"speed_slope_14d_{part}ratio"]] == pytest.approx(-0.14)
     assert held[HOLD["latency_creeps"]] == 1.0

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from driftwatch.arrays import Flags, Floats, Integers, Singles
-from driftwatch.detect.lengths.episodes import CALM, Watch, lived_through, reading, step, uneventful
+from driftwatch.detect.lengths.episodes import (
+    CALM,
+    Watch,
+    is_uneventful,
+    quiet_states,
+    reading,
+    step,
+)
 from driftwatch.detect.lengths.memory import HELD_OF_POOL, Memory
 from driftwatch.detect.lengths.peers import Compared, leading, weights
 from driftwatch.detect.lengths.scales import context_scales
@@ -30,7 +37,7 @@ class Block:
     known: Flags  # which say anything [.., signals]
     restarted: Flags  # a restart or a change of knobs
     clean: Flags  # usual enough to learn from
-    slow: Flags  # slower than the twins
+    slow: Flags  # slower than the peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ def scored_by(compared: Compared, scale: Floats, source: Integers) -> Scored:
     return Scored(compared.statistic / scale, scale, source)
 
 
-def peers_lived(
+def target_states(
     memory: Memory,
     block: Block,
     peers: Compared,
@@ -62,8 +69,8 @@ def peers_lived(
     """States of targets through the block, and what is learnt of their usual distances.
 
     ``memory``: up to the minute before; ``block``: the minutes; ``peers``: targets against their
-    twins; ``members``: targets heard of, [minutes, pools]; ``scored``: ``peers`` in their scales;
-    ``quick``: of :func:`driftwatch.detect.lengths.peers.quickly`.
+    peers; ``members``: targets heard of, [minutes, pools]; ``scored``: ``peers`` in their scales;
+    ``quick``: of :func:`driftwatch.detect.lengths.peers.five_minute_scores`.
     Returns: the memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
     """
     size, units, _ = scored.score.shape
@@ -72,11 +79,11 @@ def peers_lived(
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source < 2).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
-    if not (quick > 1.0).any() and uneventful(state, scored.score, peers.moved):
+    if not (quick > 1.0).any() and is_uneventful(state, scored.score, peers.moved):
         highest = _highest(scored.score)
         known = ~np.isnan(highest)
-        state, calm = lived_through(state, highest, thresholds.values[0])
-        past, held = _all_learnt(past, held, slots, peers.statistic, block.clean)
+        state, calm = quiet_states(state, highest, thresholds.values[0])
+        past, held = _with_minutes(past, held, slots, peers.statistic, block.clean)
         counted = calibrated & block.clean & known
         thresholds = thresholds.counted(0, np.zeros(units), int(counted.sum()))
         learnt = {"thresholds": thresholds, "peers": past}
@@ -95,7 +102,7 @@ def peers_lived(
         flagged = state.on()
         crowd = np.zeros(len(memory.pools) + 1)
         np.add.at(crowd, of_pool, flagged)
-        # where half of a pool differs from its twins, routing is sticky: twins say nothing there
+        # where half of a pool differs from its peers, routing is sticky: peers say nothing there
         sticky = np.append(2 * crowd[:-1] >= members[b], False) & (crowd > 1)
         known = ~np.isnan(now.score) & ~sticky[of_pool]
         on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
@@ -103,7 +110,7 @@ def peers_lived(
         usual = (crowd[of_pool] == 0) | sticky[of_pool]
         held = np.where(usual[:, None], held, np.nan)
         learns = block.clean[b] & usual
-        past, held = _learnt(past, held, slots, peers.statistic[b], learns)
+        past, held = _with_minute(past, held, slots, peers.statistic[b], learns)
         counted = calibrated & block.clean[b]
         heard = counted & ~np.isnan(now.score)
         thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(heard.sum()))
@@ -114,7 +121,7 @@ def peers_lived(
     )
 
 
-def contexts_lived(
+def pool_states(
     memory: Memory, block: Block, contexts: Compared, distances: Floats, clean: Flags
 ) -> tuple[Memory, tuple[Floats, Floats], Scored]:
     """The same for pools.
@@ -122,7 +129,7 @@ def contexts_lived(
     ``memory``: up to the minute before; ``block``: the minutes; ``contexts``: pools against the
     nearest of their contexts; ``distances``: the statistic to learn from, also where there is no
     verdict yet; ``clean``: minutes to learn from, [minutes, pools].
-    Returns: as :func:`peers_lived`, for pools.
+    Returns: as :func:`target_states`, for pools.
     """
     scored = scored_by(contexts, *context_scales(memory.contexts))
     size, units, _ = scored.score.shape
@@ -131,11 +138,11 @@ def contexts_lived(
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source == 0).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
-    if uneventful(state, scored.score, contexts.moved):
+    if is_uneventful(state, scored.score, contexts.moved):
         highest = _highest(scored.score)
         known = ~np.isnan(highest)
-        state, calm = lived_through(state, highest, thresholds.values[1])
-        past, held = _all_learnt(past, held, slots, distances, clean)
+        state, calm = quiet_states(state, highest, thresholds.values[1])
+        past, held = _with_minutes(past, held, slots, distances, clean)
         heard = int((calibrated & clean & known).sum())
         thresholds = thresholds.counted(1, np.zeros(units), heard)
         learnt = {"thresholds": thresholds, "contexts": past}
@@ -154,7 +161,7 @@ def contexts_lived(
         lasting = block.first + b - since >= HELD_OF_POOL
         held = np.where(lasting[:, None], np.nan, held)
         held[0] = np.where(state.on()[:, None], np.nan, held[0])
-        past, held = _learnt(past, held, slots, distances[b], clean[b] & ~lasting)
+        past, held = _with_minute(past, held, slots, distances[b], clean[b] & ~lasting)
         counted = calibrated & clean[b]
         thresholds = thresholds.counted(
             1, np.where(counted, ended, 0.0), int((counted & known).sum())
@@ -164,7 +171,7 @@ def contexts_lived(
     return lived, (on, over), scored
 
 
-def _learnt(
+def _with_minute(
     past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """Distances wait until it is clear that they were not the beginning of a shift."""
@@ -174,7 +181,7 @@ def _learnt(
     return (past.add(slots[known], due[known]) if known.any() else past), held
 
 
-def _all_learnt(
+def _with_minutes(
     past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """The same for a block of quiet minutes."""
