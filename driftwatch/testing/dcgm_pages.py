@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.testing.prometheus_server import escaped
 
 NOT_SUPPORTED = 9223372036854775794  # DCGM_INT64_NOT_SUPPORTED, as old exporters print it
 
+# fmt: off
 # name → (type, help, value of an H100 at work, digits after the point)
 FAMILIES: Mapping[str, tuple[str, str, float, int]] = {
     "DCGM_FI_DEV_SM_CLOCK": ("gauge", "SM clock frequency (in MHz).", 1980, 0),
@@ -19,37 +21,24 @@ FAMILIES: Mapping[str, tuple[str, str, float, int]] = {
     "DCGM_FI_DEV_MEMORY_TEMP": ("gauge", "Memory temperature (in C).", 52, 0),
     "DCGM_FI_DEV_GPU_TEMP": ("gauge", "GPU temperature (in C).", 58, 0),
     "DCGM_FI_DEV_POWER_USAGE": ("gauge", "Power draw (in W).", 512.25, 6),
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": (
-        "counter",
-        "Total energy consumption since boot (in mJ).",
-        455497156,
-        0,
-    ),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":
+        ("counter", "Total energy consumption since boot (in mJ).", 455497156, 0),
     "DCGM_FI_DEV_GPU_UTIL": ("gauge", "GPU utilization (in %).", 99, 0),
     "DCGM_FI_DEV_MEM_COPY_UTIL": ("gauge", "Memory utilization (in %).", 40, 0),
     "DCGM_FI_DEV_XID_ERRORS": ("gauge", "Value of the last XID error encountered.", 0, 0),
     "DCGM_FI_DEV_FB_FREE": ("gauge", "Framebuffer memory free (in MiB).", 8010, 0),
     "DCGM_FI_DEV_FB_USED": ("gauge", "Framebuffer memory used (in MiB).", 73076, 0),
     "DCGM_FI_DEV_FB_RESERVED": ("gauge", "Framebuffer memory reserved (in MiB).", 473, 0),
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": (
-        "gauge",
-        "Ratio of time the graphics engine is active.",
-        0.97,
-        6,
-    ),
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (
-        "gauge",
-        "Ratio of cycles the tensor (HMMA) pipe is active.",
-        0.31,
-        6,
-    ),
-    "DCGM_FI_PROF_DRAM_ACTIVE": (
-        "gauge",
-        "Ratio of cycles the device memory interface is active sending or receiving data.",
-        0.62,
-        6,
-    ),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE":
+        ("gauge", "Ratio of time the graphics engine is active.", 0.97, 6),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":
+        ("gauge", "Ratio of cycles the tensor (HMMA) pipe is active.", 0.31, 6),
+    "DCGM_FI_PROF_DRAM_ACTIVE":
+        ("gauge",
+         "Ratio of cycles the device memory interface is active sending or receiving data.",
+         0.62, 6),
 }
+# fmt: on
 
 Value = float | str | None
 
@@ -115,7 +104,7 @@ def dcgm_page(
                 continue
             text = value if isinstance(value, str) else _number(value, digits)
             labels = gpu.labels(hostname, hostname_label)
-            inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+            inside = ",".join(f'{key}="{escaped(label)}"' for key, label in labels.items())
             samples.append(f"{name}{{{inside}}} {text}")
         lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *samples] if samples else []
     return "".join(f"{line}\n" for line in lines)
@@ -151,7 +140,3 @@ class DcgmExporter(LoopbackServer):
 
 def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if digits else f"{value:g}" if value % 1 else str(int(value))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
