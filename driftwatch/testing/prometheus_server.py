@@ -111,9 +111,13 @@ def openmetrics_lines(at: float, body: str | None, labels: Mapping[str, str]) ->
     for family in text_string_to_metric_families(body or ""):
         samples += family.samples
     return [
-        f"{s.name}{_inside({**s.labels, **labels})} {floatToGoString(s.value)} {when}\n"
-        for s in samples
+        f"{s.name}{_inside({**s.labels, **labels})} {_number(s.value)} {when}\n" for s in samples
     ]
+
+
+def _number(value: float) -> str:
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
+    return text
 
 
 def _inside(labels: Mapping[str, str]) -> str:

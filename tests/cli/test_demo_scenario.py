@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -172,6 +173,23 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: list[str], said: st
     code, out, err = run("demo", *arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+@pytest.mark.parametrize("form", ["compact", "recording"])
+def test_a_full_disk_is_an_error_with_help_not_a_traceback(run: Run, form: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        code, out, err = run(
+            *("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1"),
+            *("--format", form),
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert (code, out) == (2, "")
+    assert "made: File too large" in err and "make room" in err and "Traceback" not in err
 
 
 def test_a_live_scenario_is_served_to_its_end_and_no_longer(

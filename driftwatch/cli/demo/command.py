@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -76,65 +77,19 @@ def command(
     With --scenario, make simulated servers to which something known happens, replay their pages,
     and print what was injected beside what was said of it.
     """
-    given = seed is not None or jobs is not None or folder is not None or live
-    _check(scenario, listed, given, folder, form, live, length)
+    _check(click.get_current_context().params)
     if listed:
         from driftwatch.cli.demo.scenario import list_scenarios
 
         list_scenarios()
-    elif scenario is None:
+        return
+    if scenario is None:
         _play_recorded(fast)
-    else:
-        _run_scenario(scenario, fast, seed, folder, form, live, length, jobs)
-
-
-def _check(
-    scenario: str | None,
-    listed: bool,
-    given: bool,
-    folder: Path | None,
-    form: str | None,
-    live: bool,
-    length: timedelta | None,
-) -> None:
-    """Refuse options that say nothing together.
-
-    Raises:
-        UsageError: with every one of them.
-    """
-    wrong: list[tuple[str, str]] = []
-    if scenario is None and given:
-        wrong.append(
-            ("--seed, --jobs, --write and --live need --scenario", "driftwatch demo --list")
-        )
-    if listed and scenario is not None:
-        wrong.append(("give --list or --scenario, not both", "--list shows the names"))
-    if folder is not None and live:
-        wrong.append(("give --write or --live, not both", "--write makes files, --live serves"))
-    if form is not None and folder is None:
-        wrong.append(("--format needs --write", f"--write DIR --format {form}"))
-    if not live and length is not None:
-        wrong.append(("--for needs --live", "add --live"))
-    if wrong:
-        raise UsageError(
-            "; ".join(what for what, _ in wrong), help_text="; ".join(help for _, help in wrong)
-        )
-
-
-def _run_scenario(
-    name: str,
-    fast: bool,
-    seed: int | None,
-    folder: Path | None,
-    form: str | None,
-    live: bool,
-    length: timedelta | None,
-    jobs: int | None,
-) -> None:
+        return
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
     from driftwatch.fleet.scenario.file import scenario_named
 
-    found = scenario_named(name)
+    found = scenario_named(scenario)
     seed = found.seed if seed is None else seed
     if jobs is None:
         # a process takes a second or two to begin: not worth it for less than a day of servers
@@ -148,7 +103,46 @@ def _run_scenario(
         serve_scenario(found, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-        play_scenario(found, name, seed, jobs=jobs, pause=pause)
+        play_scenario(found, scenario, seed, jobs=jobs, pause=pause)
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuse options that say nothing together.
+
+    Raises:
+        UsageError: with every one of them.
+    """
+    scenario, form = given["scenario"], given["form"]
+    of_scenario = any(given[name] is not None for name in ("seed", "jobs", "folder"))
+    contradictions = (
+        (
+            scenario is None and (of_scenario or given["live"]),
+            "--seed, --jobs, --write and --live need --scenario",
+            "driftwatch demo --list",
+        ),
+        (
+            given["listed"] and scenario is not None,
+            "give --list or --scenario, not both",
+            "--list shows the names",
+        ),
+        (
+            given["folder"] is not None and given["live"],
+            "give --write or --live, not both",
+            "--write makes files, --live serves",
+        ),
+        (
+            form is not None and given["folder"] is None,
+            "--format needs --write",
+            f"--write DIR --format {form}",
+        ),
+        (
+            not given["live"] and given["length"] is not None,
+            "--for needs --live",
+            "add --live",
+        ),
+    )
+    if wrong := [(what, fix) for holds, what, fix in contradictions if holds]:
+        raise UsageError("; ".join(w for w, _ in wrong), help_text="; ".join(f for _, f in wrong))
 
 
 def _play_recorded(fast: bool) -> None:

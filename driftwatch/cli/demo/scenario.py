@@ -7,6 +7,7 @@ import shlex
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -52,16 +53,17 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
     """The scenario's scrapes, truth and configuration into a new folder.
 
     Raises:
-        UsageError: the folder is there and not empty, or cannot be made.
+        UsageError: the folder is there and not empty, or cannot be written to the end.
     """
+    from polars.exceptions import PolarsError
+
     from driftwatch.fleet.generate import (
         generate,
         generate_compact,
         write_openmetrics,
         write_recording,
     )
-    from driftwatch.fleet.servers import JOB
-    from driftwatch.fleet.truth import CONFIGURATION, PROMETHEUS, write_truth
+    from driftwatch.fleet.truth import write_truth
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,26 +80,45 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
             chunks = generate(scenario, seed, pages=True)
             write = write_recording if form == "recording" else write_openmetrics
             recording = write(scenario, chunks, folder).name
+        write_truth(scenario, seed, folder, None if form == "openmetrics" else recording)
+    except (OSError, PolarsError) as error:
+        why = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
+        raise UsageError(
+            f"{folder}: {why}",
+            help_text="what was written is not whole: make room, remove the folder, start again",
+        ) from error
     finally:
         progress.close()
-    write_truth(scenario, seed, folder, None if form == "openmetrics" else recording)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
+    for line in _next_commands(scenario, folder, recording, form):
+        click.echo(line)
+
+
+def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) -> Iterator[str]:
+    """How driftwatch reads what was written."""
+    from driftwatch.fleet.servers import JOB
+    from driftwatch.fleet.truth import CONFIGURATION, PROMETHEUS
+
     words = f"-c {_word(folder / CONFIGURATION)}"
     if (baseline := _baseline(scenario)) is not None:
         words += f" --baseline {_iso(baseline.start)}..{_iso(baseline.end)}"
     if form != "openmetrics":
-        click.echo(f"next: driftwatch replay {_word(folder)} {words}")
+        yield f"next: driftwatch replay {_word(folder)} {words}"
         return
     data = _word(folder / "data")
-    click.echo(
-        f"next: promtool tsdb create-blocks-from openmetrics {_word(folder / recording)} {data}\n"
-        # the scenario's days may be long past: the usual 15 days would drop them
+    file = _word(folder / recording)
+    yield f"next: promtool tsdb create-blocks-from openmetrics {file} {data}"
+    # the scenario's days may be long past: the usual 15 days would drop them
+    yield (
         f"      prometheus --config.file /dev/null --storage.tsdb.path {data} "
-        "--storage.tsdb.retention.time 10y\n"
+        "--storage.tsdb.retention.time 10y"
+    )
+    end = scenario.start + timedelta(seconds=scenario.duration)
+    span = f"--from {_iso(scenario.start)} --to {_iso(end)}"
+    yield (
         f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} "
-        f"--step {scenario.scrape.interval:g} --from {_iso(scenario.start)} "
-        f"--to {_iso(scenario.start + timedelta(seconds=scenario.duration))} {words}"
+        f"--step {scenario.scrape.interval:g} {span} {words}"
     )
 
 
@@ -149,7 +170,7 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
                 if len(said) <= _SHOWN:
                     click.echo("-" * 80)
                     sender.send(page)
-                    _pause(pause)
+                    time.sleep(pause)
         reading.close()
         source.close()
     if len(said) > _SHOWN or updates:
@@ -216,21 +237,13 @@ def _happened(scenario: Scenario, effect: Effect) -> str:
 
 def expected(effect: Effect) -> str:
     """What a perfect driftwatch would say."""
-    said = [
-        f"{severity} {', '.join(names)}"
-        for severity, names in (
-            ("page", effect.pages),
-            ("ticket", effect.tickets),
-            ("notice", effect.notices),
-        )
-        if names
-    ]
-    if not said:
+    lists = (("page", effect.pages), ("ticket", effect.tickets), ("notice", effect.notices))
+    parts = [f"{severity} {', '.join(names)}" for severity, names in lists if names]
+    if not parts:
         return NOBODY
     if effect.leaf is not None:
-        said.append(f"leaf {effect.leaf}")
-    said.append(f"change {effect.knob}" if effect.knob else "no setting helps")
-    return "; ".join(said)
+        parts.append(f"leaf {effect.leaf}")
+    return "; ".join([*parts, f"change {effect.knob}" if effect.knob else "no setting helps"])
 
 
 def _baseline(scenario: Scenario) -> Window | None:
@@ -250,12 +263,6 @@ def _word(text: object) -> str:
 
 def _iso(time: datetime) -> str:
     return time.isoformat().replace("+00:00", "Z")
-
-
-def _pause(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)
 
 
 def _plain(text: str) -> str:
