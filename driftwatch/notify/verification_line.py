@@ -55,7 +55,7 @@ def changed_text(document: Mapping[str, Any]) -> str:
     """``max_num_seqs 8 → 40``: what was changed."""
     what = document["change"]["what"]
     return "; ".join(
-        f"{one['name']} {_setting(one['before'])} → {_setting(one['after'])}" for one in what
+        f"{name} {_setting(one)} → {_setting(other)}" for name, (one, other) in what.items()
     )
 
 
@@ -103,7 +103,7 @@ def value_text(value: float, effect: Mapping[str, Any]) -> str:
 
 def difference_text(effect: Mapping[str, Any]) -> str:
     """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``; small ones in ms."""
-    low, high = effect["difference_low"], effect["difference_high"]
+    low, high = effect["low"], effect["high"]
     small = effect["unit"] == "seconds" and max(abs(low), abs(high)) < _MILLISECONDS_BELOW
     if effect["name"] == "itl_seconds_mean" or small:
         return f"{_signed(low * 1000)}…{_signed(high * 1000)} ms"

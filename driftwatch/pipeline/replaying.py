@@ -105,7 +105,7 @@ def _answer(question: Question, ask: Literal["advise", "assess"]) -> Advice:
 
 def _to_be_kept(advice: Advice) -> None:
     """An answer that no store could keep would cost the tick; it is none."""
-    from driftwatch.recommend.documents import advice_document
+    from driftwatch.recommend.advice import advice_document
 
     to_json(advice_document(advice))
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from driftwatch.documents import Codec
 from driftwatch.model import Recommendation, Slo
 from driftwatch.recommend.calibration.fits import Calibration
 from driftwatch.recommend.traffic.observed import Server
@@ -167,6 +168,21 @@ class Advice:
         now = self.today.capacity_requests_per_second if self.today else None
         offered = self.offered_requests_per_second
         return None if not now or offered is None else offered / now
+
+
+_ADVICE = Codec(Advice)
+
+
+def advice_document(advice: Advice) -> dict[str, Any]:
+    """What the store keeps and ``recommend --json`` prints: the attributes, and what follows."""
+    said = advice.recommendation
+    document = _ADVICE.document(
+        advice,
+        capacity_ratio=advice.capacity_ratio,
+        utilization_ratio=advice.utilization_ratio,
+    )
+    document["recommendation"] |= {"reason": said.why, "reason_code": said.reason.code}
+    return document
 
 
 # Derived targets: so many times the pin's 95th percentiles. A user who has lived with the pin is

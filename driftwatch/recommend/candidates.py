@@ -15,8 +15,9 @@ from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.capacity import Capacity, capacity, rate_within, stretch
 from driftwatch.recommend.scenarios import Scenario, setting_of, with_knobs
-from driftwatch.recommend.simulated import Capacity, Measured, capacity, rate_within, stretch
+from driftwatch.recommend.simulated import Measured
 from driftwatch.recommend.sweep import Gain, Ground
 from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
@@ -112,7 +113,7 @@ def capacity_of(
             ttft_overhead_seconds=[scenario.ttft_overhead_seconds for scenario in ground.scenarios],
         )
     except (ImpossibleConfiguration, NoVerdict):
-        found = Capacity(None, None, None)
+        found = Capacity()
     if own:
         ground.capacities[key] = found
     return found

@@ -12,8 +12,9 @@ from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Gate
 from driftwatch.recommend.calibration.fits import Arrivals, Calibration, Fit, redrawn
+from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.scenarios import Scenario
-from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged, simulated
+from driftwatch.recommend.simulated import Judged, simulated
 from driftwatch.recommend.sweep import TIES, Ground
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.recommend.words import digits, milliseconds

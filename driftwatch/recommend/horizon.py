@@ -18,8 +18,9 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import NoVerdict
+from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.scenarios import Scenario
-from driftwatch.recommend.simulated import FEWEST_REQUESTS, Judged
+from driftwatch.recommend.simulated import Judged
 from driftwatch.recommend.sweep import Ground, gain_of
 from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.recommend.traffic.from_minutes import busy_minutes, is_saturated

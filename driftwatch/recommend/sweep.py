@@ -14,18 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
+from driftwatch.recommend.capacity import Capacity, Narrowing, nearly_best, rate_within, stretch
 from driftwatch.recommend.scenarios import BlockCount, Scenario, with_knobs
-from driftwatch.recommend.simulated import (
-    Capacity,
-    Judged,
-    Measured,
-    Narrowing,
-    nearly_best,
-    rate_within,
-    share_simulated,
-    simulated,
-    stretch,
-)
+from driftwatch.recommend.simulated import Judged, Measured, share_simulated, simulated
 from driftwatch.recommend.sweep_values import Knobs, Range, moved, pairs, single_knobs
 from driftwatch.simulate.requests import Requests
 

@@ -9,10 +9,10 @@ from driftwatch.store.advice import AdviceRow, advice_id
 
 
 def kept_advices(answers: Sequence[Replayed]) -> list[AdviceRow]:
-    """Each answer as :func:`driftwatch.recommend.documents.advice_document` writes it."""
+    """Each answer as :func:`driftwatch.recommend.advice.advice_document` writes it."""
     if not answers:
         return []
-    from driftwatch.recommend.documents import advice_document
+    from driftwatch.recommend.advice import advice_document
 
     return [
         AdviceRow(

@@ -24,7 +24,7 @@ from driftwatch.service.verifying_live import Verifier
 from driftwatch.service.verifying_store import kept_verifications
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import from_document
+from driftwatch.verify.verification import VERIFICATION
 
 
 def history_of(
@@ -91,7 +91,7 @@ def _judge_open(
         target = targets[TargetKey(kept.instance, kept.engine)]
         slo = plan.pool_of(target).slo
         known = None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
-        opened = from_document(kept.document)
+        opened = VERIFICATION.value(kept.document)
         judged.append(asked_now(opened, StoredMinutes(store), end, known))
     for one in kept_verifications(judged):
         store.write_verification(one)

@@ -33,7 +33,7 @@ from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import from_document
+from driftwatch.verify.verification import VERIFICATION
 
 MONTH = timedelta(days=28)
 _DAY = timedelta(days=1)
@@ -163,7 +163,7 @@ def gather(
         cells=cells,
         days=pl.concat([kept, folded.days]).sort("day", "instance", "engine"),
         incidents=_told(incidents, end),
-        verifications=[from_document(v.document) for v in store.verifications(first, end)],
+        verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
         advice=_given(store, first, end),
         references=references,
         proposed=list(_proposed(store, end)),

@@ -29,7 +29,7 @@ from driftwatch.service.verifying_store import (
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.advice import VerificationRow
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import Verification, to_document
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _noted(incident: Incident, found: Iterable[Verification]) -> Incident:
     if incident.page is None:
         return incident
     there = incident.page.get("verification")
-    about = [to_document(one) for one in found if one.incident_id == incident.id]
+    about = [VERIFICATION.document(one) for one in found if one.incident_id == incident.id]
     about = [one for one in about if there is None or _grave(one) >= _grave(there)]
     if not about:
         return incident

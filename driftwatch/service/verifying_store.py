@@ -17,7 +17,7 @@ from driftwatch.service.verifying import Advised, Opened, Started, Surroundings,
 from driftwatch.store.advice import AdviceRow, VerificationRow
 from driftwatch.store.store import Store
 from driftwatch.verify.changes import Running
-from driftwatch.verify.verification import Verification, from_document, to_document
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 _MEMORY = "tick.verifying"
 
@@ -32,7 +32,7 @@ def kept_verifications(found: Iterable[Verification]) -> list[VerificationRow]:
             pool=one.pool,
             opened_at=one.opened_at,
             verdict=one.verdict,
-            document=to_document(one),
+            document=VERIFICATION.document(one),
             closed_at=one.closed_at,
             incident_id=one.incident_id,
         )
@@ -79,7 +79,7 @@ def verifying_from(store: Store) -> Verifying:
     if kept is None:
         return Verifying()
     document = orjson.loads(kept)
-    there = {one.id: from_document(one.document) for one in store.open_verifications()}
+    there = {one.id: VERIFICATION.value(one.document) for one in store.open_verifications()}
     return Verifying(
         running={_of(row): _running_from(row) for row in document["running"]},
         started={

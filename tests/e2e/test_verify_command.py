@@ -32,8 +32,7 @@ def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["verdict"] == "PASS"
-    (what,) = found["change"]["what"]
-    assert what == {"name": "max_num_seqs", "before": "8 (inferred)", "after": "at least 41"}
+    assert found["change"]["what"] == {"max_num_seqs": ["8 (inferred)", "at least 41"]}
     # a page of the first half advised it
     assert found["incident_id"] is not None
     effects = {effect["name"]: effect for effect in found["effects"]}
@@ -42,10 +41,10 @@ def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
     ttft, itl = effects["ttft_seconds_mean"], effects["itl_seconds_mean"]
     # as a share of what it was: the matched minutes waited 2.5 s, the whole phase 2.8
     change = ttft["before"] * (now["ttft_mean_ms"] / was["ttft_mean_ms"] - 1.0)
-    assert ttft["difference_low"] <= change <= ttft["difference_high"] < 0
-    assert ttft["difference_low"] >= -ttft["before"]
+    assert ttft["low"] <= change <= ttft["high"] < 0
+    assert ttft["low"] >= -ttft["before"]
     change = 1e-3 * (now["itl_mean_ms"] - was["itl_mean_ms"])
-    assert itl["difference_low"] <= change <= itl["difference_high"]
+    assert itl["low"] <= change <= itl["high"]
     # forecast from the first half, beside the second: every direction is right
     forecast = found["forecast"]
     assert forecast["itl_seconds"] > forecast["today"]["itl_seconds"]

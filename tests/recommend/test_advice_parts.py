@@ -14,6 +14,7 @@ from driftwatch.model import Slo
 from driftwatch.recommend import sweep_values, words
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.calibration.fits import Fit
+from driftwatch.recommend.capacity import capacity, stretch
 from driftwatch.recommend.gates import (
     as_whole_prompts,
     fit_gates,
@@ -26,7 +27,7 @@ from driftwatch.recommend.gates import (
 )
 from driftwatch.recommend.horizon import demands, steady
 from driftwatch.recommend.scenarios import BlockCount, Scenario
-from driftwatch.recommend.simulated import Judged, capacity, simulated, stretch
+from driftwatch.recommend.simulated import Judged, simulated
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.verdict import (

@@ -13,9 +13,8 @@ from recorded_questions import question_at
 
 from driftwatch.errors import WorkloadError
 from driftwatch.model import Setting, Slo
-from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.advice import Advice, Question, advice_document
 from driftwatch.recommend.advise import advise
-from driftwatch.recommend.documents import advice_document
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate

@@ -9,7 +9,7 @@ import pytest
 from advice_cases import H100_8B, requests_of
 
 from driftwatch.model import Slo
-from driftwatch.recommend.simulated import Narrowing, nearly_best, rate_of, rate_within, stretch
+from driftwatch.recommend.capacity import Narrowing, nearly_best, rate_of, rate_within, stretch
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 

@@ -10,8 +10,8 @@ from recorded_questions import question_at
 from driftwatch.model import Setting
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.capacity import stretch
 from driftwatch.recommend.scenarios import configurations_of
-from driftwatch.recommend.simulated import stretch
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.planning_replay import capacity_per_second
 

@@ -48,7 +48,7 @@ def test_limits_beyond_the_mean_before_are_explained() -> None:
 def test_an_output_without_utf_8_gets_signs_by_their_spelling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    change = Change("knobs", AT, {"max_num_seqs": (8.0, 64.0)})
+    change = Change("knobs", AT, {"max_num_seqs": ("8", "64")})
     written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", written)
     text = "\n".join(one_in_full(replace(FOUND, against=None, change=change), AT))

@@ -83,7 +83,7 @@ def test_it_is_kept_with_its_forecast_over_a_restart_of_the_service(database: Pa
         (kept,) = store.verifications(*_ever(store))
     assert kept.verdict == "PASS", kept.document["reason"]
     document = kept.document
-    assert document["change"]["what"][0]["after"] == "at least 41"
+    assert document["change"]["what"]["max_num_seqs"][1] == "at least 41"
     assert document["effects"][0]["forecast"] == 0.03
     line = verification_line(document, None)
     assert line.startswith("PASS 2026-11-21 08:4")

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from verify_cases import restart_of, run
 
+from driftwatch.errors import DocumentError
 from driftwatch.model import Fingerprint, TargetKey
 from driftwatch.pipeline.past_minutes import SeenMinutes
 from driftwatch.service.verifying import Advised, Surroundings, Verifying, step
@@ -18,7 +19,7 @@ from driftwatch.service.verifying_asked import asked_now
 from driftwatch.service.verifying_store import kept_verifications, verifying_from, verifying_memory
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import Verification, from_document, to_document
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 KEY = TargetKey("host:8000", "0")
 
@@ -191,7 +192,7 @@ def test_another_process_goes_on_where_the_last_one_stopped(
 def test_a_document_gives_the_verification_back(rows: pl.DataFrame) -> None:
     _, told = _told(rows, 29, _around(rows))
     found = replace(told[-1], forecast={"ttft_seconds": 0.08}, against=None)
-    assert from_document(to_document(found)) == found
-    later = {**to_document(found), "schema_version": 99}
-    with pytest.raises(ValueError, match="schema 99"):
-        from_document(later)
+    assert VERIFICATION.value(VERIFICATION.document(found)) == found
+    later = {**VERIFICATION.document(found), "schema_version": 99}
+    with pytest.raises(DocumentError, match="schema version 99"):
+        VERIFICATION.value(later)

@@ -142,12 +142,12 @@ def _print_json(advice: Advice, looked: Looked) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
+    from driftwatch.recommend.advice import advice_document
     from driftwatch.recommend.change_text import (
         helm_values_diff,
         pod_args_diff,
         vllm_arguments,
     )
-    from driftwatch.recommend.documents import advice_document
 
     moves, target = advice.recommendation.moves, looked.target
     document = {

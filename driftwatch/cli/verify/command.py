@@ -215,7 +215,7 @@ def _of_store(
     from driftwatch.pipeline.past_minutes import StoredMinutes
     from driftwatch.pipeline.stored import newest, stored_targets
     from driftwatch.service.verifying_asked import asked_now
-    from driftwatch.verify.verification import from_document
+    from driftwatch.verify.verification import VERIFICATION
 
     named = None if config is None or config == config_here() else str(config)
     with open_store(None if db is None else str(db), named) as store:
@@ -231,7 +231,7 @@ def _of_store(
         key = None if asked.target is None else asked.chosen(targets, asked.target).key
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
         kept = store.verifications(since, end + timedelta(seconds=1), key)
-        found = [from_document(one.document) for one in kept]
+        found = [VERIFICATION.value(one.document) for one in kept]
         if key is None:
             return found
         if not found:
@@ -258,10 +258,10 @@ def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
 
 def _print_one(found: Verification, as_json: bool) -> None:
     from driftwatch.cli.verify.text import one_in_full
-    from driftwatch.verify.verification import to_document
+    from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
-        _print_json(to_document(found))
+        _print_json(VERIFICATION.document(found))
         return
     for line in one_in_full(found, SystemClock().now()):
         click.echo(line)
@@ -269,10 +269,12 @@ def _print_one(found: Verification, as_json: bool) -> None:
 
 def _print_list(found: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import listed
-    from driftwatch.verify.verification import to_document
+    from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
-        _print_json({"schema_version": 1, "verifications": [to_document(one) for one in found]})
+        _print_json(
+            {"schema_version": 1, "verifications": [VERIFICATION.document(one) for one in found]}
+        )
         return
     for line in listed(found, SystemClock().now()):
         if line:

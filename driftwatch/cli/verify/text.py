@@ -13,7 +13,7 @@ from driftwatch.notify.layout import wrap
 from driftwatch.notify.verification_line import difference_text, value_text
 from driftwatch.verify.changes import text_of
 from driftwatch.verify.figures import SHARES, WORDS
-from driftwatch.verify.verification import to_document
+from driftwatch.verify.verification import VERIFICATION
 
 if TYPE_CHECKING:
     from driftwatch.verify.verification import TrackRecord, Verification
@@ -54,7 +54,9 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
     if found.forecast is None and found.against is None:
         yield "nobody had advised it: no forecast to hold it against"
     # spelled before they are aligned
-    rows = [tuple(map(encodable, _row(effect))) for effect in to_document(found)["effects"]]
+    rows = [
+        tuple(map(encodable, _row(effect))) for effect in VERIFICATION.document(found)["effects"]
+    ]
     if rows:
         one, other = found.matched_minutes
         sides = ("before", "after") if found.against is None else (found.against, target_of(found))

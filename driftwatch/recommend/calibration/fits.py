@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.documents import Codec
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -177,51 +177,4 @@ class Calibration:
         return self.fits[0]
 
 
-SCHEMA_VERSION = 1
-_LAWS = ("step_time", "slower", "faster")
-
-
-def to_document(calibration: Calibration) -> dict[str, Any]:
-    """As JSON takes it; ``schema_version`` says its form."""
-    made = asdict(calibration)
-    made["at"] = calibration.at.isoformat()
-    for fit in made["fits"]:
-        for name in _LAWS:
-            if fit[name] is not None:
-                fit[name]["capture_sizes"] = list(fit[name]["capture_sizes"])
-        fit["bands"] = list(fit["bands"])
-    made["fits"] = list(made["fits"])
-    arrivals = made.pop("arrivals")
-    return {"schema_version": SCHEMA_VERSION, **made, **arrivals}
-
-
-def from_document(document: dict[str, Any]) -> Calibration:
-    """What :func:`to_document` made.
-
-    Raises:
-        ValueError: it is of another form.
-    """
-    rest = dict(document)
-    version = rest.pop("schema_version", None)
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"calibration of schema_version {version!r}, known is {SCHEMA_VERSION}")
-    try:
-        fits = tuple(_fit(fit) for fit in rest.pop("fits"))
-        arrivals = Arrivals(rest.pop("gap_cv", 1.0), rest.pop("on_rate_ratio", None))
-        at = datetime.fromisoformat(rest["at"])
-        return Calibration(**{**rest, "at": at, "fits": fits, "arrivals": arrivals})
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"calibration cannot be read: {error}") from error
-
-
-def _fit(values: dict[str, Any]) -> Fit:
-    """Fields are only added."""
-    bands = tuple(LoadBand(**band) for band in values.get("bands", ()))
-    step_times = {name: _step_time(values.get(name)) for name in _LAWS}
-    return Fit(**{**values, **step_times, "bands": bands})
-
-
-def _step_time(values: dict[str, Any] | None) -> StepTime | None:
-    if values is None:
-        return None
-    return StepTime(**{**values, "capture_sizes": tuple(values.get("capture_sizes", ()))})
+CALIBRATION = Codec(Calibration)

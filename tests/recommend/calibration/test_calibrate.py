@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from recorded_runs import AT
 
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import DocumentError, NoVerdict
 from driftwatch.recommend.calibration import playback
 from driftwatch.recommend.calibration.calibrate import (
     calibrate,
@@ -19,13 +19,12 @@ from driftwatch.recommend.calibration.calibrate import (
 )
 from driftwatch.recommend.calibration.descent import Descent
 from driftwatch.recommend.calibration.fits import (
+    CALIBRATION,
     EVEN,
     RESIDUALS,
     Arrivals,
     Calibration,
-    from_document,
     redrawn,
-    to_document,
 )
 from driftwatch.recommend.calibration.playback import Playback, first_noise
 from driftwatch.recommend.calibration.prior import prior_of
@@ -149,13 +148,13 @@ def test_the_same_window_gives_the_same_bytes_and_a_document_comes_back() -> Non
     prior = prior_of(SERVER, window(), CONFIGURATION)
     again = calibrate(window(), CONFIGURATION, prior, at=AT)
     assert again == found()
-    document = json.loads(json.dumps(to_document(found())))
+    document = json.loads(json.dumps(CALIBRATION.document(found())))
     assert document["schema_version"] == 1
-    assert from_document(document) == found()
-    with pytest.raises(ValueError, match="schema_version 9"):
-        from_document({**document, "schema_version": 9})
-    with pytest.raises(ValueError, match="cannot be read"):
-        from_document({**document, "fits": [{"variant": "linear"}]})
+    assert CALIBRATION.value(document) == found()
+    with pytest.raises(DocumentError):
+        CALIBRATION.value({**document, "schema_version": 9})
+    with pytest.raises(DocumentError):
+        CALIBRATION.value({**document, "fits": [{"variant": "linear"}]})
 
 
 def test_a_model_that_no_table_knows_is_fitted_from_the_window_alone() -> None:
@@ -345,4 +344,4 @@ def test_clients_that_send_and_pause_in_a_saturated_window_do_not_lengthen_c0() 
         assert made.arrivals.on_rate_ratio is not None
         off.append(made.best.step_time.c0_seconds / step_time.c0_seconds)
     assert np.median(off) == pytest.approx(1.0, abs=0.25)  # 1.9 if arrivals are taken as even
-    assert from_document(to_document(made)) == made
+    assert CALIBRATION.value(CALIBRATION.document(made)) == made

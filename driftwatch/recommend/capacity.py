@@ -1,0 +1,238 @@
+"""Capacity of one replica: the highest rate at which the share of requests in target is met.
+
+The requests of the window come at another pace (the same lengths in the same order, the same
+bursts), and the rate is found by bisection. Without targets it is the rate of a saturated server,
+and without one for the time to first token no more than that. Two settings are compared by the
+intervals of their rates, narrowed no further than the answer takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from driftwatch.model import Slo
+from driftwatch.recommend.simulated import afterwards, in_target, missed
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.planning_replay import capacity_per_second
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.served import Served, Serving
+from driftwatch.simulate.step_time import StepTime
+
+Bounds = Iterator[tuple[float, float]]
+
+FEWEST_REQUESTS = 20
+MOST_REQUESTS = 3000  # of a simulation: their share in target is known to a point
+_WARM_SHARE = 0.1  # the server starts empty
+_LOOKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the requests: is the share settled?
+_TOLERANCE = 0.015  # of the rate
+_LEAST_SCALE, _MOST_SCALE = 1 / 64, 64.0
+_FIRST_STEP = 1.1  # from a rate that may be near; each further one is its square
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Requests a second of one replica by each step-time model; none = too few requests."""
+
+    rates: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        """Over the models."""
+        return sum(self.rates) / len(self.rates) if self.rates else None
+
+    @property
+    def low(self) -> float | None:
+        """Of the slowest."""
+        return min(self.rates, default=None)
+
+    @property
+    def high(self) -> float | None:
+        """Of the fastest."""
+        return max(self.rates, default=None)
+
+
+@dataclass(slots=True, eq=False)
+class Narrowing:
+    """A rate between ``low`` and ``high``, requests a second; equal once it is known."""
+
+    low: float = 0.0
+    high: float = math.inf
+    steps: Bounds = field(default_factory=lambda: iter(()))
+
+    @classmethod
+    def known(cls, rate: float) -> Narrowing:
+        """A rate that need not be looked for."""
+        return cls(rate, rate)
+
+    def narrow(self) -> None:
+        """One simulation more."""
+        following = next(self.steps, None)
+        self.low, self.high = (self.low, self.low) if following is None else following
+
+    def settled(self) -> float:
+        """The rate, to :data:`_TOLERANCE`."""
+        while self.low < self.high:
+            self.narrow()
+        return self.low
+
+    def is_below(self, rate: float) -> bool:
+        """Whether it is, narrowed no further than that takes."""
+        while self.low < rate < self.high:
+            self.narrow()
+        return self.low < rate
+
+
+def nearly_best(rates: Sequence[Narrowing], enough: float, ties: float) -> list[bool]:
+    """For each whether it comes within ``ties`` (a ratio) of the largest; beyond ``enough`` counts
+    no more.
+    """
+    while True:
+        lows = [min(rate.low, enough) for rate in rates]
+        highs = [min(rate.high, enough) for rate in rates]
+        surely, perhaps = max(lows) * (1 - ties), max(highs) * (1 - ties)
+        decided = [high < surely or low >= perhaps for low, high in zip(lows, highs, strict=True)]
+        unclear = [
+            rate
+            for rate, low, high, clear in zip(rates, lows, highs, decided, strict=True)
+            if low < high and (high == max(highs) or not clear)
+        ]
+        if not unclear or all(decided):
+            return [low >= surely for low in lows]
+        max(unclear, key=lambda rate: rate.high - rate.low).narrow()
+
+
+def capacity(
+    requests: Requests,
+    configurations: Sequence[SchedulerConfiguration],
+    step_times: Sequence[StepTime],
+    slo: Slo | None,
+    *,
+    near: float | None = None,
+    ttft_overhead_seconds: Sequence[float] | None = None,
+) -> Capacity:
+    """Capacity by each step-time model, under the configuration beside it.
+
+    Args:
+        requests: a stretch of the traffic, sorted by arrival.
+        slo: targets; None = the rate of a saturated server.
+        near: requests a second to start the search from; None = as observed.
+        ttft_overhead_seconds: of every request outside the steps, one a model; None = 0.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+    """
+    some = stretch(requests)
+    if len(some) < FEWEST_REQUESTS:
+        return Capacity()
+    found: list[float] = []
+    overheads = ttft_overhead_seconds or [0.0] * len(step_times)
+    for configuration, model, overhead in zip(configurations, step_times, overheads, strict=True):
+        rate = rate_within(some, configuration, model, slo, near=near, overhead=overhead).settled()
+        if slo is None and not rate:
+            continue
+        found.append(rate)
+        near = rate or near
+    return Capacity(tuple(found))
+
+
+def rate_within(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    step_time: StepTime,
+    slo: Slo | None,
+    *,
+    near: float | None = None,
+    overhead: float = 0.0,
+) -> Narrowing:
+    """Capacity of a :func:`stretch` by one step-time model, to be narrowed; 0 where there is none.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+    """
+    if len(requests) < FEWEST_REQUESTS:
+        return Narrowing.known(0.0)
+    most = None
+    if slo is None or slo.ttft_seconds is None:
+        # a time per token holds while the queue grows for ever: what is served counts
+        most = capacity_per_second(requests, configuration, step_time)
+    if slo is None:
+        return Narrowing.known(most or 0.0)
+    found = _within_targets(
+        requests, Serving(requests, configuration, step_time), slo, near, overhead
+    )
+    return found if most is None else Narrowing.known(min(found.settled(), most))
+
+
+def stretch(requests: Requests, most: int = MOST_REQUESTS) -> Requests:
+    """The last requests on a clock of their own; those that were there at its start left out."""
+    later = requests.take(requests.arrival_seconds > 0.0)
+    some = later.take(slice(max(0, len(later) - most), None))
+    if not len(some):
+        return some
+    return replace(
+        some,
+        arrival_seconds=some.arrival_seconds - some.arrival_seconds[0],
+        cancel_seconds=np.full(len(some), np.inf),
+    )
+
+
+def rate_of(requests: Requests) -> float:
+    """Requests a second between the first and the last."""
+    span = float(requests.arrival_seconds[-1] - requests.arrival_seconds[0])
+    return (len(requests) - 1) / span if span > 0 else math.inf
+
+
+def _within_targets(
+    requests: Requests, serving: Serving, slo: Slo, near: float | None, overhead: float
+) -> Narrowing:
+    """The rate up to which the share is met, 0 where no rate meets it."""
+    observed = rate_of(requests)
+    first = int(len(requests) * _WARM_SHARE)
+    arrival, count = requests.arrival_seconds, len(requests) - first
+    looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
+
+    def met(scale: float) -> bool:
+        def settled(served: Served) -> bool:
+            hits = int(in_target(served, slo, overhead)[first:].sum())
+            misses = int(missed(served, slo, overhead)[first:].sum())
+            return hits / count >= slo.share or (count - misses) / count < slo.share
+
+        checks = [*(looks / scale), *afterwards(arrival / scale, slo)]
+        served = serving.run(scale, checks=checks, enough=settled)
+        return bool(in_target(served, slo, overhead)[first:].mean() >= slo.share)
+
+    scales = _bisected(met, (near / observed) if near else 1.0)
+    return Narrowing(steps=((low * observed, high * observed) for low, high in scales))
+
+
+def _bisected(met: Callable[[float], bool], near: float) -> Bounds:
+    """Bounds of the largest scale that is met; the last of them is known to the tolerance."""
+    scale = min(max(near, _LEAST_SCALE), _MOST_SCALE)
+    low, high, step = 0.0, math.inf, _FIRST_STEP
+    if met(scale):
+        low = scale
+        yield low, high
+        while (tried := min(low * step, _MOST_SCALE)) > low and met(tried):
+            low, step = tried, step * step
+            yield low, high
+        if tried <= low:
+            return
+        high = tried
+    else:
+        high = scale
+        yield low, high
+        while (tried := max(high / step, _LEAST_SCALE)) < high and not met(tried):
+            high, step = tried, step * step
+            yield low, high
+        if tried >= high:
+            return
+        low = tried
+    yield low, high
+    while high / low > 1 + _TOLERANCE:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if met(middle) else (low, middle)
+        yield low, high
