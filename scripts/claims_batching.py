@@ -1,4 +1,4 @@
-"""Claims about ways of batching: measured on one clock and one step-time law."""
+"""Claims about ways of batching: measured on one clock and one step-time model."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def classic(ran: Sequence[Ran]) -> tuple[str, str]:
         top = max(kept, key=lambda p: p["requests_per_second"]) if kept else None
         late = (
             f"p99 {figure(top['e2e']['p99'])} s at {figure(top['requests_per_second'])}, the "
-            "highest load kept up with"
+            "highest load without a backlog"
             if top
-            else "no load kept up with"
+            else "a backlog at every load"
         )
         told.append(f"{name} {figure(rate[name])} requests/s, {late}")
     apart = rate["continuous"] / rate["dynamic"]
@@ -62,9 +62,10 @@ def classic(ran: Sequence[Ran]) -> tuple[str, str]:
     rungs = ", ".join(f"{v['name']} {times(v['capacity_factor'], 3)}" for v in steps)
     verdict = "Holds in part" if 3 <= apart <= 10 else "Does not hold here"
     return verdict, (
-        f"One workload and law: {'; '.join(told)}. Continuous has {times(apart, 3)} the capacity "
-        f"of dynamic and {times(rate['continuous'] / rate['static'], 3)} that of static batching. "
-        f"Where it comes from, a cause at a time: {rungs}."
+        f"One workload and step-time model: {'; '.join(told)}. Continuous has {times(apart, 3)} "
+        f"the capacity of dynamic and {times(rate['continuous'] / rate['static'], 3)} that of "
+        "static batching. "
+        f"The factor, a cause at a time: {rungs}."
     )
 
 
@@ -92,13 +93,11 @@ def unused(ran: Sequence[Ran]) -> tuple[str, str]:
         mine, other = point(ran[0], "dynamic", users), point(ran[0], "continuous", users)
         gaps.append(1 - mine["batch_efficiency_ratio"])
         share = mine["throughput_requests_per_second"] / other["throughput_requests_per_second"]
-        told.append(
-            f"{users} users: {percent(gaps[-1])} unused, {percent(share)} of the requests/s"
-        )
+        told.append(f"{users} users {percent(gaps[-1])} and {percent(share)}")
     verdict = "Holds" if all(0.15 <= gap <= 0.35 for gap in gaps) else "Does not hold here"
     return verdict, (
-        f"Dynamic batches of 64, token slots unused and throughput against continuous batching, at "
-        f"{'; '.join(told)}."
+        f"Dynamic batches of 64, share of unused token slots and of the throughput of continuous "
+        f"batching: at {'; '.join(told)}."
     )
 
 

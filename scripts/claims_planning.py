@@ -96,8 +96,7 @@ def safe_batch(ran: Sequence[Ran]) -> tuple[str, str]:
     verdict = "Does not hold" if fits["longest_full"] < 120 else "Holds"
     return verdict, (
         f"Llama-2-7B on 40 GB, every sequence at its full 512 tokens: {fits['longest_full']} fit "
-        f"beside the weights. Met on their way, as requests in all stages of their answer are, "
-        f"{fits['running']}."
+        f"beside the weights; {fits['running']} fit while each is somewhere in its answer."
     )
 
 
@@ -162,7 +161,7 @@ def queueing(ran: Sequence[Ran]) -> tuple[str, str]:
     told = "; ".join(parts)
     return verdict, (
         f"{told[:1].upper()}{told[1:]}. A batch server serves many at once, and what it waits for "
-        f"is a place, the budget or blocks. The wait budget for a first token in 1 s is "
+        f"is a slot, the budget or blocks. The wait budget for a first token in 1 s is "
         f"{figure(budget)} s: the target less a prompt alone in the server."
     )
 

@@ -37,7 +37,7 @@ FILES: dict[str, RequestFile] = {
 CHAPTERS: tuple[tuple[str, str, tuple[Claim, ...]], ...] = (
     (
         "What the metrics say",
-        "Numbers that are read as something they are not.",
+        "Numbers that do not mean what their names say.",
         claims_signals.CLAIMS,
     ),
     (
@@ -47,7 +47,7 @@ CHAPTERS: tuple[tuple[str, str, tuple[Claim, ...]], ...] = (
     ),
     (
         "Ways of batching",
-        "The classic comparison, on the same requests, clock and law.",
+        "The classic comparison, on the same requests, clock and step-time model.",
         claims_batching.CLAIMS,
     ),
     (

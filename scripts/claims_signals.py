@@ -50,9 +50,9 @@ def requests_per_pass(ran: Sequence[Ran]) -> tuple[str, str]:
     told = "; ".join(f"{figure(c)} a pass, gauge {figure(g)}" for c, g, _ in found)
     verdict = "Does not hold" if off > 1.15 else "Holds"
     return verdict, (
-        f"On a real server at four loads: {told}. The gauge is the running set after a step, "
-        f"sampled in time, idle time as zero: up to {times(off)} off. Time-weighted without "
-        f"sampling, rate(ITL_sum), it is {', '.join(figure(e) for _, _, e in found)}."
+        f"On a real server at four loads: {told}. The gauge is read after a step and counts idle "
+        f"time as zero: up to {times(off)} off. The time-weighted batch, rate(ITL_sum), is "
+        f"{', '.join(figure(e) for _, _, e in found)}."
     )
 
 
@@ -77,9 +77,9 @@ def raw_throughput(ran: Sequence[Ran]) -> tuple[str, str]:
     verdict = "Does not hold" if month > 1 else "Holds"
     return verdict, (
         f"A server that never changes under a day of recorded production traffic "
-        f"(busy {percent(min(1.0, busy))} of the time, law of its steps fixed) falls 15 % below "
+        f"(busy {percent(min(1.0, busy))} of the time, fixed step times) falls 15 % below "
         f"the hour before for 10 minutes {pages:,} times: about {figure(month)} false pages a "
-        "server-month. How many are left at equal load is measured in [truth](truth.md)."
+        "server-month. At equal load: [truth](truth.md)."
     )
 
 
@@ -98,8 +98,8 @@ def utilisation(ran: Sequence[Ran]) -> tuple[str, str]:
         )
     verdict = "Does not hold" if busy_at_low > 0.8 else "Holds in part"
     return verdict, (
-        f"The share of time in which a kernel is resident, which GPU_UTIL shows, says nothing of "
-        f"what is left. One H100 that can serve {figure(capacity)} requests/s of this trace: "
+        f"GPU_UTIL is the share of time in which a kernel is resident; it does not show the room "
+        f"that is left. One H100 that can serve {figure(capacity)} requests/s of this trace: "
         f"{'; '.join(parts)}."
     )
 
