@@ -21,6 +21,7 @@ TIME = pl.Datetime("us", "UTC")
 BUCKETS = pl.List(pl.Float64)
 
 KEY_COLUMNS = ("instance", "engine")
+KEY = list(KEY_COLUMNS)  # as Polars takes column names
 
 
 def _schema() -> dict[str, pl.DataType]:

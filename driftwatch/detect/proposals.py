@@ -1,9 +1,8 @@
 """Which stretch of the past would make a good pin, why, and what is no baseline.
 
 A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
-in it, and is at most 48 h long. One of 24 h or more has seen a whole day: pins of 2, 6, 24 and
-48 h gave 2.6, 1.9, 0.68 and 0.27 false episodes per server-month on real client traffic
-(detection.md). Pure: nothing is pinned here.
+in it, and is at most 48 h long: pins of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
+episodes per server-month on real client traffic. Pure: nothing is pinned here.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.speed.law import MIN_SPREAD
 
-_KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
 WARM_UP = timedelta(minutes=10)
@@ -93,16 +91,16 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
     of these targets and their pools.
     """
     warm = f"{int(WARM_UP.total_seconds() // 60)}m"
-    rows = minutes.sort([*_KEY, "end"]).with_columns(
+    rows = minutes.sort([*KEY, "end"]).with_columns(
         pl.col(flag)
         .fill_null(False)
         .cast(pl.Int8)
         .rolling_max_by("end", window_size=warm)
-        .over(_KEY)
+        .over(KEY)
         .alias(f"after_{flag}")
         for flag in _CUTS
     )
-    seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(_KEY)
+    seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
     slow = [c for c in _SLOW if c in rows.columns]
     why = (
         pl.when(pl.col("scrapes").fill_null(0) <= 0)
@@ -207,7 +205,7 @@ def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
     )
     slo = good["slo_missed"].drop_nulls()
     minutes = (last - first) / _MINUTE + 1
-    targets = max(inside.select(_KEY).n_unique(), 1)
+    targets = max(inside.select(KEY).n_unique(), 1)
     return Proposal(
         since=first - _MINUTE,
         until=last,
@@ -273,7 +271,7 @@ def _soon(flag: str) -> pl.Expr:
     """Whether it is said within the next 10 min: so long it takes until it is seen."""
     said = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
-    return said.reverse().rolling_max(minutes, min_samples=1).reverse().over(_KEY) > 0
+    return said.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
 
 
 def _any(flags: list[pl.Expr]) -> list[pl.Expr]:

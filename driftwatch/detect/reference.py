@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.distributions import STATISTICS, compared
 from driftwatch.signals.histograms import quantile
 
-_KEY = list(KEY_COLUMNS)
 LENGTHS: Final = ("prompt_tokens", "generation_tokens")
 BLOCK: Final = timedelta(minutes=10)
 # A mean of fewer lengths is not compared.
@@ -42,10 +41,10 @@ def swings(minutes: pl.DataFrame) -> pl.DataFrame:
     :data:`MIN_BLOCKS` blocks have :data:`MIN_REQUESTS` finished requests.
     """
     block = (pl.col("end") - timedelta(minutes=1)).dt.truncate(BLOCK)
-    blocks = minutes.group_by(*_KEY, block=block, maintain_order=True).agg(
+    blocks = minutes.group_by(*KEY, block=block, maintain_order=True).agg(
         pl.col(f"{name}_{part}").sum() for name in LENGTHS for part in ("sum", "count")
     )
-    return blocks.group_by(_KEY, maintain_order=True).agg(
+    return blocks.group_by(KEY, maintain_order=True).agg(
         _usual(name).alias(f"reference_{name}_usual_ratio") for name in LENGTHS
     )
 
@@ -132,7 +131,7 @@ REMEMBERED = (
     "gpu_count",
     "kv_cache_usage_ratio",
 )
-# What a forward pass had to do, and the rest of the identity of throughput (evidence.md):
+# What a forward pass had to do, and the rest of the identity of throughput:
 # name → numerator and denominator among a row's counters and columns.
 _WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
     # first tokens per later token
@@ -197,7 +196,7 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
         for name in LATENCIES
     )
     return rows.select(
-        *_KEY,
+        *KEY,
         kind=pl.lit("baseline"),
         since="start",
         until="end",
@@ -235,7 +234,7 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
     """
     found = no_reference()
     for reference in references:
-        found = pl.concat([found, reference.join(found.select(_KEY), on=_KEY, how="anti")])
+        found = pl.concat([found, reference.join(found.select(KEY), on=KEY, how="anti")])
     return found
 
 
@@ -246,7 +245,7 @@ def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
     :func:`driftwatch.detect.reference.swings`, of the same windows.
     """
     fewer = reference.drop(f"reference_{c}" for c in USUAL)
-    joined = fewer.join(swings, on=_KEY, how="left", maintain_order="left")
+    joined = fewer.join(swings, on=KEY, how="left", maintain_order="left")
     return joined.select([*REFERENCE_SCHEMA])
 
 
@@ -268,7 +267,7 @@ def with_reference(
         reference.rename(
             {"kind": "reference_kind", "since": "reference_since", "until": "reference_until"}
         ),
-        on=_KEY,
+        on=KEY,
         how="left",
         maintain_order="left",
     )

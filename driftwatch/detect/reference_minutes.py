@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import (
     HISTOGRAMS,
     LATENCIES,
@@ -22,7 +22,6 @@ from driftwatch.detect.reference import (
 )
 from driftwatch.signals.histograms import quantile
 
-_KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
 
 
@@ -43,23 +42,26 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
     if pool is not None:
         together = {"instance": pl.lit(pool), "engine": pl.lit("")}
         seen = seen.with_columns(**together)
-        swung = swung.with_columns(**together).group_by(_KEY).agg(pl.all().max())
-    rows = seen.group_by(_KEY, maintain_order=True).agg(
+        swung = swung.with_columns(**together).group_by(KEY).agg(pl.all().max())
+    rows = seen.group_by(KEY, maintain_order=True).agg(
         kind=pl.lit("baseline"),
         since=pl.col("end").min() - _MINUTE,
         until=pl.col("end").max(),
         **{f"reference_{name}": value for name, value in _measured().items()},
     )
     for beside in (_low_rate(seen), swung):
-        rows = rows.join(beside, on=_KEY, how="left", maintain_order="left")
+        rows = rows.join(beside, on=KEY, how="left", maintain_order="left")
     for name in ("prompt_tokens", "generation_tokens"):
-        rows = rows.join(_histogram(seen, name), on=_KEY, how="left", maintain_order="left")
+        rows = rows.join(_histogram(seen, name), on=KEY, how="left", maintain_order="left")
     for name in LATENCIES:
         found = _histogram(seen, name)
         p95 = quantile(found[f"reference_{name}_buckets"], found[f"reference_{name}_edges"], 0.95)
         p95_column = p95.value.alias(f"reference_{name}_p95")
         rows = rows.join(
-            found.select(*_KEY).with_columns(p95_column), on=_KEY, how="left", maintain_order="left"
+            found.select(*KEY).with_columns(p95_column),
+            on=KEY,
+            how="left",
+            maintain_order="left",
         )
     few = pl.col("reference_finished_requests") < MIN_REQUESTS
     return (
@@ -116,10 +118,10 @@ def _low_rate(seen: pl.DataFrame) -> pl.DataFrame:
     finished, seconds = pl.col("finished_requests_total"), pl.col("duration_seconds")
     stretch = (pl.col("end") - timedelta(minutes=1)).dt.truncate("10m")
     return (
-        seen.group_by(*_KEY, stretch=stretch, maintain_order=True)
+        seen.group_by(*KEY, stretch=stretch, maintain_order=True)
         .agg(rate=_over(finished, seconds), minutes=pl.len())
         .filter(pl.col("minutes") >= 5)
-        .group_by(_KEY, maintain_order=True)
+        .group_by(KEY, maintain_order=True)
         .agg(pl.col("rate").quantile(0.1, "linear").alias(f"reference_{LOW_RATE}"))
     )
 
@@ -158,7 +160,7 @@ def _histogram(seen: pl.DataFrame, name: str) -> pl.DataFrame:
     """Target → the summed histogram of the layout that holds most, as ``reference_*`` columns."""
     buckets, edges = f"{name}_buckets", f"{name}_edges"
     cells = (
-        seen.select(*_KEY, buckets, edges)
+        seen.select(*KEY, buckets, edges)
         .filter(
             pl.col(buckets).is_not_null(),
             pl.col(edges).is_not_null(),
@@ -169,10 +171,10 @@ def _histogram(seen: pl.DataFrame, name: str) -> pl.DataFrame:
         .explode(buckets, edges, "cell")
     )
     summed = (
-        cells.group_by([*_KEY, "layout", "cell"])
+        cells.group_by([*KEY, "layout", "cell"])
         .agg(pl.col(buckets).sum(), pl.col(edges).first())
-        .sort([*_KEY, "layout", "cell"])
-        .group_by([*_KEY, "layout"], maintain_order=True)
+        .sort([*KEY, "layout", "cell"])
+        .group_by([*KEY, "layout"], maintain_order=True)
         .agg(buckets, edges)
     )
     return (
@@ -180,6 +182,6 @@ def _histogram(seen: pl.DataFrame, name: str) -> pl.DataFrame:
         summed.sort(
             pl.col(buckets).list.last(), pl.col(buckets).list.len(), "layout", descending=True
         )
-        .unique(_KEY, keep="first", maintain_order=True)
-        .select(*_KEY, pl.col(buckets, edges).name.prefix("reference_"))
+        .unique(KEY, keep="first", maintain_order=True)
+        .select(*KEY, pl.col(buckets, edges).name.prefix("reference_"))
     )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import REFERENCE_COLUMNS
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
-_KEY = list(KEY_COLUMNS)
-
 
 def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
     """Key, pool, window and the evidence columns: the published table, nothing internal."""
-    return rows.select([*_KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
+    return rows.select([*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
 
 
 def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
@@ -24,7 +22,7 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
         "bool": pl.Boolean,
         "string": pl.String,
     }
-    head = [*_KEY, "pool", "start", "end"]
+    head = [*KEY, "pool", "start", "end"]
     evidence = [
         (pl.col(c.name) if c.name in rows.columns else pl.lit(None).alias(c.name)).cast(
             dtypes[c.dtype]

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME, in_order
+from driftwatch.collect.schema import KEY, TIME, in_order
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_order import in_schema_order
@@ -26,12 +26,11 @@ from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behin
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.windows import Kind, totals
 
-_KEY = list(KEY_COLUMNS)
 _BINDING = timedelta(seconds=BINDING_WINDOW_SECONDS)
 # The longest window, the look-back before it in which its base scrape may lie, and a minute for
 # the grid: with less, the answer would depend on how minutes are split over ticks.
 HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
-_LENGTH_WINDOW = timedelta(minutes=2)  # detection.md: LengthDrift, the last 2 min
+_LENGTH_WINDOW = timedelta(minutes=2)  # of LengthDrift
 
 WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -52,7 +51,7 @@ class Carried:
     alive: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ALIVE_SCHEMA))
     # instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input
     seen: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY_COLUMNS, pl.String))
+        default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
     )
     # what evaluated scrapes leave behind; not in the store, whose scrapes make it anew
     past: Past = field(default_factory=Past)
@@ -81,10 +80,10 @@ def minute_windows(targets: pl.DataFrame, since: datetime, until: datetime) -> p
         pl.col("start").cast(TIME), end=(pl.col("start") + timedelta(minutes=1)).cast(TIME)
     )
     return (
-        targets.select(_KEY)
+        targets.select(KEY)
         .unique(maintain_order=True)
         .join(minutes, how="cross")
-        .sort([*_KEY, "start"])
+        .sort([*KEY, "start"])
     )
 
 
@@ -139,7 +138,7 @@ def evidence_table(
         *stuck.select("seconds_since_last_token"),
         *engine_columns(seen.epochs, asked),
         *slo_columns(last_10m, known),
-        *coverage_columns(inputs_seen, serving).drop([*_KEY, "end"]),
+        *coverage_columns(inputs_seen, serving).drop([*KEY, "end"]),
         *ten_minute_columns(last_10m),
     )
     rows = _only_when_fresh(_with_limits(rows, limits))
@@ -278,7 +277,7 @@ def _serving_now(
         page_blocks=_config_number("num_gpu_blocks"),
         page_block=_config_number("block_size"),
     )
-    joined = windows.join(serving, on=_KEY, how="left", maintain_order="left").with_columns(
+    joined = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
         *page, plateau["plateau"]
     )
     return joined.with_columns(
@@ -363,7 +362,7 @@ def _carried(
     """The state after each target's last window."""
 
     def last(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.group_by(_KEY, maintain_order=True).last()
+        return frame.group_by(KEY, maintain_order=True).last()
 
     until = windows["end"].max()
     return Carried(

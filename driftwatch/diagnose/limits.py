@@ -1,8 +1,7 @@
 """The limits model: what binds in a window, and how many requests each limit lets run.
 
-Source of the table: vLLM 0.32 ``v1/core/sched/scheduler.py`` (a request waits for capacity only
-when the sequence cap, the token budget or the KV blocks stop the admission loop) and the sweep of
-vllm.md 4.
+Source: vLLM 0.32 ``v1/core/sched/scheduler.py``: a request waits for capacity only when the
+sequence cap, the token budget or the KV blocks stop the admission loop.
 """
 
 from __future__ import annotations
@@ -336,7 +335,7 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     """How many requests each limit lets run at the window's lengths (closed form).
 
     N_seq = S; N_budget = B·E[G] / (E[P](1-h) + E[G]); N_kv = KV tokens / (E[PG]/E[G] +
-    E[G²]/(2 E[G]) + half a block), residents being length-biased (recommendation.md). Prompt and
+    E[G²]/(2 E[G]) + half a block), residents being length-biased. Prompt and
     generation length are taken as independent, so E[PG]/E[G] = E[P].
 
     ``rows``: evidence rows with the histogram columns of

@@ -9,7 +9,7 @@ tokens to fill a budget, more is asked: half the scrapes at the very top, and st
 neither just about a power of two nor always the same number of tokens (as a full budget would).
 
 What is inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
-max_num_batched_tokens cannot be inferred (vllm.md 1.4).
+max_num_batched_tokens cannot be inferred.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.diagnose.thresholds import (
     BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
@@ -39,7 +39,6 @@ from driftwatch.diagnose.thresholds import (
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, keys
 from driftwatch.signals.facts import inside
 
-_KEY = list(KEY_COLUMNS)
 _NONE = pl.lit(None, dtype=pl.Float64)
 
 CARRIED_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -89,7 +88,7 @@ def infer_max_num_seqs(
     )
     # beyond the look-back the epoch is over, whether or not a scrape comes to begin the next one
     last = at_end(
-        windows.select([*dict.fromkeys((*_KEY, *by)), "start", "end"]),
+        windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]),
         levels,
         tolerance=timedelta(seconds=MAX_GAP_SECONDS),
     )
@@ -100,7 +99,7 @@ def infer_max_num_seqs(
     return (
         found.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
         .sort("window")
-        .select([*_KEY, "end", "plateau", "running_max"])
+        .select([*KEY, "end", "plateau", "running_max"])
     )
 
 

@@ -198,7 +198,7 @@ def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:
-    """The limits model of every row, in the order of the table in recommendation.md."""
+    """The limits model of every row."""
     return [_limits(row) for row in rows.to_dicts()]
 
 

@@ -21,16 +21,15 @@ import polars as pl
 
 from driftwatch.arrays import Integers
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY_COLUMNS, in_order, only
+from driftwatch.collect.schema import KEY, in_order, only
 
-_KEY = list(KEY_COLUMNS)
 # All targets stand on one line of whole microseconds, which must fit into 64 bits.
 _LONGEST = 1 << 62
 
 
 def keys(frame: pl.DataFrame) -> list[str]:
     """What says whose a row is: a number where targets are numbered, else instance and engine."""
-    return ["target"] if "target" in frame.columns else _KEY
+    return ["target"] if "target" in frame.columns else KEY
 
 
 def at_end(

@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.registry import REGISTRY
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, in_seconds
 
-_KEY = list(KEY_COLUMNS)
 MAX_GAP = timedelta(seconds=MAX_GAP_SECONDS)
-# Inputs are missed for a day after they were last seen (detection.md, CoverageLost).
+# Inputs are missed for a day after they were last seen.
 REMEMBERED = timedelta(hours=24)
-# The pool's share counts targets whose inputs are gone this long (detection.md, CoverageLost).
+# The pool's share counts targets whose inputs are gone this long.
 POOL_MISSING_SECONDS = 300.0
 
 _THERE = pl.lit(datetime(1970, 1, 1, tzinfo=UTC), dtype=TIME)
@@ -50,12 +49,12 @@ def input_coverage(
     kept = ["looked_at", *columns]
     missing = [c for c in kept if c not in carried.columns]
     before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing).select(
-        *_KEY, *kept
+        *KEY, *kept
     )
     # what was looked at before is known; seen again from the middle of it, it would count anew
     rows = (
-        scrapes.select(*_KEY, "time", *dict.fromkeys(_probe(name) for name in names))
-        .join(before, on=_KEY, how="left", maintain_order="left")
+        scrapes.select(*KEY, "time", *dict.fromkeys(_probe(name) for name in names))
+        .join(before, on=KEY, how="left", maintain_order="left")
         .filter(pl.col("looked_at").is_null() | (pl.col("time") > pl.col("looked_at")))
         .with_columns(target=_number().set_sorted())
         .with_columns(previous=pl.col("time").shift(1).over("target"))
@@ -63,14 +62,14 @@ def input_coverage(
     # history that was let go may hide that nobody looked before its first scrape
     since = pl.col("time") - pl.coalesce("previous", "looked_at")
     rows = rows.with_columns(resumed=(since > MAX_GAP).fill_null(False))
-    levels = rows.select(*_KEY, "time", *[e for name in names for e in _levels(name)])
-    found = at_end(windows.select([*_KEY, "end"]), levels).join(
-        before, on=_KEY, how="left", maintain_order="left", suffix="_before"
+    levels = rows.select(*KEY, "time", *[e for name in names for e in _levels(name)])
+    found = at_end(windows.select([*KEY, "end"]), levels).join(
+        before, on=KEY, how="left", maintain_order="left", suffix="_before"
     )
     # without a scrape before its end a window knows what was known before
     unseen = pl.col("time").is_null()
     return found.select(
-        *_KEY,
+        *KEY,
         "end",
         looked_at=pl.coalesce("time", "looked_at"),
         **{c: pl.when(unseen).then(pl.col(f"{c}_before")).otherwise(pl.col(c)) for c in columns},
@@ -80,7 +79,7 @@ def input_coverage(
 def _number() -> pl.Expr:
     """Rows by target → a number per target, ascending."""
     return (
-        pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
+        pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in KEY)
         .cum_sum()
         .cast(pl.UInt32)
     )
@@ -143,11 +142,11 @@ def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
         .list.join(", ")
     )
     rows = ages.select(
-        *_KEY,
+        *KEY,
         "end",
         coverage_missing_seconds=oldest,
         coverage_missing_inputs=pl.when(named != "").then(named),
-    ).join(pools.select(*_KEY, "pool"), on=_KEY, how="left", maintain_order="left")
+    ).join(pools.select(*KEY, "pool"), on=KEY, how="left", maintain_order="left")
     lost = pl.col("coverage_missing_seconds") >= POOL_MISSING_SECONDS
     group = ["pool", "end"]
     return rows.with_columns(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.signals.continuity import at_end, in_seconds, keys
 
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
@@ -71,8 +71,6 @@ def engine_columns(epochs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         pl.when(inside).then(pl.col(c)).alias(c) for c in ("engine_kind", "engine_asleep")
     )
 
-
-_KEY = list(KEY_COLUMNS)
 
 ALIVE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -161,9 +159,9 @@ def seconds_since_last_token(
         )
         .select([*by, "time", "known", "alive_at"])
     )
-    found = at_end(windows.select([*dict.fromkeys((*_KEY, *by)), "start", "end"]), levels)
+    found = at_end(windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]), levels)
     seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
     elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
     return found.select(
-        *_KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
+        *KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
     )

@@ -15,7 +15,7 @@ from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.signals.continuity import at_end, at_start, keys
 from driftwatch.signals.engine import WORK
 
-# Prometheus' default scrape_interval, and half of what makes an engine stuck (detection.md).
+# Prometheus' default scrape_interval, and half of what makes an engine stuck.
 BELIEVED_SECONDS = 60
 
 _SHOWN = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY, TIME
 
 COUNTED = (
     "itl_seconds_sum",
@@ -114,4 +114,4 @@ def no_minutes() -> pl.DataFrame:
     return pl.DataFrame(schema=MINUTE_SCHEMA)
 
 
-MINUTE_KEY = (*KEY_COLUMNS, "end")
+MINUTE_KEY = (*KEY, "end")

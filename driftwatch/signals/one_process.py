@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, in_order, scrape_frame
+from driftwatch.collect.schema import KEY, in_order, scrape_frame
 from driftwatch.signals.continuity import (
     CLOCK_TOLERANCE_SECONDS,
     MAX_GAP_SECONDS,
     START_TIME_TOLERANCE_SECONDS,
 )
 
-_KEY = list(KEY_COLUMNS)
 ANOTHER_SERVER = "another server answers at this address"
 _HELP = "scrape each server at its own address, not through a load balancer"
 # When the process began, and when its counters were made, minutes later while a model is loaded: a
@@ -38,28 +37,28 @@ def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) ->
     known = scrapes.clear() if before is None else before
     both = pl.concat(
         rows.filter("ok").select(
-            *_KEY, "time", *_TIMES, began=pl.coalesce(_TIMES), is_new=pl.lit(is_new)
+            *KEY, "time", *_TIMES, began=pl.coalesce(_TIMES), is_new=pl.lit(is_new)
         )
         for rows, is_new in ((known, False), (scrapes, True))
     ).drop_nulls("began")
     several = (
-        both.group_by(_KEY)
+        both.group_by(KEY)
         .agg(spread=pl.col("began").max() - pl.col("began").min())
         .filter(pl.col("spread") > START_TIME_TOLERANCE_SECONDS)
-        .select(_KEY)
+        .select(KEY)
     )
     if several.is_empty():
         return scrapes
     foreign: list[dict[str, object]] = []
-    rows = both.join(several, on=_KEY, how="semi").sort(*_KEY, "time")
-    for (instance, engine), own in rows.group_by(_KEY, maintain_order=True):
+    rows = both.join(several, on=KEY, how="semi").sort(*KEY, "time")
+    for (instance, engine), own in rows.group_by(KEY, maintain_order=True):
         for time, reason in _of_others(own):
             key = {"instance": instance, "engine": engine, "time": time}
             foreign.append({**key, "ok": False, "reason": reason})
     if not foreign:
         return scrapes
     failed = scrape_frame(foreign)
-    others = scrapes.join(failed, on=[*_KEY, "time"], how="anti", maintain_order="left")
+    others = scrapes.join(failed, on=[*KEY, "time"], how="anti", maintain_order="left")
     return in_order(pl.concat([others, failed]))
 
 

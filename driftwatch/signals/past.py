@@ -12,13 +12,11 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME, only, sorted_by
+from driftwatch.collect.schema import KEY, SCRAPE_SCHEMA, TIME, only, sorted_by
 from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
 from driftwatch.signals.engine import WORK, waiting
 from driftwatch.signals.facts import gauge_facts, scrape_facts, with_samples
 from driftwatch.signals.windows import SUMS
-
-_KEY = list(KEY_COLUMNS)
 
 # Histograms whose buckets the evidence reads; of the others the sums do.
 READ_BUCKETS = (
@@ -114,7 +112,7 @@ class Seen:
 
     def numbered(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The frame's rows, in their order, with their ``target``; NULL without a scrape."""
-        return frame.join(self.targets, on=_KEY, how="left", maintain_order="left")
+        return frame.join(self.targets, on=KEY, how="left", maintain_order="left")
 
     def alive(self) -> pl.DataFrame:
         """``epochs`` with what was known before of requests and tokens."""
@@ -132,8 +130,8 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     past = _renumbered(past, scrapes)
     targets = past.targets
     new = only(scrapes, pl.col("ok"))
-    whose = new.select(_KEY).join(targets, on=_KEY, how="left", maintain_order="left")
-    new = new.hstack(whose.drop(_KEY))
+    whose = new.select(KEY).join(targets, on=KEY, how="left", maintain_order="left")
+    new = new.hstack(whose.drop(KEY))
     bases = new.filter(pl.col("time") == pl.col("base_time"))
     led = pl.col("target").is_in(bases["target"].unique().implode())
     # rows before the last evaluated one stay, so that the table is not copied; they have no serial
@@ -173,7 +171,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
         narrow = sorted_by(pl.concat([older, narrow.filter(told["is_new"])]), ["target", "time"])
     fresh = narrow.select((pl.col("serial") >= past.serials).fill_null(False)).to_series()
     return Seen(
-        targets=targets.select(*_KEY, "target"),
+        targets=targets.select(*KEY, "target"),
         epochs=epochs,
         scrapes=with_samples(narrow, fresh).with_columns(**gauge_facts()),
         values=(
@@ -189,12 +187,12 @@ def _renumbered(past: Past, scrapes: pl.DataFrame) -> Past:
 
     So scrapes in order are in the order of their targets' numbers, and need no sorting.
     """
-    begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in _KEY)
-    here = scrapes.select(_KEY).filter(scrapes.select(begins).to_series())
-    new = here.join(past.targets, on=_KEY, how="anti", maintain_order="left")
+    begins = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in KEY)
+    here = scrapes.select(KEY).filter(scrapes.select(begins).to_series())
+    new = here.join(past.targets, on=KEY, how="anti", maintain_order="left")
     if new.is_empty():
         return past
-    every = pl.concat([past.targets, new], how="diagonal").sort(_KEY)
+    every = pl.concat([past.targets, new], how="diagonal").sort(KEY)
     numbered = every.with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
     numbers = numbered.filter(pl.col("target").is_not_null()).select("target", "number")
 

@@ -21,13 +21,12 @@ from typing import Literal
 import polars as pl
 
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.signals.continuity import MEAN_GAUGES, at_end, at_start, in_seconds, keys
 
 Kind = Literal["chained", "whole"]
 
-_KEY = list(KEY_COLUMNS)
-_WINDOW = [*_KEY, "start", "end"]
+_WINDOW = [*KEY, "start", "end"]
 SUMS = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
 
 
@@ -92,7 +91,7 @@ class _Wanted:
 
 
 def _number_of(epochs: pl.DataFrame) -> list[str]:
-    return [c for c in keys(epochs) if c not in _KEY]
+    return [c for c in keys(epochs) if c not in KEY]
 
 
 def _numbered(epochs: pl.DataFrame) -> pl.DataFrame:

@@ -68,9 +68,9 @@ PEER_THRESHOLD: Final = Shipped(
     "for any move gives 5 to 19 on these bursts",
 )
 CONTEXT_THRESHOLD: Final = Shipped(
-    2.0, "detection.md; the largest of six ServeGen days is 1.6 times its 99 % quantile"
+    2.0, "the largest of six ServeGen days is 1.6 times its 99 % quantile"
 )
-# What the weekly reset may do to a threshold, as multiples of the design's (detection.md: 1.3, 2.0)
+# What the weekly reset may do to a threshold, as multiples of the design's
 DESIGN_PEER: Final = 1.3
 DESIGN_CONTEXT: Final = 2.0
 LEAST_FACTOR: Final = 0.8

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.change import LOOKBACK
@@ -18,8 +18,6 @@ from driftwatch.detect.speed.output import COLUMNS
 from driftwatch.detect.speed.stretch import MINUTE, Stretch
 
 __all__ = ["Memory", "columns", "memory_from"]
-
-_KEY = list(KEY_COLUMNS)
 
 
 def columns(
@@ -39,11 +37,11 @@ def columns(
     for rows in _stretches(numbered):
         start: datetime = rows.select(pl.col("end").min()).item()
         last: datetime = rows.select(pl.col("end").max()).item()
-        targets = rows.select(*_KEY, "pool").unique(_KEY, keep="last", maintain_order=True)
+        targets = rows.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True)
         count = (last - start) // MINUTE + 1
         stretch = Stretch(memory, targets, start, count, pins, accepts=settings.accepts_proposals)
-        known = stretch.targets.select(_KEY).with_row_index("target")
-        target = rows.join(known, on=_KEY, how="left", maintain_order="left")["target"]
+        known = stretch.targets.select(KEY).with_row_index("target")
+        target = rows.join(known, on=KEY, how="left", maintain_order="left")["target"]
         at = target.to_numpy().astype(np.intp)
         minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
         stretch.place(load_of(rows), at, minute)
@@ -58,7 +56,7 @@ def _stretches(minutes: pl.DataFrame) -> Iterator[pl.DataFrame]:
     ends = minutes["end"].unique().sort()
     gaps = ends.diff() > timedelta(minutes=LOOKBACK)
     moves = minutes.filter(
-        (pl.col("pool") != pl.col("pool").shift(1).over(_KEY)).fill_null(value=False)
+        (pl.col("pool") != pl.col("pool").shift(1).over(KEY)).fill_null(value=False)
     )["end"]
     cuts = pl.concat([ends.filter(gaps.fill_null(value=False)), moves]).unique().sort()
     if cuts.is_empty():

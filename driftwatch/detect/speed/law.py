@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.arrays import Codes, Floats, Integers, Singles
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.change import deepest_falls
 from driftwatch.detect.speed.fit import (
     EVERYTHING,
@@ -43,7 +43,7 @@ from driftwatch.detect.speed.load import (
 # Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
 # (decision 35).
 MIN_MINUTES = 20
-# q95/q05 of requests per forward pass. detection.md asks for 3 of single scrapes; minutes average
+# q95/q05 of requests per forward pass. 3 of single scrapes; minutes average
 # over them, and outside its range a law is only trusted as far as the slack below says.
 MIN_SPREAD = 1.5
 FALLS_MINUTES = 720  # fewer have not seen what a day does to ln r
@@ -151,23 +151,21 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
-    ordered = minutes.sort([*KEY_COLUMNS, "end"])
+    ordered = minutes.sort([*KEY, "end"])
     load = load_of(ordered)
     warming = ordered.select(
         (pl.Series("changed", load.values[:, CHANGED]) == RESTARTED)
         .cast(pl.Float64)
         .alias("restarts")
-    ).with_columns(ordered.select(*KEY_COLUMNS, "end"))
+    ).with_columns(ordered.select(*KEY, "end"))
     blocks = ordered.select(
         (
-            pl.struct(KEY_COLUMNS).rank("dense").cast(pl.Int64) * 2**32
+            pl.struct(KEY).rank("dense").cast(pl.Int64) * 2**32
             + pl.col("end").dt.epoch("s") // BLOCK_SECONDS
         ).alias("block")
     ).to_series()
     recent = warming.select(
-        pl.col("restarts")
-        .rolling_max_by("end", window_size=f"{WARM_MINUTES}m")
-        .over(list(KEY_COLUMNS))
+        pl.col("restarts").rolling_max_by("end", window_size=f"{WARM_MINUTES}m").over(KEY)
     ).to_series()
     good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
     distinct = ordered["end"].filter(pl.Series(good)).n_unique()
@@ -189,7 +187,7 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
 
 def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
     """How far ln r fell at most in the windows of the fit, of whichever target it did."""
-    target = ordered.select(pl.struct(KEY_COLUMNS).rank("dense")).to_series().to_numpy()
+    target = ordered.select(pl.struct(KEY).rank("dense")).to_series().to_numpy()
     end = ordered["end"].dt.epoch("s").to_numpy() // 60
     found = []
     for one in np.unique(target):

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Codes, Flags, Floats, Indices, Texts
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.null import Null, day_number
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.change import (
@@ -54,7 +54,6 @@ from driftwatch.detect.speed.load import (
 from driftwatch.detect.speed.memory import Memory
 from driftwatch.detect.speed.output import Output
 
-_KEY = list(KEY_COLUMNS)
 MINUTE = timedelta(minutes=1)
 _FIRST_LAW_MINUTES, _NEXT_LAW_MINUTES = 5, 60
 
@@ -86,7 +85,7 @@ class Stretch:
         self._groups = _groups(self._pools)
         # of each target, the same wherever and whenever it is seen
         self._numbers = np.array(
-            [zlib.crc32("\n".join(key).encode()) for key in self.targets.select(_KEY).iter_rows()],
+            [zlib.crc32("\n".join(key).encode()) for key in self.targets.select(KEY).iter_rows()],
             dtype=np.int64,
         )
         arrays = self._memory.targets
@@ -97,7 +96,7 @@ class Stretch:
         same = self.targets["pool"].equals(memory.targets.keys["pool"], null_equal=True)
         self._known = memory.limits if same else None
         self._keys: list[str | None] = self.targets["reference"].to_list()
-        named = self.targets.select(_KEY)
+        named = self.targets.select(KEY)
         self._slots: dict[str, Indices] = {}
         self._past: Null = memory.past
         for name in STATISTICS:
@@ -162,12 +161,12 @@ class Stretch:
             other = np.array([old is not None and old != new for old, new in pairs], dtype=bool)
             grown = [all(k and k.startswith(PROVISIONAL) for k in pair) for pair in pairs]
             self._flush()
-            gone = self.targets.select(_KEY).filter(other)
+            gone = self.targets.select(KEY).filter(other)
             for name in (LEVEL, PEER_LEVEL):
                 self._past = self._past.without(gone.with_columns(statistic=pl.lit(name)))
             for name in STATISTICS:
                 self._past, self._slots[name] = self._past.with_keys(
-                    self.targets.select(_KEY).with_columns(statistic=pl.lit(name))
+                    self.targets.select(KEY).with_columns(statistic=pl.lit(name))
                 )
             self._own.reset(other & ~np.array(grown, dtype=bool))
             self._peer.reset(other & ~np.array(grown, dtype=bool))
@@ -181,7 +180,7 @@ class Stretch:
         about = f"{self._past.day} {self._past.size}"
         if self._known is not None and self._known[0] == about:
             return self._known[1:]
-        named = self.targets.select(_KEY)
+        named = self.targets.select(KEY)
         own = limits_of(
             self._past, named, self._pools, [one.law for one in references], (LEVEL, CHANGE)
         )

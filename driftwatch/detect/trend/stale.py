@@ -22,7 +22,7 @@ from driftwatch.detect.trend.pinned import SCALARS, Pinned
 # Usual distance of 24 h from other 24 h before five days of it are known: the largest of a day from
 # the days before it in real client traffic (ServeGen m-small, days 1-7; Azure's is 0.005).
 SHIPPED_USUAL = 0.20
-# By how much what is usual must be passed, as for a target against its peers (detection.md).
+# By how much what is usual must be passed, as for a target against its peers.
 THRESHOLD = 1.3
 # No day is closer to the next than its sampling allows; below it a score would only count noise.
 LEAST_USUAL = 0.02
