@@ -19,7 +19,7 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.database import writing
 from driftwatch.store.minute_columns import STORED_SCHEMA
-from driftwatch.store.minutes import hour_of, write
+from driftwatch.store.minutes import hour_of, write_minutes
 from driftwatch.store.tables import minute_batches
 
 MONDAY = day_number(date(2026, 11, 9))
@@ -108,7 +108,7 @@ def test_a_minute_that_ends_on_the_hour_belongs_to_the_hour_before(tmp_path: Pat
         for name, dtype in STORED_SCHEMA.items()
     )
     with Store.open(tmp_path / "d.db") as store, writing(store._engine) as connection:
-        write(connection, rows)
+        write_minutes(connection, rows)
         found = connection.execute(
             select(minute_batches.c.since, minute_batches.c.until).order_by(minute_batches.c.since)
         ).all()

@@ -20,7 +20,7 @@ from driftwatch.detect.speed.load import (
     UNFILLED,
     load_of,
 )
-from driftwatch.detect.trend.hours import read
+from driftwatch.detect.trend.hours import sums_of
 from driftwatch.detect.trend.memory import SUMS
 
 MINUTES, SLOW, BACK = 180, 120, 150
@@ -127,7 +127,7 @@ def test_a_spread_just_short_does_not_read_as_enough() -> None:
 
 def test_a_creep_is_not_told_from_bounds() -> None:
     said = near_the_limit(30.0).with_columns(speed_at_equal_load_ratio=pl.lit(0.9))
-    told, _ = read(said, np.zeros(len(said), dtype=np.intp), {})
+    told, _ = sums_of(said, np.zeros(len(said), dtype=np.intp), {})
     assert told.sums[:, SUMS.index("speed_minutes")].sum() == SLOW
 
 
