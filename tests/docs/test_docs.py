@@ -80,6 +80,21 @@ def test_something_is_said_under_every_heading(path: Path) -> None:
     assert [name for name, text in sections(path).items() if said(text) < 4] == []
 
 
+@pytest.mark.parametrize(
+    "path", sorted((DOCS / "methods").glob("*.md")), ids=lambda path: path.name
+)
+def test_a_method_says_in_five_lines_what_why_and_how_sure(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()[2:7]
+    starts = [line.split("**")[1] for line in lines]
+    assert starts == ["What", "Why", "How", "How sure", "Not"]
+
+
+def test_the_docs_stay_short() -> None:
+    pages = [ROOT / "README.md", *PAGES]
+    words = [word for path in pages for word in path.read_text(encoding="utf-8").split()]
+    assert sum(any(c.isalnum() for c in word) for word in words) <= 35_500
+
+
 def test_every_evidence_column_is_documented() -> None:
     assert undocumented((column.name for column in COLUMNS), "sre/evidence.md") == []
 
@@ -154,7 +169,8 @@ def anchor(heading: str) -> str:
 
 
 def _linking_pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+    outside = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    return [*outside, *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("path", _linking_pages(), ids=lambda path: path.name)
