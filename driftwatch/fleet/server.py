@@ -239,16 +239,12 @@ class Server:
     configuration: SchedulerConfiguration
     style: Style = V0_32  # version of vLLM
     engines: int = 1  # ``--data-parallel-size``
-    api_servers: int = 1  # ``--api-server-count``
     log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
     # group of edges, or family, → finite edges
     custom_histogram_buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     # labels of cache_config_info instead of the usual ones
     cache_config: Mapping[str, str] = field(default_factory=dict)
     ready_after_seconds: float = 25.0  # from the start of the process until its metrics are made
-    # ``max_tokens`` of every request: what reaches it finishes by ``length``, all else by ``stop``.
-    # None: each request asks for what it generates.
-    client_max_tokens: int | None = None
     handler: str = "/v1/completions"  # path of the requests
     kind: EngineKind = USUAL  # what it does with them, where that is not to generate
 
@@ -259,11 +255,8 @@ class Server:
             found.append("max_model_len is not known: the edges of request lengths follow from it")
         if self.configuration.num_gpu_blocks is None:
             found.append("num_gpu_blocks is not known: cache_config_info shows it")
-        for name in ("engines", "api_servers"):
-            if getattr(self, name) < 1:
-                found.append(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not self.style.engine_label and self.engines > 1:
-            found.append(f"vLLM {self.style.version} has one engine a server, not {self.engines}")
+        if self.engines < 1:
+            found.append(f"engines must be at least 1, not {self.engines}")
         if self.custom_histogram_buckets and not self.style.custom_buckets:
             found.append(f"vLLM {self.style.version} has no custom histogram buckets")
         known = {REQUEST_TOKENS, *self.style.groups} | {
@@ -305,20 +298,18 @@ class Server:
     @property
     def itl_edges(self) -> tuple[float, ...]:
         """Finite edges that the engine has to book time between tokens by."""
-        return self._edges_of("itl_seconds", "inter_token_latency")
+        return self._edges_of("itl_seconds")
 
     @property
     def iteration_tokens_edges(self) -> tuple[float, ...]:
         """Finite edges that the engine has to book tokens of a step by."""
-        return self._edges_of("iteration_tokens", "iteration_tokens")
+        return self._edges_of("iteration_tokens")
 
-    def _edges_of(self, column: str, group: str) -> tuple[float, ...]:
-        """Edges of the family that shows the column; V0 shows no tokens of a step."""
+    def _edges_of(self, column: str) -> tuple[float, ...]:
+        """Edges of the family that shows the column."""
         edges = self.finite_edges()
-        for family in self.style.families:
-            if family.type == "histogram" and column in family.columns:
-                return edges[family.name]
-        return V0_32.groups[group]
+        families = (f for f in self.style.families if f.type == "histogram")
+        return next(edges[family.name] for family in families if column in family.columns)
 
     def info_labels(self, engine: int) -> dict[str, str]:
         """Labels of one engine's cache_config_info.

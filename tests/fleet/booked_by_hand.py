@@ -121,7 +121,6 @@ class BookedServer:
         self._labels = {"model_name": model_name, "engine": "0"}
         edges = server.finite_edges()
         self._edges = edges
-        self.max_tokens = server.client_max_tokens
         names = ["model_name", "engine"]
         self.metrics: dict[str, Any] = {}
         for family in server.style.families:
@@ -173,7 +172,7 @@ class BookedServer:
 
     def _finished(self, r: Request) -> None:
         m = self.metrics
-        asked = r.generation if self.max_tokens is None else min(self.max_tokens, 4096 - r.prompt)
+        asked = r.generation
         m[f"request_success/{'length' if r.generation >= asked else 'stop'}"].inc()
         m["e2e_request_latency_seconds"].observe(r.end - r.arrival)
         m["request_queue_time_seconds"].observe(r.scheduled - r.arrival)

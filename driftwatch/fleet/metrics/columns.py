@@ -38,8 +38,6 @@ class EngineColumns:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._last: tuple[float, float, float] | None = None  # time, prompt and generated tokens
-        self._front_ends = _FrontEnds(server)
         self.kind = KindColumns(server.kind)
 
     def shown(self, times: Floats, told: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -56,67 +54,8 @@ class EngineColumns:
             [told["itl_seconds_buckets"], told["itl_seconds_sum"]]
         )
         sums = told["iteration_tokens_sum"] + (cached if style.cached_in_iteration else 0.0)
-        buckets = self._front_ends.seen(told)
-        found["iteration_tokens"] = np.column_stack([buckets, sums])
-        for name in ("prompt", "generation"):
-            found[f"{name}_tokens_per_second"] = self._per_second(
-                times, told[f"{name}_tokens"], name == "generation"
-            )
-        found = self.kind.shown(times, found)
-        self._last = (
-            float(times[-1]),
-            float(told["prompt_tokens"][-1]),
-            float(told["generation_tokens"][-1]),
-        )
-        return found
-
-    def _per_second(self, times: Floats, tokens: Floats, generated: bool) -> Floats:
-        """Mean rate since the scrape before; vLLM V0 takes the last seconds before a log line."""
-        last = self._last or (float(times[0]) - 1.0, float(tokens[0]), float(tokens[0]))
-        before = last[2] if generated else last[1]
-        return np.diff(tokens, prepend=before) / np.diff(times, prepend=last[0])
-
-
-class _FrontEnds:
-    """How several API servers count steps: each of them with an output in it, once.
-
-    With N front ends that share requests evenly, a step with d outputs is expected to be counted
-    N · (1 − (1 − 1/N)^d) times, each time with an N-th of its tokens. d is the mean of the steps
-    between two scrapes (what one engine tells, not each step by itself).
-    """
-
-    def __init__(self, server: Server) -> None:
-        self._n = server.api_servers
-        self._edges = np.array(server.iteration_tokens_edges)
-        self._last = np.zeros(2)  # steps, outputs
-        self._share = np.zeros(len(self._edges) + 1)
-        self._counted = np.zeros(len(self._edges) + 1)
-
-    def seen(self, told: Mapping[str, Floats]) -> Floats:
-        """(scrapes, edges + 1) cumulative buckets of iteration_tokens_total."""
-        buckets = told["iteration_tokens_buckets"]
-        if self._n == 1:
-            return buckets
-        steps = np.diff(told["steps_observed"], prepend=self._last[0])
-        outputs = np.diff(told["generation_tokens"], prepend=self._last[1])
-        self._last = np.array([told["steps_observed"][-1], told["generation_tokens"][-1]])
-        each = np.divide(outputs, steps, out=np.zeros_like(steps), where=steps > 0)
-        times_counted = self._n * (1.0 - (1.0 - 1.0 / self._n) ** each)
-        new = np.diff(buckets, axis=0, prepend=self._share[None, :])
-        self._share = buckets[-1]
-        # a step of t tokens is seen as steps of t / N: count at edge e what was below N · e
-        points = np.concatenate([[0.0], self._edges])
-        below = np.apply_along_axis(
-            lambda row: np.interp(
-                self._n * self._edges, points, np.concatenate([[0.0], row[:-1]]), right=row[-1]
-            ),
-            1,
-            new,
-        )
-        seen = np.column_stack([below, new[:, -1]]) * times_counted[:, None]
-        counted = np.maximum.accumulate(np.cumsum(seen, axis=0) + self._counted, axis=1)
-        self._counted = counted[-1]
-        return np.rint(counted)
+        found["iteration_tokens"] = np.column_stack([told["iteration_tokens_buckets"], sums])
+        return self.kind.shown(times, found)
 
 
 class HttpHistory:

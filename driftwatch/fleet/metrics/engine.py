@@ -108,8 +108,6 @@ class EngineHistory:
 
     def _asked(self, requests: pl.DataFrame) -> Floats:
         asked = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
-        if self._server.client_max_tokens is not None:
-            asked = np.full(len(asked), float(self._server.client_max_tokens))
         length = self._server.configuration.max_model_len
         room = np.inf if length is None else length - requests["prompt_tokens"].to_numpy()
         return np.asarray(np.minimum(asked, room), dtype=np.float64)
@@ -259,7 +257,6 @@ OBSERVED_AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
     "request_generation_tokens": lambda f: f.generated,
     "request_max_num_generation_tokens": lambda f: f.generated,
     "request_params_n": lambda f: np.ones_like(f.end),
-    "request_params_best_of": lambda f: np.ones_like(f.end),
     "request_params_max_tokens": lambda f: f.asked,
     "request_num_preemptions": lambda f: f.preemptions,
     "request_prefill_kv_computed_tokens": lambda f: f.prompt - f.cached,

@@ -72,13 +72,10 @@ class Style:
     groups: Mapping[str, tuple[float, ...]]  # bucket edges of each group
     # labels of cache_config_info that every server of this version has
     info_labels: Mapping[str, str]
-    engine_label: bool = True  # series carry ``engine``
-    info_engine_label: bool = True  # cache_config_info carries it as well
-    created: bool = True  # the client library writes ``_created`` series
+    info_engine_label: bool = True  # cache_config_info carries ``engine`` as the others do
     # prompt tokens from the cache count as tokens of a step (until PR#43346)
     cached_in_iteration: bool = False
     prefix_in_blocks: bool = False  # prefix cache counters count blocks (0.8) instead of tokens.
-    info_first: bool = False  # cache_config_info comes before the other ``vllm:`` families
     custom_buckets: bool = True  # knows ``--custom-histogram-buckets``
 
     def finite_edges(

@@ -201,8 +201,7 @@ class MetricHistory:
         """Engines that a scraper knows of."""
         if not self._server.log_stats:
             return self._seen or ("0",)
-        count = self._server.engines if self._server.style.engine_label else 1
-        return tuple(str(engine) for engine in range(count))
+        return tuple(str(engine) for engine in range(self._server.engines))
 
     def _micros(self, seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = round(self._epoch.timestamp() * 1e6)

@@ -1,9 +1,6 @@
-"""What releases of vLLM put on their pages: 0.32 as recorded from a server, and two old ones.
+"""What releases of vLLM put on their pages: 0.32 as recorded from a server, and 0.8.
 
-Old pages are vLLM 0.8 with the V1 engine, and the V0 engine that it replaced, after vLLM's own
-sources: ``v1/metrics/loggers.py`` of the 0.8 line, and ``engine/metrics.py`` (V0; commit 00c33e8).
-V0 has no ``engine`` label, no queue, prefill or decode times, no step histogram, and switches
-``_created`` off.
+0.8 is as its own source has it (``v1/metrics/loggers.py`` of that line).
 """
 
 from __future__ import annotations
@@ -174,11 +171,13 @@ _INFO = {
     ),
     "None",
 )
-_OLD_INFO = {
+_INFO_0_8 = {
     "cache_dtype": "auto",
+    "calculate_kv_scales": "False",
     "cpu_offload_gb": "0",
     "gpu_memory_utilization": "0.9",
     "is_attention_free": "False",
+    "num_cpu_blocks": "None",
     "num_gpu_blocks_override": "None",
     "sliding_window": "None",
     "swap_space_bytes": "4294967296",
@@ -223,53 +222,9 @@ V0_8 = Style(
         **GROUPS,
         "iteration_tokens": (1.0, 2.0, 4.0, *(float(size) for size in range(8, 513, 8))),
     },
-    info_labels={**_OLD_INFO, "calculate_kv_scales": "False", "num_cpu_blocks": "None"},
+    info_labels=_INFO_0_8,
     info_engine_label=False,
     cached_in_iteration=True,
     prefix_in_blocks=True,
     custom_buckets=False,
 )
-
-# fmt: off
-_V0_FAMILIES = (
-    _gauge("num_requests_running", "Number of requests currently running on GPU.", "running"),
-    *_as_now("num_requests_waiting"),
-    _gauge("num_requests_swapped", "Number of requests swapped to CPU.", ZERO),
-    _KV,
-    _gauge("cpu_cache_usage_perc", "CPU KV-cache usage. 1 means 100 percent usage.", ZERO),
-    *_as_now("num_preemptions prompt_tokens generation_tokens time_to_first_token_seconds"),
-    _ITL,
-    _histogram("e2e_request_latency_seconds",
-        "Histogram of end to end request latency in seconds.", "e2e_seconds", "request_latency"),
-    *_as_now("request_prompt_tokens request_generation_tokens"),
-    _histogram("request_params_best_of", "Histogram of the best_of request parameter.",
-        "request_params_best_of", "request_params_n"),
-    *_as_now("request_params_n"),
-    _success("stop length"),
-    _gauge("avg_prompt_throughput_toks_per_s", "Average prefill throughput in tokens/s.",
-        "prompt_tokens_per_second"),
-    _gauge("avg_generation_throughput_toks_per_s", "Average generation throughput in tokens/s.",
-        "generation_tokens_per_second"),
-)
-# fmt: on
-V0 = Style(
-    "V0",
-    _V0_FAMILIES,
-    groups={
-        "request_params_n": GROUPS["request_params_n"],
-        "time_to_first_token": GROUPS["time_to_first_token"][:16],
-        "inter_token_latency": GROUPS["inter_token_latency"][:13],
-        "request_latency": (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
-        "http_highr": GROUPS["http_highr"],
-        "http_by_handler": GROUPS["http_by_handler"],
-    },
-    info_labels={**_OLD_INFO, "num_cpu_blocks": "2048"},
-    engine_label=False,
-    info_engine_label=False,
-    created=False,
-    info_first=True,
-    cached_in_iteration=True,
-    custom_buckets=False,
-)
-
-STYLES = {style.version: style for style in (V0_32, V0_8, V0)}

@@ -84,12 +84,6 @@ def page_template(server: Server, started: float, answers: FirstAnswers) -> Page
     """
     slots: list[Slot] = []
     metrics = list(_metrics(server, started, answers, slots))
-    if server.api_servers > 1:
-        # the collector of several processes goes file by file: one per type
-        rank = {"summary": 0, "counter": 1, "histogram": 2, "gauge": 3}
-        metrics = sorted(
-            (metric for metric in metrics if metric.samples), key=lambda m: rank[m.type]
-        )
     lines = tuple(
         (m.name, m.documentation, m.type, tuple((s.name, *s.labels.items()) for s in m.samples))
         for m in metrics
@@ -151,17 +145,13 @@ def _metrics(
 ) -> Iterator[Metric]:
     made = started + server.ready_after_seconds
     children = _Children(server, slots, made)
-    if server.api_servers == 1:
-        for family in PYTHON:
-            labels = PYTHON_INFO if family.name == "python_info" else {}
-            yield children.metric(family, ({**labels},))
+    for family in PYTHON:
+        labels = PYTHON_INFO if family.name == "python_info" else {}
+        yield children.metric(family, ({**labels},))
     if server.log_stats:
-        info = [] if not server.style.info_first else [children.info()]
-        yield from info
         for family in server.style.families:
             yield children.metric(family, children.labels(family))
-        if not info:
-            yield children.info()
+        yield children.info()
     yield from _http(server, answers, children, made)
 
 
@@ -203,7 +193,7 @@ class _Children:
     def labels(self, family: Family) -> list[dict[str, str]]:
         """Labels of a family's children before its own label: a set for each engine."""
         model = {"model_name": self._server.model_name}
-        if family.scope == "model" or not self._server.style.engine_label:
+        if family.scope == "model":
             return [model]
         return [{"engine": str(engine), **model} for engine in range(self._server.engines)]
 
@@ -233,15 +223,10 @@ class _Children:
         if family.type == "histogram":
             edges = self._edges[family.name if family.scope == "engine" else family.group]
             les = (*map(_as_go_writes, edges), "+Inf")
-            several = self._server.api_servers > 1
-            total = Slot(column, engine, len(edges) + 1)
-            if several:
-                self._sample(metric, "_sum", labels, total)
             for part, edge in enumerate(les):
                 self._sample(metric, "_bucket", {**labels, "le": edge}, Slot(column, engine, part))
             self._sample(metric, "_count", labels, Slot(column, engine, len(edges)))
-            if not several:
-                self._sample(metric, "_sum", labels, total)
+            self._sample(metric, "_sum", labels, Slot(column, engine, len(edges) + 1))
         elif family.type == "summary":
             self._sample(metric, "_count", labels, Slot(column, engine, 0))
             self._sample(metric, "_sum", labels, Slot(column, engine, 1))
@@ -249,7 +234,7 @@ class _Children:
             constant = {"": 0.0, "1": 1.0}.get(column)
             slot = Slot(column, engine, 0) if constant is None else Slot("", engine, 0, constant)
             self._sample(metric, "_total" if family.type == "counter" else "", labels, slot)
-        if family.created and self._server.style.created and self._server.api_servers == 1:
+        if family.created:
             self.made += _APART_SECONDS
             self._sample(metric, "_created", labels, Slot("", PROCESS, 0, self.made))
 
