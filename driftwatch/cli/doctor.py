@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from driftwatch.doctor.checks import Check, Checkup
-    from driftwatch.doctor.times import SourceSeen
+    from driftwatch.doctor.scrapes import SourceAnswer
     from driftwatch.model import Serving, TargetKey
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
@@ -55,8 +55,8 @@ def command(
 
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
-    from driftwatch.doctor.checkup import checkup
-    from driftwatch.doctor.sources_asked import look
+    from driftwatch.doctor.checkup import Inputs, checkup
+    from driftwatch.doctor.sources import read_sources
 
     if config is None and not urls and recording is None:
         config = config_here()
@@ -66,25 +66,27 @@ def command(
     if urls:
         plan, settings = _with_own_gpus(urls, plan, settings)
     progress = Progress("asking")
-    looked = look(settings, clock, progress)
+    read = read_sources(settings, clock, progress)
     progress.close()
     found = checkup(
-        pl.concat(looked.scrapes),
-        plan.assign(looked.targets),
+        pl.concat(read.scrapes),
+        plan.assign(read.targets),
         plan,
-        baseline is not None,
-        now=clock.now() if recording is None else None,
-        sources=looked.sources,
-        gpus=pl.concat(looked.gpus),
-        interval_seconds=settings.interval,
-        said=_said(settings) if of_config else None,
-        waits=_waits(config, plan) if of_config else None,
+        Inputs(
+            has_baseline=baseline is not None,
+            now=clock.now() if recording is None else None,
+            sources=read.sources,
+            gpus=pl.concat(read.gpus),
+            interval_seconds=settings.interval,
+            places=_places_of_settings(settings) if of_config else {},
+            waits=_waits(config, plan) if of_config else None,
+        ),
     )
     if config is not None:
         found = replace(found, checks=(*found.checks, *_receivers(config)))
     place = _places(config, settings) if of_config else None
     if as_json:
-        _print_json(found, looked.sources, place)
+        _print_json(found, read.sources, place)
     else:
         _print(found, show_all, place)
     answered = 0 if found.ready else 1
@@ -150,7 +152,7 @@ def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple
     return replace(plan, own_hosts=here), settings.model_copy(update={"sources": more})
 
 
-def _said(settings: Settings) -> dict[str, Sequence[Serving]]:
+def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
     from driftwatch.service.configured import serving_said
 
     return {pool.name: serving_said(pool.serving) for pool in settings.pools}
@@ -174,11 +176,11 @@ def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
 
 
 def _receivers(config: Path) -> list[Check]:
-    from driftwatch.doctor.checkup import receivers_told
+    from driftwatch.doctor.checkup import receiver_checks
     from driftwatch.service.needs import receiver_files
     from driftwatch.settings import load_settings
 
-    return receivers_told(receiver_files(load_settings(config)))
+    return receiver_checks(receiver_files(load_settings(config)))
 
 
 def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
@@ -206,7 +208,7 @@ def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
 
 
 def _print_json(
-    found: Checkup, sources: Sequence[SourceSeen], place: Callable[[Check], str] | None
+    found: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
 ) -> None:
     """Everything, base units in the names."""
     import json

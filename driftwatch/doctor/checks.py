@@ -1,4 +1,4 @@
-"""What doctor found: checks, and many targets' like troubles as one."""
+"""A check of doctor, and the like troubles of many targets as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = 3  # targets of a pool that are named; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
     Attributes:
         status: MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number
@@ -23,9 +23,9 @@ class Check:
             yet, and will with time), off (a rule that is switched off, a reading that does not
             exist), ok.
         where: target, pool or source.
-        what: what was found.
+        what: its result.
         disables: rules or answers that this costs.
-        fix: the setting that mends it, below its pool where ``where`` names one.
+        fix: the setting that mends it, below its pool where ``pool`` is one.
         pool: name of the pool that the setting belongs to, None where it is no pool's.
         flags: what mends it on the command line, where that can.
         setting: where in the configuration that is: keys and positions from its root, or from the
@@ -49,8 +49,8 @@ class Checkup:
     Attributes:
         checks: in the order they were made.
         rules: enabled rule id → it can fire on every target.
-        targets: how many were looked at.
-        arming: ids of those that cannot fire yet for want of time, a pin or twins only.
+        targets: how many there are.
+        arming: ids of those that cannot fire yet for want of time, a baseline or peers only.
     """
 
     checks: tuple[Check, ...]
@@ -67,31 +67,28 @@ class Checkup:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The same thing looked at on one target.
+class TargetCheck:
+    """A check of one target.
 
     Attributes:
         key: the target.
-        status: as of a check.
-        kind: what is told together; two of one kind may differ in their numbers.
-        what: what was found on this one.
-        disables: rules or answers that this costs.
-        fix: what mends it.
-        weight: the one with the largest is quoted.
-        setting: as of a check, from the root.
+        status, what, disables, fix: as of :class:`Check`.
+        setting: as of a check, from the root unless it is a pool's.
+        kind: what is printed together, where two of one kind may differ in their numbers.
+        weight: of one kind, the check with the largest is quoted.
     """
 
     key: TargetKey
     status: Status
-    kind: str
     what: str
     disables: tuple[str, ...] = ()
     fix: str | None = None
-    weight: float = 0.0
     setting: tuple[str | int, ...] = ()
+    kind: str = ""
+    weight: float = 0.0
 
 
-def by_pool(seen: Iterable[Seen], targets: Mapping[TargetKey, Target]) -> list[Check]:
+def by_pool(checks: Iterable[TargetCheck], targets: Mapping[TargetKey, Target]) -> list[Check]:
     """One check per pool and kind, however many targets it has.
 
     A pool of one target is called by the target, the first few of several are named.
@@ -99,17 +96,16 @@ def by_pool(seen: Iterable[Seen], targets: Mapping[TargetKey, Target]) -> list[C
     sizes: dict[str, int] = {}
     for target in targets.values():
         sizes[target.pool or ""] = sizes.get(target.pool or "", 0) + 1
-    groups: dict[tuple[str, str, str, str | None], list[Seen]] = {}
-    for one in seen:
+    groups: dict[tuple[str, str, str, str | None], list[TargetCheck]] = {}
+    for one in checks:
         pool = targets[one.key].pool or ""
-        groups.setdefault((pool, one.status, one.kind, one.fix), []).append(one)
-    return [_told(pool, sizes[pool], group) for (pool, *_), group in groups.items()]
+        groups.setdefault((pool, one.status, one.kind or one.what, one.fix), []).append(one)
+    return [_of_pool(pool, sizes[pool], group) for (pool, *_), group in groups.items()]
 
 
-def _told(pool: str, size: int, group: Sequence[Seen]) -> Check:
+def _of_pool(pool: str, size: int, group: Sequence[TargetCheck]) -> Check:
     worst = max(group, key=lambda one: one.weight)
-    what = worst.what
-    where = pool
+    where, what = pool, worst.what
     if size == 1:
         where = worst.key.text
     elif worst.status in ("ok", "off"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,32 +13,49 @@ import polars as pl
 from driftwatch.baselines.pinned import fingerprint
 from driftwatch.detect.fingerprints import release_text
 from driftwatch.doctor import targets as shown
-from driftwatch.doctor import times
-from driftwatch.doctor.arming import arming
-from driftwatch.doctor.checks import Check, Checkup, Seen, by_pool
-from driftwatch.doctor.gpus import counted, gpu_inputs
-from driftwatch.doctor.needs import Costs, Known
-from driftwatch.doctor.recommend import can_recommend
-from driftwatch.doctor.settings import pool_settings
-from driftwatch.doctor.sources import answers
+from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
+from driftwatch.doctor.gpus import gpu_inputs
+from driftwatch.doctor.needs import Costs, Known, arming
+from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
+from driftwatch.doctor.scrapes import (
+    SourceAnswer,
+    answers,
+    clocks,
+    departed,
+    fresh,
+    often,
+    uneven,
+)
 from driftwatch.model import Serving, Target, TargetKey
-from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.pipeline.plan import Plan
+from driftwatch.signals.gpus import gpu_counts
 
-__all__ = ["Check", "Checkup", "checkup", "receivers_told"]
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a checkup reads beside the scrapes.
+
+    Attributes:
+        has_baseline: a baseline was named.
+        now: aware; None for a recording, whose scrapes need not be fresh.
+        sources: how they answered.
+        gpus: GPU table; None = GPUs were not looked for.
+        interval_seconds: between two ticks.
+        places: pool → what each place of the configuration says of its serving settings.
+        waits: target → what its baseline lacks, "" where one is in force; None = not known.
+    """
+
+    has_baseline: bool = False
+    now: datetime | None = None
+    sources: Sequence[SourceAnswer] = ()
+    gpus: pl.DataFrame | None = None
+    interval_seconds: float = 15.0
+    places: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
+    waits: Mapping[TargetKey, str] | None = None
 
 
 def checkup(
-    scrapes: pl.DataFrame,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    has_reference: bool,
-    *,
-    now: datetime | None = None,
-    sources: Sequence[times.SourceSeen] = (),
-    gpus: pl.DataFrame | None = None,
-    interval_seconds: float = 15.0,
-    said: Mapping[str, Sequence[Serving]] | None = None,
-    waits: Mapping[TargetKey, str] | None = None,
+    scrapes: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan, inputs: Inputs
 ) -> Checkup:
     """Look at every input of every enabled rule, for every target.
 
@@ -45,67 +63,92 @@ def checkup(
         scrapes: what the sources brought; the newest scrape of a target counts.
         targets: with their pools.
         plan: rules and pools.
-        has_reference: a baseline was named.
-        now: aware; None for a recording, whose scrapes need not be fresh.
-        sources: as they were met.
-        gpus: GPU table; None = GPUs were not looked for.
-        interval_seconds: between two ticks.
-        said: pool → what each place of the configuration says of its serving settings.
-        waits: target → what its pin lacks, "" where one is in force; None = nobody looked.
+        inputs: what else is known.
     """
+    now, gpus = inputs.now, inputs.gpus
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
-    last = times.newest_times(scrapes)
-    left = {} if now is None else times.departed(last, sources, now)
+    last = {key: row["time"] for key, row in rows.items()}
+    left = {} if now is None else departed(last, inputs.sources, now)
     here = {key: target for key, target in targets.items() if key not in left}
+    has_page = any(rows[key]["ok"] for key in here if key in rows)
+
+    counts: Mapping[TargetKey, Mapping[str, Any]] | None = None
     end = now or scrapes["time"].max()
-    on_gpus: Mapping[TargetKey, Mapping[str, Any]] | None = None
     if gpus is not None and here and isinstance(end, datetime):
-        on_gpus = counted(gpus, here, plan, end)
-    costs = Costs(plan.enabled, _known(here, plan, rows, has_reference, on_gpus))
-    found = [] if gpus is None or on_gpus is None else list(gpu_inputs(gpus, on_gpus, costs))
+        frame = gpu_counts(gpus, plan.gpu_targets(here.values()), end)
+        counts = {TargetKey(r["instance"], r["engine"]): r for r in frame.iter_rows(named=True)}
+    costs = Costs(plan.enabled, _known(here, plan, rows, inputs.has_baseline, counts))
+    of_gpus: list[Check | TargetCheck] = []
+    if gpus is not None and counts is not None and has_page:
+        of_gpus = list(gpu_inputs(gpus, counts, costs))
 
-    seen = [one for key, one in left.items() if key in targets]
-    seen += _pages(scrapes, here, plan, rows, costs)
+    of_targets = [one for key, one in left.items() if key in targets]
+    of_targets += _pages(scrapes, here, plan, rows, costs)
     if now is not None:
-        seen += _in_time({key: last[key] for key in here if key in last}, sources, now)
-    seen += [one for one in found if isinstance(one, Seen)]
+        of_targets += _in_time({key: last[key] for key in here if key in last}, inputs.sources, now)
+    of_targets += [one for one in of_gpus if isinstance(one, TargetCheck)]
 
-    checks = list(answers(sources, interval_seconds))
+    checks = list(answers(inputs.sources, inputs.interval_seconds))
     if not targets:
         checks.append(
             Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
         )
-    checks += times.clocks(sources)
-    checks += [] if now is None else times.alike(sources, targets)
-    checks += [one for one in found if isinstance(one, Check)]
-    checks += by_pool(seen, targets)
-    checks += _pools(targets, plan, costs, rows, said or {}, gpus)
+    checks += clocks(inputs.sources)
+    checks += [] if now is None else uneven(inputs.sources, targets)
+    checks += [one for one in of_gpus if isinstance(one, Check)]
+    checks += by_pool(of_targets, targets)
+    checks += _pools(targets, plan, costs, rows, inputs)
     checks += [
         Check("off", rule.id, rule.reason or "switched off")
         for rule in plan.rules
         if not rule.enabled
     ]
-    slowly, later = arming(plan.enabled, here, waits)
-    can = _able(plan, targets, costs, seen)
-    later &= {rule for rule, able in can.items() if able}
-    can |= dict.fromkeys(later, False)
-    return Checkup((*checks, *slowly), can, len(targets), later)
+    # without a page there is nothing to wait for
+    waiting, later = arming(plan.enabled, here, inputs.waits) if has_page else ([], frozenset())
+    able = _able(plan, targets, costs, of_targets)
+    later &= {rule for rule, can in able.items() if can}
+    able |= dict.fromkeys(later, False)
+    return Checkup((*checks, *waiting), able, len(targets), later)
+
+
+def _known(
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    rows: Mapping[TargetKey, Mapping[str, object]],
+    has_baseline: bool,
+    gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
+) -> dict[TargetKey, Known]:
+    """What decides on the columns of each target that answers."""
+    pools = {key: plan.pool_of(target) for key, target in targets.items()}
+    sizes = Counter(pool.name for pool in pools.values())
+    return {
+        key: Known(
+            row,
+            pools[key],
+            plan.serving_of(targets[key]),
+            has_baseline,
+            sizes[pools[key].name],
+            None if gpus is None else gpus[key],
+            release_text(fingerprint(targets[key], plan)) is not None,
+        )
+        for key in sorted(targets)
+        if (row := rows.get(key)) is not None and row["ok"]
+    }
 
 
 def _pages(
     scrapes: pl.DataFrame,
     targets: Mapping[TargetKey, Target],
     plan: Plan,
-    rows: Mapping[TargetKey, Mapping[str, Any]],
+    rows: Mapping[TargetKey, Mapping[str, object]],
     costs: Costs,
-) -> Iterator[Seen]:
+) -> Iterator[TargetCheck]:
     """Whether each target has a page, and what is on it."""
     for key in sorted(targets):
         row = rows.get(key)
-        found = shown.page(key, row)
-        yield found
-        if found.status == "MISSING" or row is None:
+        yield shown.page(key, row)
+        if row is None or not row["ok"]:
             continue
         yield from shown.engine(key, row, plan.enabled)
         yield from shown.inputs(key, costs)
@@ -116,49 +159,23 @@ def _pages(
 
 
 def _in_time(
-    last: Mapping[TargetKey, datetime], sources: Sequence[times.SourceSeen], now: datetime
-) -> Iterator[Seen]:
+    last: Mapping[TargetKey, datetime], sources: Sequence[SourceAnswer], now: datetime
+) -> Iterator[TargetCheck]:
     """Whether each target is scraped still, and often enough."""
     of = {instance: source for source in sources for instance in source.instances}
     for key, at in sorted(last.items()):
         if (source := of.get(key.instance)) is not None:
-            yield from times.fresh(key, at, source, now)
-            yield from times.often(key, source)
+            yield fresh(key, at, source, now)
+            yield from often(key, source)
 
 
 def _able(
-    plan: Plan, targets: Mapping[TargetKey, Target], costs: Costs, seen: Iterable[Seen]
+    plan: Plan, targets: Mapping[TargetKey, Target], costs: Costs, checks: Iterable[TargetCheck]
 ) -> dict[str, bool]:
     """Enabled rule id → it can fire on every target."""
-    blind = any(one.status == "MISSING" and one.disables == ("every rule",) for one in seen)
+    blind = any(one.status == "MISSING" and one.disables == ("every rule",) for one in checks)
     lost = {rule for key in costs.known for rule in costs.lost(key)}
-    able = bool(targets) and not blind
-    return {rule.id: able and rule.id not in lost for rule in plan.enabled}
-
-
-def _known(
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    rows: Mapping[TargetKey, Mapping[str, object]],
-    has_reference: bool,
-    on_gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
-) -> dict[TargetKey, Known]:
-    """What decides on the columns of each target that answers."""
-    pools = {key: plan.pool_of(target) for key, target in targets.items()}
-    sizes = Counter(pool.name for pool in pools.values())
-    return {
-        key: Known(
-            row,
-            pools[key],
-            plan.serving_of(targets[key]),
-            has_reference,
-            sizes[pools[key].name],
-            None if on_gpus is None else on_gpus[key],
-            release_text(fingerprint(targets[key], plan)) is not None,
-        )
-        for key in sorted(targets)
-        if (row := rows.get(key)) is not None and row["ok"]
-    }
+    return {rule.id: bool(targets) and not blind and rule.id not in lost for rule in plan.enabled}
 
 
 _NO_TARGET = "does the source hold vllm: series, of servers that `match` lets through?"
@@ -169,57 +186,48 @@ def _pools(
     plan: Plan,
     costs: Costs,
     rows: Mapping[TargetKey, Mapping[str, object]],
-    said: Mapping[str, Sequence[Serving]],
-    gpus: pl.DataFrame | None,
-) -> list[Check]:
+    inputs: Inputs,
+) -> Iterator[Check]:
     """Every pool's settings, pools without targets, and targets without a pool."""
     configured = {pool.name for pool in plan.pools}
-    pools: dict[str, Pool] = {}
-    members: dict[str, list[TargetKey]] = {}
+    pools: dict[str, PoolScrapes] = {}
     for key, target in sorted(targets.items()):
         pool = plan.pool_of(target)
-        pools[pool.name] = pool
-        members.setdefault(pool.name, []).append(key)
-    checks: list[Check] = []
-    for name in sorted(pools):
-        live = any((rows.get(key) or {}).get("ok") for key in members[name])
+        if pool.name not in pools:
+            pools[pool.name] = PoolScrapes(pool, {}, rows, inputs.places.get(pool.name, ()))
+        pools[pool.name].targets[key] = target
+    for name, of in sorted(pools.items()):
         # what a server that never answered belongs to, nobody knows
-        if not live and name not in configured:
+        if not of.answering and name not in configured:
             continue
-        places = said.get(name, ())
-        checks += pool_settings(pools[name], costs, members[name], rows, targets, places)
-        checks += can_recommend(pools[name], members[name], rows, targets, plan, gpus)
+        yield from pool_settings(of, costs)
+        yield from can_recommend(of, plan, inputs.gpus)
         if configured and name not in configured:
-            first = ", ".join(key.text for key in members[name][:3])
-            checks.append(
-                Check(
-                    "WARNING",
-                    name,
-                    f"no configured pool matches {len(members[name])} of {len(targets)} targets "
-                    f"({first}{', …' if len(members[name]) > 3 else ''})",
-                    ("what is configured for pools",),
-                    "pools: match of one of them, or one more",
-                    setting=("pools",),
-                )
+            members = sorted(of.targets)
+            first = ", ".join(key.text for key in members[:3]) + (", …" if len(members) > 3 else "")
+            yield Check(
+                "WARNING",
+                name,
+                f"no configured pool matches {len(members)} of {len(targets)} targets ({first})",
+                ("what is configured for pools",),
+                "pools: match of one of them, or one more",
+                setting=("pools",),
             )
-    checks += [
-        Check(
-            "WARNING",
-            pool.name,
-            "no target belongs to it",
-            ("what is configured for it",),
-            "match: the labels of its targets",
-            pool.name,
-            setting=("match",),
-        )
-        for pool in plan.pools
-        if targets and pool.name not in pools
-    ]
-    return checks
+    for pool in plan.pools if targets else ():
+        if pool.name not in pools:
+            yield Check(
+                "WARNING",
+                pool.name,
+                "no target belongs to it",
+                ("what is configured for it",),
+                "match: the labels of its targets",
+                pool.name,
+                setting=("match",),
+            )
 
 
-def receivers_told(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
-    """Whether somebody is told: receiver name and why a secret of it cannot be read, or None."""
+def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
+    """Whether somebody gets the pages: receiver name and why a secret of it cannot be read."""
     checks = [
         Check("ok", name, "receiver: its secrets can be read")
         if reason is None
@@ -229,8 +237,7 @@ def receivers_told(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
     none = Check(
         "WARNING",
         "receivers",
-        "none configured: nobody is told",
-        (),
-        "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
+        "none configured: pages reach nobody",
+        fix="receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
     )
     return checks or [none]

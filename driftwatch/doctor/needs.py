@@ -1,16 +1,21 @@
-"""Which evidence columns are never known on a target, why, and what that costs the rules."""
+"""Which columns are never known on a target, why, and which rules that costs, now or for long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 
 from driftwatch.collect.registry import BY_COLUMN
-from driftwatch.doctor.reach import can_be_true
+from driftwatch.condition import Condition
+from driftwatch.condition_text import read_tokens
+from driftwatch.doctor.checks import Check
 from driftwatch.evidence import BY_NAME, Column, Need
-from driftwatch.model import Serving, TargetKey
+from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.pipeline.plan import Pool
 from driftwatch.rulebook.rules import Rule
 
@@ -22,6 +27,18 @@ _STAND_INS: Mapping[str, str] = {
 }
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
+NEEDED_TARGETS = 3
+_NO_PIN = "no pin seen: a configuration with a database knows what is armed"
+# column → how much of its own past it needs
+_PAST: Mapping[str, str] = {
+    "latency_creeps": "7 days",
+    "traffic_shifted": "a day (the same hour of another day)",
+    "pin_lengths_moved": "a pin and 24 h",
+}
+_Truth = Literal["true", "false", "unknown"]
+_Truths = frozenset[_Truth]
+_OPEN: _Truths = frozenset(("true", "false"))
+_NEGATED: dict[_Truth, _Truth] = {"true": "false", "false": "true", "unknown": "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +192,119 @@ class Costs:
 
 def _fires(rule: Rule, dark: frozenset[str]) -> bool:
     """The rule can be true on what is left."""
-    return _true(rule.when, dark) and (rule.given is None or _true(rule.given, dark))
+    return can_be_true(rule.when, dark) and (rule.given is None or can_be_true(rule.given, dark))
 
 
-# many targets lack the same
-_true = lru_cache(maxsize=4096)(can_be_true)
+@lru_cache(maxsize=4096)  # many targets lack the same
+def can_be_true(condition: Condition, never_known: frozenset[str]) -> bool:
+    """Whether some values of the other columns make it true.
+
+    Every comparison is looked at by itself: of ``a > 2 AND a < 1`` each side can be true, and so
+    it counts as one that can.
+
+    Args:
+        condition: a checked one.
+        never_known: columns that are NULL in every row.
+    """
+    if not condition.columns & never_known:
+        return True
+    tokens = read_tokens(condition.text, BY_NAME)
+    (root,) = Dialect.get_or_raise(None).parser().parse(tokens, condition.text)
+    assert root is not None  # noqa: S101 - the condition was checked
+    return "true" in _truths(root, never_known, condition.false_when_unknown)
+
+
+def _truths(node: exp.Expr, dark: Set[str], lenient: Set[str]) -> _Truths:
+    """Which of true, false and unknown the node can be; never too few of them."""
+    match node:
+        case exp.Paren():
+            return _truths(node.this, dark, lenient)
+        case exp.Not(this=exp.Between() | exp.In()):
+            pass  # a comparison, as a condition reads it
+        case exp.Not():
+            return frozenset(_NEGATED[truth] for truth in _truths(node.this, dark, lenient))
+        case exp.And() | exp.Or():
+            # in order of strength: the stronger of both sides is what they are together
+            order: tuple[_Truth, ...] = ("false", "unknown", "true")
+            if isinstance(node, exp.Or):
+                order = ("true", "unknown", "false")
+            left = _truths(node.this, dark, lenient)
+            right = _truths(node.expression, dark, lenient)
+            return frozenset(min(a, b, key=order.index) for a in left for b in right)
+        case exp.Is():
+            return frozenset(("true",)) if _reads(node, dark) else _OPEN
+        case exp.Boolean():
+            return frozenset(("true" if node.this else "false",))
+    if not _reads(node, dark):
+        return _OPEN
+    return frozenset(("false",)) if _reads(node, lenient) else frozenset(("unknown",))
+
+
+def _reads(node: exp.Expr, names: Set[str]) -> bool:
+    return any(column.name in names for column in node.find_all(exp.Column))
+
+
+def arming(
+    rules: Sequence[Rule],
+    targets: Mapping[TargetKey, Target],
+    waits: Mapping[TargetKey, str] | None,
+) -> tuple[list[Check], frozenset[str]]:
+    """Checks of the rules that wait, per pool, and the rules that wait in any.
+
+    Args:
+        rules: the enabled ones.
+        targets: those that answer, with their pools.
+        waits: target → what its pin lacks, "" where one is in force; None = nobody looked.
+    """
+    members: dict[str, list[TargetKey]] = {}
+    for key, target in sorted(targets.items()):
+        members.setdefault(target.pool or "", []).append(key)
+    checks: list[Check] = []
+    waiting: set[str] = set()
+    for pool, keys in sorted(members.items()):
+        for check in _of_pool(rules, pool, keys, waits):
+            checks.append(check)
+            waiting |= set(check.disables)
+    return checks, frozenset(waiting)
+
+
+def _of_pool(
+    rules: Sequence[Rule],
+    pool: str,
+    keys: Sequence[TargetKey],
+    waits: Mapping[TargetKey, str] | None,
+) -> Iterator[Check]:
+    of_pins = _without(rules, "speed_pin")
+    lacking = [(key, waits.get(key, "") if waits is not None else _NO_PIN) for key in keys]
+    lacking = [(key, why) for key, why in lacking if why]
+    if of_pins and lacking:
+        key, why = lacking[0]
+        many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
+        yield Check(
+            "ARMING",
+            pool,
+            f"{many}{why}",
+            of_pins,
+            "driftwatch baseline propose; a pin under 24 h pages 3-10x too often",
+        )
+    of_three = _without(rules, "pool_of_three")
+    if of_three and len(keys) < NEEDED_TARGETS:
+        what = f"a pool of {len(keys)}: peers are compared from {NEEDED_TARGETS} on"
+        yield Check("ARMING", pool, what, of_three)
+    of_past: dict[str, list[str]] = {}
+    for rule in rules:
+        if rule.id in _without([rule], "own_past"):
+            told = [needed for column, needed in _PAST.items() if column in rule.columns]
+            of_past.setdefault(told[0] if told else "hours to days", []).append(rule.id)
+    for needed, named in of_past.items():
+        yield Check("ARMING", pool, f"speaks after {needed} of minutes", tuple(named))
+
+
+def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:
+    """Ids of the rules that cannot be true without the columns that have a need."""
+    found = []
+    for rule in rules:
+        dark = {column for column in rule.columns if need in BY_NAME[column].needs}
+        if dark and not can_be_true(rule.when, frozenset(dark)):
+            found.append(rule.id)
+    return tuple(found)

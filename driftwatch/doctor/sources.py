@@ -1,90 +1,183 @@
-"""What the sources say, what they do not, and how long a tick's questions take."""
+"""Every source of a configuration read once, with how it answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
-from driftwatch.doctor.checks import Check, Status
-from driftwatch.doctor.times import SourceSeen
+import polars as pl
 
-_TOLD = 3  # problems of a source that are printed; the rest is counted
-_CHARACTERS = 300
-# as the reading of a Prometheus says it (collect.prometheus_choice)
-_TWO_SERVERS = "has two series at the same time"
+from driftwatch.clock import Clock
+from driftwatch.collect.dcgm.prometheus import STEP_SECONDS
+from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.http import Bounds, Endpoint, clock_offset, clock_offsets
+from driftwatch.collect.prometheus.discover import scraped
+from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
+from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.doctor.scrapes import SourceAnswer
+from driftwatch.errors import SourceError
+from driftwatch.model import Target, TargetKey
+from driftwatch.service.asking import asker_of
+from driftwatch.service.configured import sources_of
+from driftwatch.settings import (
+    DcgmSource,
+    NvmlSource,
+    PagesSource,
+    PrometheusSource,
+    RecordingSource,
+    Settings,
+    SourceSettings,
+)
+
+_BACK = timedelta(minutes=5)
+_PAGES = 100  # whose clocks are read
+_WHERE_CHARACTERS = 100
+_KINDS: Mapping[type, str] = {
+    PrometheusSource: "prometheus",
+    PagesSource: "pages",
+    RecordingSource: "recording",
+    DcgmSource: "dcgm",
+    NvmlSource: "nvml",
+}
 
 
-def answers(sources: Iterable[SourceSeen], interval_seconds: float) -> Iterator[Check]:
-    """One check per source, and one for each of its first problems.
+@dataclass(slots=True)
+class Answers:
+    """What all sources brought.
+
+    Attributes:
+        scrapes: scrape tables.
+        gpus: GPU tables.
+        targets: with their labels.
+        sources: how each answered.
+    """
+
+    scrapes: list[pl.DataFrame] = field(default_factory=lambda: [empty_scrapes()])
+    gpus: list[pl.DataFrame] = field(default_factory=lambda: [empty_gpus()])
+    targets: dict[TargetKey, Target] = field(default_factory=dict)
+    sources: list[SourceAnswer] = field(default_factory=list)
+
+
+def read_sources(
+    settings: Settings, clock: Clock, progress: Callable[[float, float], None] | None = None
+) -> Answers:
+    """Ask every source of a configuration for its last five minutes.
 
     Args:
-        sources: as they were met.
-        interval_seconds: between two ticks.
+        settings: whose sources.
+        clock: ours.
+        progress: told how many sources of how many are done.
+
+    Raises:
+        ConfigError: a secret file cannot be read.
+        UsageError: a source that cannot be, or none.
     """
-    for source in sources:
-        brings = "GPU readings" if source.kind in ("dcgm", "nvml") else "scrapes"
-        empty = not source.instances and not source.gpus
-        if source.problems and empty:
-            status: Status = "WARNING" if brings == "GPU readings" else "MISSING"
-            yield Check(
-                status,
-                source.name,
-                f"no {brings}: {source.problems[0][:_CHARACTERS]}",
-                ("every rule",) if status == "MISSING" else (),
-                setting=source.setting,
-            )
-            rest = source.problems[1:]
-        elif empty and brings == "scrapes":
-            yield Check(
-                "MISSING",
-                source.name,
-                "answers, but has no vLLM server for what match asks for",
-                ("every rule",),
-                "match: {}",
-                setting=(*source.setting, "match"),
-            )
-            rest = ()
-        else:
-            rest = source.problems
-            if not rest:
-                yield Check("ok", source.name, f"brings {brings}" if not empty else "answers")
-        clashes = [problem for problem in rest if _TWO_SERVERS in problem]
-        if clashes:
-            more = f"; {len(clashes) - 1} more such (--json)" if len(clashes) > 1 else ""
-            yield Check(
-                "WRONG",
-                source.name,
-                f"{clashes[0][:_CHARACTERS]}{more}",
-                ("every rule on the server that is not read",),
-                "match: the labels of one of them, and a source of its own for the other; or an "
-                "instance label of its own for each",
-                setting=(*source.setting, "match"),
-            )
-        rest = tuple(problem for problem in rest if _TWO_SERVERS not in problem)
-        for problem in rest[:_TOLD]:
-            yield Check("WARNING", source.name, f"not read: {problem[:_CHARACTERS]}")
-        if len(rest) > _TOLD:
-            yield Check("WARNING", source.name, f"not read: {len(rest) - _TOLD} more (--json)")
-        yield from _pace(source, interval_seconds)
+    for source in sources_of(settings, clock):  # together: two servers of one name are an error
+        source.close()
+    answers = Answers()
+    for number, said in enumerate(settings.sources):
+        if progress is not None:
+            progress(number, len(settings.sources))
+        for source in sources_of(settings.model_copy(update={"sources": (said,)}), clock):
+            try:
+                seen, collected = _read(source, settings, clock)
+            finally:
+                source.close()
+            answers.scrapes.append(collected.scrapes)
+            answers.gpus.append(collected.gpus)
+            answers.targets |= collected.targets
+            seen = replace(seen, setting=("sources", number))
+            answers.sources.append(_named(seen, said, number, settings, clock))
+    return answers
 
 
-def _pace(source: SourceSeen, interval_seconds: float) -> Iterator[Check]:
-    seconds = source.asked_seconds
-    if seconds is None:
-        return
-    share = seconds / interval_seconds
-    what = (
-        f"a tick's questions took {seconds:.2f} s of the {interval_seconds:g} s between two ticks"
+def _read(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswer, Collected]:
+    """One source asked for five minutes, then for what a tick asks."""
+    span = getattr(source, "span", None)
+    until = clock.now()
+    began = time.monotonic()
+    collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
+    seconds: float | None = time.monotonic() - began
+    if isinstance(source, ServersOfApi | GpusOfApi):
+        span_seconds = settings.interval
+        if isinstance(source, GpusOfApi):  # or, in most ticks, there is nothing to ask for
+            span_seconds = max(span_seconds, STEP_SECONDS)
+        began = time.monotonic()
+        source.collect(until - timedelta(seconds=span_seconds), until)
+        seconds = time.monotonic() - began
+    elif span is not None:
+        seconds = None  # a file is not asked again and again
+    seen = SourceAnswer(
+        source.name,
+        "dcgm" if isinstance(source, GpusOfApi) else "",
+        instances=frozenset(key.instance for key in collected.targets)
+        | frozenset(collected.scrapes["instance"].unique()),
+        settle_seconds=source.settle_seconds,
+        asked_seconds=seconds,
+        problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
+        gpus=collected.gpus.height,
     )
-    if source.budget_seconds is not None:
-        what += f", budget {source.budget_seconds:g} s"
-    if share > 0.5:
-        yield Check(
-            "WRONG" if share > 1 else "WARNING",
-            source.name,
-            what,
-            ("minutes are evaluated late" if share > 1 else "little room for a slow answer",),
-            f"interval: {max(30, 2 * round(seconds + 1)):d}s, or fewer servers by match",
-            setting=("interval",),
+    return seen, collected
+
+
+def _in_words(problem: SourceProblem, source: str) -> str:
+    """The reason first: where may be a long query."""
+    if problem.where == source:
+        return problem.reason
+    where = problem.where
+    cut = where if len(where) <= _WHERE_CHARACTERS else f"{where[:_WHERE_CHARACTERS]}…"
+    return f"{problem.reason} ({cut})"
+
+
+def _named(
+    answer: SourceAnswer, said: SourceSettings, number: int, settings: Settings, clock: Clock
+) -> SourceAnswer:
+    """With its own name, and what can be known of its clock and of how often it is scraped."""
+    name = f"{_KINDS[type(said)]} {number}"
+    if isinstance(said, PrometheusSource):
+        answer = replace(answer, budget_seconds=said.budget)
+        if answer.kind == "dcgm":
+            return replace(answer, name=f"{name} dcgm")
+        answer = replace(answer, name=name, kind="prometheus", step_seconds=said.step)
+        verify: bool | str = True if said.ca_file is None else str(said.ca_file)
+        ahead = clock_offset(said.prometheus, clock, verify=verify)
+        intervals, listed, problem = _intervals(said, clock)
+        problems = answer.problems if problem is None else (*answer.problems, problem)
+        if problems:
+            listed = None  # an answer of which some is missing does not say who left
+        return replace(
+            answer, clock_seconds=ahead, intervals=intervals, problems=problems, listed=listed
         )
-    else:
-        yield Check("ok", source.name, what)
+    if isinstance(said, PagesSource):
+        urls = {}
+        for url in said.pages[:_PAGES]:
+            endpoint = Endpoint(url, Bounds())
+            urls[endpoint.instance] = endpoint.url
+            endpoint.close()
+        every = settings.interval
+        ahead_of = clock_offsets(urls, clock)
+        return replace(answer, name=name, kind="pages", every_seconds=every, clock_seconds=ahead_of)
+    return replace(answer, name=name, kind=_KINDS[type(said)])
+
+
+def _intervals(
+    said: PrometheusSource, clock: Clock
+) -> tuple[dict[str, float], frozenset[str] | None, str | None]:
+    """Instance → true scrape interval, the instances listed now, and why they are not known."""
+    asker = asker_of(said)
+    try:
+        found = scraped(asker, said.match, clock.now())
+    except SourceError as error:
+        return {}, None, f"scrape intervals: {error.message}"
+    finally:
+        asker.close()
+    intervals = {
+        target.labels["instance"]: target.interval_seconds
+        for target in found
+        if target.interval_seconds is not None and target.labels.get("instance")
+    }
+    listed = frozenset(target.labels.get("instance", "") for target in found)
+    return intervals, listed, None

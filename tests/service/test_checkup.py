@@ -13,7 +13,8 @@ from service_cases import shipped_plan
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import scrape_frame
-from driftwatch.doctor.checkup import Check, Checkup, checkup, receivers_told
+from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.checkup import Inputs, checkup, receiver_checks
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 
@@ -46,7 +47,7 @@ def _page(shared_data: Path, change: str = "", by: str = "") -> pl.DataFrame:
 def _checked(frame: pl.DataFrame, pool: Pool = COMPLETE, baseline: bool = False) -> Checkup:
     plan: Plan = replace(shipped_plan(), pools=(pool,))
     targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
-    return checkup(frame, targets, plan, baseline)
+    return checkup(frame, targets, plan, Inputs(has_baseline=baseline))
 
 
 def _trouble(found: Checkup) -> list[Check]:
@@ -66,12 +67,12 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     frame, plan = _page(shared_data), replace(shipped_plan(), pools=(COMPLETE,))
     targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
     told = "arming: 15 of 20 minutes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
-    found = checkup(frame, targets, plan, False, waits={KEY: told})
+    found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
     arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
     assert arming[told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
-    assert arming["a pool of 1: twins are compared from 3 on"] == ("ReplicaSlow", "UnevenTraffic")
+    assert arming["a pool of 1: peers are compared from 3 on"] == ("ReplicaSlow", "UnevenTraffic")
     assert arming["speaks after 7 days of minutes"] == ("LatencyCreep",)
-    armed = checkup(frame, targets, plan, False, waits={KEY: ""})
+    armed = checkup(frame, targets, plan, Inputs(waits={KEY: ""}))
     assert "SlowerAtEqualLoad" not in armed.arming
     assert armed.rules["SlowerAtEqualLoad"]
 
@@ -173,9 +174,9 @@ def test_a_server_that_is_down_says_nothing_of_edges(shared_data: Path) -> None:
 
 
 def test_receivers() -> None:
-    (none,) = receivers_told([])
-    assert (none.status, none.what) == ("WARNING", "none configured: nobody is told")
-    good, bad = receivers_told([("a", None), ("b", "/x: no such file or directory")])
+    (none,) = receiver_checks([])
+    assert (none.status, none.what) == ("WARNING", "none configured: pages reach nobody")
+    good, bad = receiver_checks([("a", None), ("b", "/x: no such file or directory")])
     assert good.status == "ok"
     assert (bad.status, bad.where) == ("MISSING", "b")
     assert "/x: no such file" in bad.what
@@ -213,7 +214,7 @@ def test_several_api_servers_are_warned_of(shared_data: Path) -> None:
 
 def test_no_target_is_not_ready() -> None:
     plan = shipped_plan()
-    found = checkup(pl.DataFrame(schema=_schema()), {}, plan, False)
+    found = checkup(pl.DataFrame(schema=_schema()), {}, plan, Inputs())
     assert not found.ready
 
 

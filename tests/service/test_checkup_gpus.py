@@ -10,7 +10,7 @@ from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, 
 
 from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.doctor.checks import Check, Checkup
-from driftwatch.doctor.checkup import checkup
+from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.pipeline.plan import Pool
 from driftwatch.testing.dcgm_pages import FAMILIES, DcgmExporter, FakeGpu, dcgm_page, workload
 
@@ -31,9 +31,10 @@ def _checked(shared_data: Path, page: str | None, pool: Pool = COMPLETE, **label
         scrapes_of({"a:1": page_text(shared_data)}, ago(5)),
         targets_of(plan, "a:1", **labels),
         plan,
-        False,
-        now=NOW,
-        gpus=gpus,
+        Inputs(
+            now=NOW,
+            gpus=gpus,
+        ),
     )
 
 
@@ -200,9 +201,10 @@ def test_one_blind_target_of_two_disables_the_rule_and_the_way_out_is_named(
         scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
         dict([first, second]),
         plan,
-        False,
-        now=NOW,
-        gpus=_read(dcgm_page(_gpus(1, "p"))),
+        Inputs(
+            now=NOW,
+            gpus=_read(dcgm_page(_gpus(1, "p"))),
+        ),
     )
     assert found.rules["GpuLost"] is False
     check = _of(found, "no GPU readings")
@@ -221,8 +223,9 @@ def test_declared_somewhere_but_not_everywhere_is_said(shared_data: Path) -> Non
         scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
         targets,
         plan,
-        False,
-        now=NOW,
-        gpus=_read(dcgm_page([])),
+        Inputs(
+            now=NOW,
+            gpus=_read(dcgm_page([])),
+        ),
     )
     assert any("not declared" in cost for cost in _of(found, "no DCGM").disables)

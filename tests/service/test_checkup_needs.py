@@ -20,8 +20,8 @@ from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Check, Checkup
-from driftwatch.doctor.checkup import checkup
-from driftwatch.doctor.reach import can_be_true
+from driftwatch.doctor.checkup import Inputs, checkup
+from driftwatch.doctor.needs import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED, Need
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
@@ -114,7 +114,7 @@ def _target() -> Target:
 
 
 def _doctor(scrapes: pl.DataFrame, gpus: pl.DataFrame, plan: Plan) -> Checkup:
-    return checkup(scrapes, plan.assign({KEY: _target()}), plan, False, gpus=gpus)
+    return checkup(scrapes, plan.assign({KEY: _target()}), plan, Inputs(gpus=gpus))
 
 
 def _never(scrapes: pl.DataFrame, gpus: pl.DataFrame, plan: Plan) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
 
 from driftwatch.doctor.checks import Check
-from driftwatch.doctor.recommend import can_recommend
+from driftwatch.doctor.pools import PoolScrapes, can_recommend
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.plan import Pool
 
@@ -18,7 +18,7 @@ def _checks(text: str, pool: Pool) -> list[Check]:
     plan = plan_with(pool)
     targets = targets_of(plan, "a:1")
     rows = dict(zip(sorted(targets), scrapes.iter_rows(named=True), strict=True))
-    return can_recommend(pool, sorted(targets), rows, targets, plan, scrapes.clear())
+    return can_recommend(PoolScrapes(pool, dict(targets), rows), plan, scrapes.clear())
 
 
 def test_what_the_tables_do_not_know_is_named_and_nothing_else_is_in_the_way(
@@ -40,8 +40,8 @@ def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:
     found = _checks(page_text(shared_data), replace(COMPLETE, told=told))
     said = [check.what for check in found if check.status == "WARNING"]
     assert said == [
-        "runs LoRA, which no replay here knows",
-        "runs pipeline parallelism (2 stages), which no replay here knows",
+        "runs LoRA, which is not simulated",
+        "runs pipeline parallelism (2 stages), which is not simulated",
     ]
     assert all(c.disables == ("recommend",) for c in found if c.status == "WARNING")
 
@@ -49,4 +49,4 @@ def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:
 def test_a_server_that_does_not_answer_says_nothing(shared_data: Path) -> None:
     plan = plan_with(COMPLETE)
     targets = targets_of(plan, "a:1")
-    assert can_recommend(COMPLETE, sorted(targets), {}, targets, plan, None) == []
+    assert can_recommend(PoolScrapes(COMPLETE, dict(targets)), plan, None) == []

@@ -18,14 +18,14 @@ from checkup_cases import (
 )
 
 from driftwatch.doctor.checks import Check
-from driftwatch.doctor.checkup import checkup
+from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.targets import counting
 from driftwatch.model import Serving, Setting
 
 
 def _found(scrapes: pl.DataFrame, *instances: str) -> list[Check]:
     plan = plan_with()
-    return trouble(checkup(scrapes, targets_of(plan, *instances), plan, False))
+    return trouble(checkup(scrapes, targets_of(plan, *instances), plan, Inputs()))
 
 
 def test_one_trouble_of_many_targets_is_one_check(shared_data: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_the_page_contradicts_is_wrong(shared_data: Path) -> None:
         Serving(max_num_seqs=Setting(64, "config", "max_num_seqs")),
         Serving(max_num_seqs=Setting(8, "startup log", "x.log:3")),
     ]
-    found = checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, False, said={"chat": told})
+    found = checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, Inputs(places={"chat": told}))
     first, second = trouble(found)
     assert not found.ready
     assert first.what == ("max_num_seqs is 64 (config, max_num_seqs), but 8 (startup log, x.log:3)")
@@ -141,6 +141,6 @@ def test_pools_without_targets_and_targets_without_a_pool(shared_data: Path) -> 
     plan = plan_with(replace(COMPLETE, match={"namespace": "elsewhere"}))
     targets = targets_of(plan, "a:1", "b:1")
     scrapes = scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)})
-    told = {c.what: c for c in trouble(checkup(scrapes, targets, plan, True))}
+    told = {c.what: c for c in trouble(checkup(scrapes, targets, plan, Inputs(has_baseline=True)))}
     assert "no configured pool matches 2 of 2 targets (a:1, b:1)" in told
     assert told["no target belongs to it"].where == "chat"

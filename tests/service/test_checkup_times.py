@@ -10,11 +10,11 @@ import pytest
 from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 
 from driftwatch.doctor.checks import Check, Checkup
-from driftwatch.doctor.checkup import checkup
-from driftwatch.doctor.times import SourceSeen, clocks
+from driftwatch.doctor.checkup import Inputs, checkup
+from driftwatch.doctor.scrapes import SourceAnswer, clocks
 
 
-def _source(**more: object) -> SourceSeen:
+def _source(**more: object) -> SourceAnswer:
     said: dict[str, object] = {
         "name": "prometheus 0",
         "kind": "prometheus",
@@ -24,14 +24,14 @@ def _source(**more: object) -> SourceSeen:
         "step_seconds": 15.0,
         "intervals": {"a:1": 15.0, "b:1": 15.0},
     }
-    return SourceSeen(**{**said, **more})  # type: ignore[arg-type]
+    return SourceAnswer(**{**said, **more})  # type: ignore[arg-type]
 
 
-def _checked(shared_data: Path, source: SourceSeen, age: float = 10.0) -> Checkup:
+def _checked(shared_data: Path, source: SourceAnswer, age: float = 10.0) -> Checkup:
     plan = plan_with()
     page = page_text(shared_data)
     scrapes = scrapes_of({"a:1": page, "b:1": page}, ago(age))
-    return checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, False, now=NOW, sources=[source])
+    return checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, Inputs(now=NOW, sources=[source]))
 
 
 def _only(found: Checkup) -> Check:
@@ -59,7 +59,7 @@ def test_the_worst_of_several_is_quoted(shared_data: Path) -> None:
     page = page_text(shared_data)
     scrapes = pl.concat([scrapes_of({"a:1": page}, ago(70)), scrapes_of({"b:1": page}, ago(200))])
     found = checkup(
-        scrapes, targets_of(plan, "a:1", "b:1"), plan, False, now=NOW, sources=[_source()]
+        scrapes, targets_of(plan, "a:1", "b:1"), plan, Inputs(now=NOW, sources=[_source()])
     )
     assert _only(found).what.endswith(
         "no scrape for 200 s, though there is one every 15 s, at worst b:1"
@@ -73,7 +73,7 @@ def _scaled(shared_data: Path, listed: frozenset[str] | None) -> Checkup:
     scrapes = pl.concat([scrapes_of({"a:1": page}, ago(10)), scrapes_of({"b:1": page}, ago(167))])
     source = _source(intervals={"a:1": 15.0}, listed=listed)
     targets = targets_of(plan, "a:1", "b:1")
-    return checkup(scrapes, targets, plan, False, now=NOW, sources=[source])
+    return checkup(scrapes, targets, plan, Inputs(now=NOW, sources=[source]))
 
 
 def test_a_target_that_its_source_does_not_list_is_a_warning(shared_data: Path) -> None:
@@ -209,9 +209,10 @@ def test_a_source_that_brings_nothing(shared_data: Path) -> None:
         scrapes_of({"a:1": page_text(shared_data)}, ago(5)),
         targets_of(plan, "a:1"),
         plan,
-        False,
-        now=NOW,
-        sources=[_source(), silent, empty],
+        Inputs(
+            now=NOW,
+            sources=[_source(), silent, empty],
+        ),
     )
     first, second = trouble(found)
     assert (first.status, first.what) == ("MISSING", "no scrapes: AuthFailed: 401")

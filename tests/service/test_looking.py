@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.clock import ManualClock, SystemClock
-from driftwatch.doctor.sources_asked import look
+from driftwatch.doctor.sources import read_sources
 from driftwatch.settings import load_settings
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import ReplayedExposition
@@ -26,11 +26,11 @@ def test_gpus_of_an_api_are_asked_for_twice_whatever_the_time(tmp_path: Path, se
     config = tmp_path / "driftwatch.yaml"
     with PrometheusApi([]) as api:
         config.write_text(f"interval: 15s\nsources: [{{prometheus: '{api.address}'}}]\n")
-        looked = look(load_settings(config, environ={}), clock)
+        read = read_sources(load_settings(config, environ={}), clock)
         queries = [one.get("query", "") for one in api.asked]
     utilization = [text for text in queries if "DCGM_FI_DEV_GPU_UTIL" in text]
     assert len(utilization) == 2
-    (gpus,) = [source for source in looked.sources if source.kind == "dcgm"]
+    (gpus,) = [source for source in read.sources if source.kind == "dcgm"]
     assert gpus.asked_seconds is not None and gpus.asked_seconds > 0
 
 
@@ -56,8 +56,8 @@ def test_who_is_listed_now_is_known_beside_who_was_scraped(
             config.write_text(
                 f"interval: 15s\nsources: [{{prometheus: '{server.url}', step: 1s}}]\n"
             )
-            looked = look(load_settings(config, environ={}), SystemClock())
-    (source,) = [source for source in looked.sources if source.kind == "prometheus"]
+            read = read_sources(load_settings(config, environ={}), SystemClock())
+    (source,) = [source for source in read.sources if source.kind == "prometheus"]
     assert source.problems == ()
     assert source.instances == set(both)
     assert source.listed == {stays.instance}

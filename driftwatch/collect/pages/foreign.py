@@ -96,6 +96,17 @@ _FIXES = {
 }
 
 
+# how driftwatch.collect.http words a refusal → what to do about it
+_REFUSALS = {
+    "answers 401": "it asks for a login: give an address without one, or the Prometheus that "
+    "scrapes it",
+    "answers 403": "it refuses this machine: let it through, or give the Prometheus that scrapes it",
+    "answers 404": "vLLM serves its page at /metrics: http://host:8000/metrics",
+    "answers 3": "give the address that it redirects to, if that is the vLLM server's /metrics",
+    "HTML": "that is a web page: give vLLM's own address, http://host:8000/metrics",
+}
+
+
 def is_known(names: Iterable[str]) -> bool:
     """Any of the names is of an exporter that is known here."""
     return any(name.startswith(e.prefixes) for name in names for e in _EXPORTERS)
@@ -122,4 +133,5 @@ def fix_of(reason: str) -> str | None:
     """What to do about a page that is not of an engine of vLLM; None where it is another reason."""
     if reason.startswith(_NAMELESS):
         return "give the address of a vLLM server, usually port 8000"
-    return _FIXES.get(reason)
+    refusals = (fix for begin, fix in _REFUSALS.items() if reason.startswith(begin))
+    return _FIXES.get(reason) or next(refusals, None)

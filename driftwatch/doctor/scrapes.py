@@ -1,0 +1,273 @@
+"""What the sources answer: whether scrapes are fresh and often enough, clocks, a tick's time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from driftwatch.doctor.checks import Check, Status, TargetCheck
+from driftwatch.model import Target, TargetKey
+
+_COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
+_BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
+_SKEW_SECONDS = 5.0
+_WRONG_SKEW_SECONDS = 60.0
+_FUTURE_SECONDS = 2.0  # a clock's rounding
+_SHOWN_PROBLEMS = 3  # of a source; the rest is counted
+_CHARACTERS = 300
+# as the reading of a Prometheus puts it
+_TWO_SERVERS = "has two series at the same time"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAnswer:
+    """How one source answered.
+
+    Attributes:
+        name: the source's.
+        kind: prometheus, pages, dcgm, nvml or recording.
+        setting: its place in the configuration; empty where there is none.
+        instances: whom it brought.
+        settle_seconds: how old a scrape is before the source has it.
+        step_seconds: distance of the points asked for; None where it scrapes itself.
+        every_seconds: how often it scrapes, where it does that itself.
+        intervals: instance → true time between two scrapes, where the source can tell.
+        clock_seconds: its clock ahead of ours (instance → seconds for pages); None = not known.
+        asked_seconds: how long the questions of one tick took; None = not measured.
+        budget_seconds: what they may take; None = no such bound.
+        problems: what it could not read, in words.
+        listed: instances that it lists now, well or not; None = it does not say.
+        gpus: GPU readings it brought.
+    """
+
+    name: str
+    kind: str
+    setting: tuple[str | int, ...] = ()
+    instances: frozenset[str] = frozenset()
+    settle_seconds: float = 0.0
+    step_seconds: float | None = None
+    every_seconds: float | None = None
+    intervals: Mapping[str, float] = field(default_factory=dict)
+    clock_seconds: float | Mapping[str, float] | None = None
+    asked_seconds: float | None = None
+    budget_seconds: float | None = None
+    problems: tuple[str, ...] = ()
+    listed: frozenset[str] | None = None
+    gpus: int = 0
+
+    def every(self, key: TargetKey) -> float | None:
+        """Seconds between two scrapes of a target; None = not known."""
+        return self.intervals.get(key.instance, self.every_seconds)
+
+    def is_stale(self, key: TargetKey, age: float) -> bool:
+        """Whether there should have been another scrape by now."""
+        spacing = self.every(key) or self.step_seconds or _BLIND_SECONDS
+        return age > self.settle_seconds + 3 * spacing
+
+
+def answers(sources: Iterable[SourceAnswer], interval_seconds: float) -> Iterator[Check]:
+    """One check per source, one for each of its first problems, one for the time a tick takes."""
+    for source in sources:
+        is_gpu = source.kind in ("dcgm", "nvml")
+        brings = "GPU readings" if is_gpu else "scrapes"
+        empty = not source.instances and not source.gpus
+        problems = source.problems
+        if problems and empty:
+            status: Status = "WARNING" if is_gpu else "MISSING"
+            what = f"no {brings}: {problems[0][:_CHARACTERS]}"
+            disables = () if is_gpu else ("every rule",)
+            yield Check(status, source.name, what, disables, setting=source.setting)
+            problems = problems[1:]
+        elif empty and not is_gpu:
+            yield Check(
+                "MISSING",
+                source.name,
+                "answers, but has no vLLM server with the labels of match",
+                ("every rule",),
+                "match: {}",
+                setting=(*source.setting, "match"),
+            )
+            problems = ()
+        elif not problems:
+            yield Check("ok", source.name, "answers" if empty else f"brings {brings}")
+        clashes = [problem for problem in problems if _TWO_SERVERS in problem]
+        if clashes:
+            more = f"; {len(clashes) - 1} more such (--json)" if len(clashes) > 1 else ""
+            yield Check(
+                "WRONG",
+                source.name,
+                f"{clashes[0][:_CHARACTERS]}{more}",
+                ("every rule on the server that is not read",),
+                "match: the labels of one of them, and a source of its own for the other; or an "
+                "instance label of its own for each",
+                setting=(*source.setting, "match"),
+            )
+        rest = [problem for problem in problems if _TWO_SERVERS not in problem]
+        for problem in rest[:_SHOWN_PROBLEMS]:
+            yield Check("WARNING", source.name, f"not read: {problem[:_CHARACTERS]}")
+        if len(rest) > _SHOWN_PROBLEMS:
+            more = f"not read: {len(rest) - _SHOWN_PROBLEMS} more (--json)"
+            yield Check("WARNING", source.name, more)
+        if source.asked_seconds is not None:
+            yield _pace(source, source.asked_seconds, interval_seconds)
+
+
+def _pace(source: SourceAnswer, seconds: float, interval_seconds: float) -> Check:
+    share = seconds / interval_seconds
+    what = f"the queries of a tick took {seconds:.2f} s of the interval of {interval_seconds:g} s"
+    if source.budget_seconds is not None:
+        what += f", budget {source.budget_seconds:g} s"
+    if share <= 0.5:
+        return Check("ok", source.name, what)
+    return Check(
+        "WRONG" if share > 1 else "WARNING",
+        source.name,
+        what,
+        ("minutes are evaluated late" if share > 1 else "little room for a slow answer",),
+        f"interval: {max(30, 2 * round(seconds + 1)):d}s, or fewer servers by match",
+        setting=("interval",),
+    )
+
+
+def departed(
+    newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
+) -> dict[TargetKey, TargetCheck]:
+    """Stale targets whose source lists them no more, while it lists others that it brought.
+
+    Nobody can tell a scale-down from lost service discovery here, so it is a warning. Where a
+    source lists none of its servers, it is no scale-down that may pass: they stay stale.
+    """
+    of = {instance: source for source in sources for instance in source.instances}
+    checks: dict[TargetKey, TargetCheck] = {}
+    for key, at in sorted(newest.items()):
+        source = of.get(key.instance)
+        if source is None or source.listed is None or key.instance in source.listed:
+            continue
+        age = (now - at).total_seconds()
+        if source.listed & source.instances and source.is_stale(key, age):
+            checks[key] = TargetCheck(
+                key,
+                "WARNING",
+                f"not listed by {source.name} for {age:,.0f} s",
+                fix="scaled down: nothing to do; else service discovery",
+                kind="left",
+                weight=age,
+            )
+    return checks
+
+
+def fresh(key: TargetKey, newest: datetime, source: SourceAnswer, now: datetime) -> TargetCheck:
+    """Age of the newest scrape against how often there should be one."""
+    every = source.every(key)
+    age = (now - newest).total_seconds()
+    if age < -_FUTURE_SECONDS:
+        return TargetCheck(
+            key,
+            "WRONG",
+            f"its newest scrape is {-age:,.0f} s in the future",
+            ("every rule: its minutes are not yet over",),
+            "set the clocks (NTP) of this machine and of the one that scrapes",
+            kind="future",
+            weight=-age,
+        )
+    if source.is_stale(key, age):
+        listed = source.listed is None or key.instance in source.listed
+        usual = f", though there is one every {every:g} s" if every else ""
+        return TargetCheck(
+            key,
+            "MISSING",
+            f"no scrape for {age:,.0f} s{usual}"
+            + ("" if listed else f"; {source.name} lists none of its servers now"),
+            ("every rule",),
+            "look at the scraper's targets page: it lists the server but no scrape arrives"
+            if listed
+            else "look at the scraper and its service discovery",
+            kind="stale",
+            weight=age,
+        )
+    return TargetCheck(
+        key, "ok", "newest scrape is fresh" + (f", one every {every:g} s" if every else "")
+    )
+
+
+def often(key: TargetKey, source: SourceAnswer) -> Iterator[TargetCheck]:
+    """Whether there are scrapes enough for minutes and for shares of ten minutes."""
+    own, step = source.intervals.get(key.instance), source.step_seconds
+    every = max((s for s in (source.every(key), step) if s is not None), default=0.0)
+    fix, setting = (
+        "scrape_interval: 15s of its job, and step of the source",
+        (*source.setting, "step"),
+    )
+    if source.every_seconds is not None:
+        fix, setting = "interval: 15s", ("interval",)
+    if every > _BLIND_SECONDS:
+        what = f"a scrape every {every:g} s: most minutes have no two of them, and no rates"
+        yield TargetCheck(
+            key, "MISSING", what, ("every rule",), fix, setting, kind="blind", weight=every
+        )
+    elif every > _COARSE_SECONDS:
+        what = f"a scrape every {every:g} s: shares of 10 min stand on {600 / every:.0f} scrapes"
+        costs = ("the ten-minute shares are coarse: a limit that is full shortly is not seen",)
+        yield TargetCheck(key, "WARNING", what, costs, fix, setting, kind="coarse", weight=every)
+    if own is not None and step is not None and step > own * 1.05:
+        yield TargetCheck(
+            key,
+            "WARNING",
+            f"scraped every {own:g} s, asked for every {step:g} s: {1 - own / step:.0%} of its "
+            "scrapes are not read",
+            ("gauges and shares stand on fewer scrapes than there are",),
+            f"step: {own:g}s",
+            (*source.setting, "step"),
+            kind=f"step {step:g} of {own:g}",
+            weight=step,
+        )
+
+
+def uneven(sources: Sequence[SourceAnswer], targets: Mapping[TargetKey, Target]) -> Iterator[Check]:
+    """Servers of one pool that are scraped at different intervals."""
+    intervals: dict[str, dict[float, list[str]]] = {}
+    for source in sources:
+        for key in targets:
+            every = source.every(key) if key.instance in source.instances else None
+            if every is not None:
+                of_pool = intervals.setdefault(targets[key].pool or "", {})
+                of_pool.setdefault(every, []).append(key.instance)
+    for pool, of_pool in sorted(intervals.items()):
+        low, high = min(of_pool), max(of_pool)
+        if high > low * 1.2:
+            yield Check(
+                "WARNING",
+                pool,
+                f"scraped at different intervals: every {low:g} s ({min(of_pool[low])}) to every "
+                f"{high:g} s ({min(of_pool[high])})",
+                ("its servers are judged on different numbers of scrapes",),
+                "scrape all of a pool alike",
+            )
+
+
+def clocks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
+    """Other machines' clocks against ours."""
+    for source in sources:
+        ahead, many = source.clock_seconds, isinstance(source.clock_seconds, Mapping)
+        name, costs = "its clock", "what is asked for is not what is there"
+        if isinstance(ahead, Mapping):
+            if not ahead:
+                continue
+            off = sum(abs(seconds) > _SKEW_SECONDS for seconds in ahead.values())
+            whose, worst = max(ahead.items(), key=lambda item: (abs(item[1]), item[0]))
+            name = whose if len(ahead) == 1 else f"{off} of {len(ahead)} servers, at worst {whose}"
+            ahead, costs = worst, "start times and restarts are read wrong"
+        if ahead is None:
+            continue
+        if abs(ahead) <= _SKEW_SECONDS:
+            yield Check("ok", source.name, "clocks agree within 5 s")
+            continue
+        way = "ahead of" if ahead > 0 else "behind"
+        yield Check(
+            "WRONG" if abs(ahead) > _WRONG_SKEW_SECONDS and not many else "WARNING",
+            source.name,
+            f"{name} is {abs(ahead):,.0f} s {way} this machine's",
+            (costs,),
+            "set the clocks (NTP)",
+        )
