@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
 
-_ARMING = 20  # targets whose minutes are read for what a pin lacks
+_EXAMPLE = "driftwatch doctor http://host:8000/metrics"
+_ARMING = 20  # targets whose minutes are read for what a baseline lacks
 _SHOWN = 200  # troubles on a terminal; --json has them all
 
 
@@ -43,13 +44,13 @@ def command(
     config: Path | None,
     **serving: Any,
 ) -> None:
-    """Prove every input of every rule, at metrics pages (URL), a recording, or --config.
+    """Check every input of every rule, at metrics pages (URL), a recording, or --config.
 
-    Without any of these, ./driftwatch.yaml is taken where there is one. Looked at: whether each
-    input is there, fresh, of a plausible unit and scraped often enough, the clocks, the GPUs, what
-    contradicts the configuration, and who is told. Exit code 0: every rule can fire on every
-    target, or is arming (waits for a pin, a past or twins), and every receiver can be told; 1: not,
-    with the reason; 4: no source told of any server.
+    Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there, fresh,
+    in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in the
+    configuration, and the receivers. Exit code 0: every rule can fire on every target or is ARMING
+    (waits for a baseline, for history or for more servers), and every receiver can be reached; 1:
+    not, with the reason; 4: no source has a vLLM server.
     """
     import polars as pl
 
@@ -96,24 +97,22 @@ def command(
 def _settings(
     urls: Sequence[str], recording: Path | None, config: Path | None
 ) -> tuple[Settings, bool]:
-    """The sources to look at, and whether they are those of the configuration."""
+    """The sources to read, and whether they are those of the configuration."""
     from driftwatch.settings import PagesSource, RecordingSource, Settings, load_settings
 
-    given = [bool(urls), recording is not None, config is not None and not urls and not recording]
-    if sum(given) != 1:
-        raise UsageError(
-            "give URLs, --recording, or --config; there is no ./driftwatch.yaml"
-            if not any(given)
-            else "give URLs or --recording, not both",
-            help_text="driftwatch doctor http://host:8000/metrics",
-        )
+    if urls and recording is not None:
+        raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
     if recording is not None:
         source = RecordingSource.model_construct(recording=recording, labels={})
         return Settings.model_validate({"sources": [source]}), False
     if urls:
         pages = PagesSource.model_construct(pages=tuple(urls), labels={})
         return Settings.model_validate({"sources": [pages]}), False
-    assert config is not None  # noqa: S101 - one of the three is given
+    if config is None:
+        raise UsageError(
+            "there is no ./driftwatch.yaml, and no URL, --recording or --config is given",
+            help_text=f"driftwatch init writes one; or: {_EXAMPLE}",
+        )
     settings = load_settings(config)
     _refuse_unreadable(settings, config)
     return settings, True
@@ -159,7 +158,7 @@ def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
 
 
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
-    """Target → what its pin lacks, from the service's database; None where there is none yet."""
+    """Target → what its baseline lacks, from the service's database; None where there is none."""
     from driftwatch.baselines.candidates import arming, known_of_store, without_pin
     from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
@@ -258,7 +257,7 @@ def _print(found: Checkup, show_all: bool, place: Callable[[Check], str] | None)
 
 def _verdict(found: Checkup) -> str:
     if not found.targets:
-        return "NO VERDICT: no source told of any vLLM server"
+        return "NO VERDICT: no source has a vLLM server"
     able = sum(found.rules.values())
     word = "READY" if found.ready else "NOT READY"
     counted = {

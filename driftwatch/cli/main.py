@@ -134,6 +134,13 @@ def main() -> None:
 
             traceback.print_exception(error)
         sys.exit(_told(error))
+    except Exception as error:
+        if debug:
+            raise
+        # a disk that is full needs no report, everything else does
+        report = None if isinstance(error, OSError) else "report it with the output of --debug"
+        reason = f"{type(error).__name__}: {error}"
+        sys.exit(_told(DriftwatchError(f"not expected: {reason}", help_text=report)))
     sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
 
 

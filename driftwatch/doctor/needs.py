@@ -28,12 +28,12 @@ _STAND_INS: Mapping[str, str] = {
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
-_NO_PIN = "no pin seen: a configuration with a database knows what is armed"
+_NO_PIN = "baseline not known: no database of driftwatch run here"
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
-    "latency_creeps": "7 days",
-    "traffic_shifted": "a day (the same hour of another day)",
-    "pin_lengths_moved": "a pin and 24 h",
+    "latency_creeps": "7 days of history",
+    "traffic_shifted": "one day of history (it compares the same hour of two days)",
+    "pin_lengths_moved": "a baseline and 24 h of history",
 }
 _Truth = Literal["true", "false", "unknown"]
 _Truths = frozenset[_Truth]
@@ -285,19 +285,19 @@ def _of_pool(
             pool,
             f"{many}{why}",
             of_pins,
-            "driftwatch baseline propose; a pin under 24 h pages 3-10x too often",
+            "driftwatch baseline propose; a baseline under 24 h pages 3-10x too often",
         )
     of_three = _without(rules, "pool_of_three")
     if of_three and len(keys) < NEEDED_TARGETS:
-        what = f"a pool of {len(keys)}: peers are compared from {NEEDED_TARGETS} on"
+        what = f"its pool has {len(keys)} of the {NEEDED_TARGETS} servers that a comparison needs"
         yield Check("ARMING", pool, what, of_three)
     of_past: dict[str, list[str]] = {}
     for rule in rules:
         if rule.id in _without([rule], "own_past"):
             told = [needed for column, needed in _PAST.items() if column in rule.columns]
-            of_past.setdefault(told[0] if told else "hours to days", []).append(rule.id)
+            of_past.setdefault(told[0] if told else "hours to days of history", []).append(rule.id)
     for needed, named in of_past.items():
-        yield Check("ARMING", pool, f"speaks after {needed} of minutes", tuple(named))
+        yield Check("ARMING", pool, f"can fire after {needed}", tuple(named))
 
 
 def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:

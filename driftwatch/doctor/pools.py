@@ -238,7 +238,7 @@ def can_recommend(of: PoolScrapes, plan: Plan, gpus: pl.DataFrame | None) -> lis
         Check(
             "WARNING",
             name,
-            f"runs {what}, which no simulation here knows",
+            f"runs {what}, which is not simulated",
             ("recommend",),
             pool=name,
         )

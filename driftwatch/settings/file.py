@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,9 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
     file = read_yaml(Path(path))
     root = file.root
     settings = None
+    if not Path(path).exists():
+        init = f"driftwatch init --prometheus URL -o {path} writes one"
+        file.problems = [replace(problem, help_text=init) for problem in file.problems]
     if root is None and not file.problems:
         file.problems.append(Problem(file.path, None, None, "empty", "the file says nothing"))
     elif root is not None and not isinstance(root, Entries):

@@ -70,8 +70,11 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
     arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
     assert arming[told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
-    assert arming["a pool of 1: peers are compared from 3 on"] == ("ReplicaSlow", "UnevenTraffic")
-    assert arming["speaks after 7 days of minutes"] == ("LatencyCreep",)
+    assert arming["its pool has 1 of the 3 servers that a comparison needs"] == (
+        "ReplicaSlow",
+        "UnevenTraffic",
+    )
+    assert arming["can fire after 7 days of history"] == ("LatencyCreep",)
     armed = checkup(frame, targets, plan, Inputs(waits={KEY: ""}))
     assert "SlowerAtEqualLoad" not in armed.arming
     assert armed.rules["SlowerAtEqualLoad"]

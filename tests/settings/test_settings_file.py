@@ -447,3 +447,11 @@ def test_a_tenant_is_what_a_header_can_hold(tmp_path: Path, tenant: str) -> None
     found = problems(tmp_path, f'sources: [{{prometheus: "http://p:9090", tenant: "{tenant}"}}]\n')
     assert "a header cannot" in repr(found)
     assert "CANARY" not in repr(found)
+
+
+def test_a_file_that_is_missing_names_the_command_that_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(tmp_path / "none.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message == "cannot be read: no such file or directory"
+    assert problem.help_text is not None and "driftwatch init" in problem.help_text

@@ -100,7 +100,7 @@ _FIXES = {
 _REFUSALS = {
     "answers 401": "it asks for a login: give an address without one, or the Prometheus that "
     "scrapes it",
-    "answers 403": "it refuses this machine: let it through, or give the Prometheus that scrapes it",
+    "answers 403": "it refuses this machine: allow it, or give the Prometheus that scrapes it",
     "answers 404": "vLLM serves its page at /metrics: http://host:8000/metrics",
     "answers 3": "give the address that it redirects to, if that is the vLLM server's /metrics",
     "HTML": "that is a web page: give vLLM's own address, http://host:8000/metrics",
