@@ -24,7 +24,7 @@ between two settings more than the absolute speeds.
 OUT_OF_SCOPE = """\
 Batches in training; other engines than vLLM (metrics are data, so that others can follow);
 pipelines of several models beyond watching each stage as a pool; model switching and serverless
-cold starts, which are seen as restarts; routing by predicted length, which the simulator could
+cold starts, which look like restarts; routing by predicted length, which the simulator could
 price.
 """
 

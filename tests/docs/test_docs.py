@@ -367,3 +367,21 @@ def test_the_defaults_in_the_docs_are_the_defaults() -> None:
         "database": str(defaults.database),
     }
     assert [name for name, text in told.items() if f"`{text}`" not in found[name]] == []
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+# The glossary has another word, or the sentence has no actor.
+REPLACED_WORDS = re.compile(
+    r"\b(twins?|laws?|worlds?|arming|anomal\w+|degraded|optimal"
+    r"|(?:is|are|was|were) (?:said|told|asked|seen))\b(?<!Little's law)",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("path", _linking_pages(), ids=lambda path: path.name)
+def test_a_page_uses_the_words_of_the_glossary(path: Path) -> None:
+    if path.name in ("CHANGELOG.md", "glossary.md"):
+        return
+    text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(encoding="utf-8"), flags=re.S)
+    assert sorted({match[0] for match in REPLACED_WORDS.finditer(" ".join(text.split()))}) == []

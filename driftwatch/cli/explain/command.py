@@ -45,7 +45,7 @@ _EXIT_NO_VERDICT = 4
     type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
     default="batch",
     show_default=True,
-    help="What was seen first: the tree that begins there (all end in the same causes).",
+    help="The symptom that the tree begins with; all trees end in the same causes.",
 )
 @asked_options
 def command(

@@ -171,7 +171,7 @@ class Pool(Part):
 
 
 class Coefficients(Part):
-    """A step-time law in place of the roofline; graphs and quadratic term stay."""
+    """A step-time model in place of the roofline; graphs and quadratic term stay."""
 
     c0_seconds: float = Field(gt=0, description="every step")
     c1_seconds_per_prefill_token: float = Field(ge=0, description="each prompt token computed")
