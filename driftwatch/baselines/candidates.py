@@ -40,7 +40,7 @@ from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.served import stored_told
+from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.pipeline.stored import newest, stored_targets
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
 from driftwatch.store.store import Store
@@ -133,7 +133,7 @@ def known_of_store(store: Store, plan: Plan) -> Known:
         store: of a service.
         plan: pools.
     """
-    plan = replace(plan, told=stored_told(store))
+    plan = replace(plan, told=stored_reports(store))
     targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
     path = store.path
     if until is None:

@@ -129,9 +129,8 @@ def found_in(
     from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
-    from driftwatch.pipeline.folded import detected_until
-    from driftwatch.pipeline.pool_traffic import among, twins_of
-    from driftwatch.pipeline.replay import of_baseline
+    from driftwatch.pipeline.question import among, peers_of
+    from driftwatch.pipeline.replay import detected_until, of_baseline
 
     held, measured = pins or Pins(), no_reference()
     if baseline is not None:
@@ -158,5 +157,5 @@ def found_in(
     taken.tell()
     reference = combined(measured, pinned(held, targets, plan, gpus).reference)
     minutes = recent.minutes()
-    twins = among(minutes, twins_of(chosen, targets, plan))
+    twins = among(minutes, peers_of(chosen, targets, plan))
     return Found(reference, detected, minutes.filter(own), twins)

@@ -75,7 +75,7 @@ class Unfired:
 
     def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:
         """Rules and their unknown inputs, those with one reason in one line."""
-        from driftwatch.pipeline.findings import reasons
+        from driftwatch.pipeline.unknown_reasons import reasons
 
         told = reasons(self._row) if self._row else {}
         found: dict[str, set[tuple[str, str]]] = {}

@@ -13,7 +13,7 @@ from driftwatch.doctor.checks import Check, Status
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
-from driftwatch.pipeline.advising_server import server_of
+from driftwatch.pipeline.engine import server_of
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.recommend.calibration.prior import find_gpu, find_model
 from driftwatch.signals.minutes import no_minutes

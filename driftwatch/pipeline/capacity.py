@@ -1,27 +1,35 @@
-"""Capacity as evidence: asked of the replay every ten minutes, only where it can decide.
+"""Capacity as evidence: simulated every ten minutes, only where it can decide a rule.
 
-A replay costs a second, so it is asked only while lengths moved and a limit binds and nothing else
-has decided already (a missed target), for the worst target of each pool and configuration, and
-:data:`REPLAYS` times at most; who was left out comes first the next time. Minutes of the grid
-(:data:`EVERY`, on the clock) are asked, and their answer holds until the next one, so that the
-columns do not depend on how minutes are split over ticks.
+A question costs a second. So it is asked only where a rule would be true by the capacity columns,
+about the worst target of each pool and configuration, and :data:`REPLAYS` times at most; who was
+left out comes first the next time. Minutes of the grid (:data:`EVERY`, on the clock) are asked
+about, and the answer holds until the next one, so that the columns do not depend on how minutes are
+split over ticks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.last_speed import with_last_speed
-from driftwatch.pipeline.past_minutes import WINDOW, PastMinutes
+from driftwatch.pipeline.minutes import WINDOW, PastMinutes, with_last_speed
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.pool_traffic import minutes_beside
-from driftwatch.pipeline.replaying import CAPACITY, Replayed, capacity_of, replayed, why_no_capacity
+from driftwatch.pipeline.question import (
+    CAPACITY,
+    Moment,
+    TargetAdvice,
+    capacity_of,
+    peer_minutes,
+    target_advice,
+    why_no_capacity,
+)
+from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
 EVERY = timedelta(minutes=10)
@@ -37,27 +45,43 @@ CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "at": TIME,  # the minute of the grid that asked
     **dict.fromkeys(CAPACITY, pl.Float64),
     _REASON: pl.String,
-    "asked_at": TIME,  # when its own pool was replayed last; NULL = never
+    "asked_at": TIME,  # when its own pool was simulated last; NULL = never
 }
-
-# As BatchDrift asks (rules/batch-limits.yaml); lengths of the minute itself count too, as those of
-# two minutes flap. Where a target is missed nothing is left to be decided by capacity.
-_MOVED = tuple(
-    f"{stem}_tokens_mean{span}_ratio" for stem in ("prompt", "generation") for span in ("", "_2m")
-)
-_ASKED = (
-    pl.any_horizontal([(pl.col(c) >= 1.5) | (pl.col(c) <= 0.67) for c in _MOVED]).fill_null(False)
-    & (pl.col("limit_binding_share_10m_ratio") >= 0.5).fill_null(False)
-    & ~pl.col("slo_missed").fill_null(False)
-)
 _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")
+# The answer holds for ten minutes, in which these columns flap; what a rule may be true by then.
+_STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
+_LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "generation_tokens")}
+_EXTREMES = (0.0, 1e9)
 
-Ask = Callable[..., Replayed]
+Ask = Callable[..., TargetAdvice]
 
 
-def nothing_told() -> pl.DataFrame:
+def no_capacity() -> pl.DataFrame:
     """No target's capacity is known."""
     return pl.DataFrame(schema=CAPACITY_SCHEMA)
+
+
+def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
+    """Of evidence rows those in which some capacity would make one of the rules true.
+
+    The queue may be drained for a minute, and where a target is missed already, capacity decides
+    nothing.
+    """
+    drained = dict.fromkeys(("binding_waiting_requests", "waiting_capacity_requests"), pl.lit(0.0))
+    views = [
+        rows.with_columns(**_STEADIER, **drained),
+        rows.with_columns(
+            **_STEADIER, **drained, **{to: pl.col(by) for to, by in _LENGTHS.items()}
+        ),
+    ]
+    true = pl.repeat(False, len(rows), eager=True)
+    for rule, view in product(rules, views):
+        for values in product(_EXTREMES, repeat=len(CAPACITY)):
+            tried = view.with_columns(
+                pl.lit(value).alias(name) for name, value in zip(CAPACITY, values, strict=True)
+            )
+            true |= tried.select(rule.when.expression.alias("true"))["true"].fill_null(False)
+    return true & ~rows["slo_missed"].fill_null(False)
 
 
 def with_capacity(
@@ -69,35 +93,43 @@ def with_capacity(
     gpus: pl.DataFrame | None = None,
     *,
     after: datetime | None = None,
-    ask: Ask = replayed,
+    ask: Ask = target_advice,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Evidence rows with the capacity columns, and what the next tick must know of them.
 
     Args:
-        rows: evidence rows of the minute grid, with what detectors said of them.
+        rows: evidence rows of the minute grid, with the detectors' columns.
         before: :data:`CAPACITY_SCHEMA`, of the ticks before.
         past: minutes up to those of the rows.
-        plan: pools, settings, and whether anything is to be replayed.
+        plan: pools, settings, rules, and whether anything is to be simulated.
         targets: those of the rows.
         gpus: GPU readings, for the names of their models.
-        after: nothing is replayed for minutes that end then or before; None = for all.
-        ask: the replay.
+        after: minutes that end then or before are not asked about; None = all are.
+        ask: answers a question.
     """
+    rules = [rule for rule in plan.enabled if not rule.when.columns.isdisjoint(CAPACITY)]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
-    asked = rows.filter((pl.col("end") == grid) & _ASKED)
-    if asked.is_empty() and before.is_empty():
-        return rows, before
-    told = before
-    if plan.replays:
-        for minute in asked["end"].unique().sort():
-            here = asked.filter(pl.col("end") == minute)
-            asking = ask if after is None or minute > after else None
-            new = _of_minute(here, minute, told, past, plan, targets, gpus, asking)
-            told = pl.concat([told, new])
+    asked = rows.filter(pl.col("end") == grid)
+    if len(asked) and rules:
+        asked = asked.filter(decided_by_capacity(asked, rules))
     last = rows["end"].max()
-    if not isinstance(last, datetime):
+    if not isinstance(last, datetime) or ((asked.is_empty() or not rules) and before.is_empty()):
         return rows, before
-    beside = told.drop("asked_at").unique([*_KEY, "at"], keep="last", maintain_order=True)
+    answers = before
+    if plan.replays and rules:
+        for minute in asked["end"].unique().sort():
+            asking = ask if after is None or minute > after else None
+            groups = _by_turn(asked.filter(pl.col("end") == minute), minute, answers)
+            new: list[dict[str, Any]] = []
+            for number, (group, waited) in enumerate(groups):
+                worst = group.row(0, named=True)
+                answer = None
+                if asking is not None and number < REPLAYS:
+                    answer = asking(_moment(worst, past, plan, targets, gpus), plan, ask="assess")
+                nothing = LEFT_OUT if asking is not None else CAUGHT_UP
+                new += _of_group(group, answer, minute, past, waited, nothing)
+            answers = pl.concat([answers, pl.DataFrame(new, schema=CAPACITY_SCHEMA, orient="row")])
+    beside = answers.drop("asked_at").unique([*_KEY, "at"], keep="last", maintain_order=True)
     filled = (
         rows.drop(*CAPACITY, _REASON)
         .with_columns(grid)
@@ -105,60 +137,21 @@ def with_capacity(
         .drop("at")
         .select(rows.columns)
     )
-    return filled, told.filter(pl.col("at") > last - EVERY)
+    return filled, answers.filter(pl.col("at") > last - EVERY)
 
 
-def _of_minute(
-    asked: pl.DataFrame,
-    minute: datetime,
-    told: pl.DataFrame,
-    past: PastMinutes,
-    plan: Plan,
-    targets: Mapping[TargetKey, Target],
-    gpus: pl.DataFrame | None,
-    ask: Ask | None,
-) -> pl.DataFrame:
-    """What is known of every target that was asked about in one minute of the grid."""
-    nothing = LEFT_OUT if ask is not None else CAUGHT_UP
-    found: list[dict[str, Any]] = []
-    # of the minute of the grid before this one alone, or the turns would depend on the ticks
-    earlier = told.filter(pl.col("at") == minute - EVERY, pl.col("asked_at").is_not_null())
-    waited = {TargetKey(i, e): at for i, e, at in earlier.select(*_KEY, "asked_at").iter_rows()}
-    for number, group in enumerate(_by_turn(asked, waited)):
-        worst = group.row(0, named=True)
-        key = TargetKey(worst["instance"], worst["engine"])
-        answer = None
-        if ask is not None and number < REPLAYS:
-            minutes = past.judged(key, minute - WINDOW, minute)
-            answer = ask(
-                targets[key],
-                minute,
-                minutes,
-                with_last_speed(worst, minutes),
-                plan,
-                replicas=_replicas(targets, targets[key]),
-                gpus=gpus,
-                ask="assess",
-                beside=minutes_beside(targets[key], targets, plan, past, minute),
-            )
-        for one in group.select(_KEY).iter_rows():
-            mine = TargetKey(*one)
-            found.append(
-                {
-                    "instance": mine.instance,
-                    "engine": mine.engine,
-                    "at": minute,
-                    **(_columns(answer, mine, key, minute, past) if answer else _unknown(nothing)),
-                    "asked_at": waited.get(mine) if answer is None else minute,
-                }
-            )
-    return pl.DataFrame(found, schema=CAPACITY_SCHEMA, orient="row")
+_Waited = Mapping[TargetKey, datetime]
 
 
-def _by_turn(asked: pl.DataFrame, waited: Mapping[TargetKey, datetime]) -> list[pl.DataFrame]:
+def _by_turn(
+    asked: pl.DataFrame, minute: datetime, answers: pl.DataFrame
+) -> list[tuple[pl.DataFrame, _Waited]]:
     """Targets of one pool and configuration together, the worst of them first; who waited longest
     for an answer before the others, then who makes requests wait longest.
     """
+    # of the minute of the grid before this one alone, or the turns would depend on the ticks
+    earlier = answers.filter(pl.col("at") == minute - EVERY, pl.col("asked_at").is_not_null())
+    waited = {TargetKey(i, e): at for i, e, at in earlier.select(*_KEY, "asked_at").iter_rows()}
     ordered = asked.sort(
         "limit_binding_share_10m_ratio",
         "queue_wait_estimate_10m_seconds",
@@ -166,46 +159,72 @@ def _by_turn(asked: pl.DataFrame, waited: Mapping[TargetKey, datetime]) -> list[
         descending=[True, True, False, False],
         nulls_last=True,
     )
-    groups = ordered.partition_by(_ALIKE, maintain_order=True)
 
     def turn(group: pl.DataFrame) -> tuple[bool, float]:
-        known = [
-            waited[k] for one in group.select(_KEY).iter_rows() if (k := TargetKey(*one)) in waited
-        ]
+        keys = (TargetKey(*one) for one in group.select(_KEY).iter_rows())
+        known = [waited[key] for key in keys if key in waited]
         return bool(known), max(known).timestamp() if known else 0.0
 
-    return sorted(groups, key=turn)
+    groups = sorted(ordered.partition_by(_ALIKE, maintain_order=True), key=turn)
+    return [(group, waited) for group in groups]
 
 
-def _unknown(why: str) -> dict[str, float | str | None]:
-    return {**dict.fromkeys(CAPACITY), _REASON: why}
+def _moment(
+    worst: Mapping[str, Any],
+    past: PastMinutes,
+    plan: Plan,
+    targets: Mapping[TargetKey, Target],
+    gpus: pl.DataFrame | None,
+) -> Moment:
+    key, minute = TargetKey(worst["instance"], worst["engine"]), worst["end"]
+    target, minutes = targets[key], past.judged(key, minute - WINDOW, minute)
+    return Moment(
+        target,
+        minute,
+        minutes,
+        with_last_speed(worst, minutes),
+        beside=peer_minutes(target, targets, plan, past, minute),
+        replicas=sum(1 for other in targets.values() if other.pool == target.pool),
+        gpus=gpus,
+    )
 
 
-def _columns(
-    answer: Replayed,
-    mine: TargetKey,
-    replayed_key: TargetKey,
+def _of_group(
+    group: pl.DataFrame,
+    answer: TargetAdvice | None,
     minute: datetime,
     past: PastMinutes,
-) -> dict[str, float | str | None]:
-    """The columns of one target, from the answer about one that is configured alike."""
-    values = capacity_of(answer.advice)
-    known = None not in values.values()
-    reason = None if known else why_no_capacity(answer.advice)
-    used = values["utilization_ratio"]
-    if mine != replayed_key and used is not None:
-        # the same capacity, its own demand
-        rates = [_first_tokens(key, minute, past) for key in (mine, replayed_key)]
-        own, other = rates
-        values["utilization_ratio"] = used * own / other if own is not None and other else None
-    return {**values, _REASON: reason}
+    waited: _Waited,
+    nothing: str,
+) -> list[dict[str, Any]]:
+    """Rows of :data:`CAPACITY_SCHEMA`: the answer about the first one for each of the group."""
+    values: dict[str, float | None] = dict.fromkeys(CAPACITY)
+    reason: str | None = nothing
+    if answer is not None:
+        values = capacity_of(answer.advice)
+        reason = why_no_capacity(answer.advice) if None in values.values() else None
+    used, rows = values["utilization_ratio"], []
+    keys = [TargetKey(*one) for one in group.select(_KEY).iter_rows()]
+    for key in keys:
+        share = used
+        if key != keys[0] and used is not None:  # the same capacity, its own demand
+            own, other = (_first_tokens(one, minute, past) for one in (key, keys[0]))
+            share = used * own / other if own is not None and other else None
+        rows.append(
+            {
+                "instance": key.instance,
+                "engine": key.engine,
+                "at": minute,
+                **values,
+                "utilization_ratio": share,
+                _REASON: reason,
+                "asked_at": waited.get(key) if answer is None else minute,
+            }
+        )
+    return rows
 
 
 def _first_tokens(key: TargetKey, minute: datetime, past: PastMinutes) -> float | None:
     """Requests that got their first token in the last ten minutes; None = unknown."""
-    found = past.minutes(key, minute - _OWN_RATE, minute)["ttft_seconds_count"].drop_nulls()
-    return float(found.sum()) if len(found) else None
-
-
-def _replicas(targets: Mapping[TargetKey, Target], target: Target) -> int:
-    return sum(1 for other in targets.values() if other.pool == target.pool)
+    counts = past.minutes(key, minute - _OWN_RATE, minute)["ttft_seconds_count"].drop_nulls()
+    return float(counts.sum()) if len(counts) else None

@@ -1,70 +1,68 @@
-"""Which targets have left, and whether that was meant. Pure.
+"""Targets that are missing: which of them are retired, and which are lost. Pure.
 
-A target of which its source has no scrape any more, although it has some of others or says which
-targets it knows, is *missing* from its last scrape on. It stays a target without scrapes until it
-is *retired*. Scaling down, a rollout and a rename take a target away on purpose, and its traffic
-with it to others; where service discovery loses a target, its traffic is nowhere to be seen. So
-what the pool visibly generates tells them apart (decision 9).
+A target that its source does not list any more, or has no scrape of while it has some of others,
+is *missing*. It is *retired*, and no target any more, after 15 minutes, or earlier when the rest of
+its pool carries its traffic. Where a tenth of a pool (two targets at least, or all of it) left
+together, its traffic is gone with it and was not falling before, the targets are *lost*: they stay,
+and ``CoverageLost`` opens a ticket (decision 46).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, TIME
+from driftwatch.diagnose.evidence_table import minute_windows
 from driftwatch.model import TargetKey
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import REMEMBERED
 
 _KEY = list(KEY_COLUMNS)
 _MINUTE = timedelta(minutes=1)
+RETIRED_AFTER = timedelta(minutes=15)
+# A loss is told of so many targets, which are such a share of their pool, or of a whole pool.
+LOST_TARGETS, LOST_SHARE = 2, 0.1
 # Traffic is compared over this long: shorter is noise, longer keeps people waiting.
 COMPARED = timedelta(minutes=5)
-# An even fall that the pool shows for this long is its demand's, and explains as much of a lack.
-TREND = 2 * COMPARED
-# What may lack of the traffic that left before it counts as lost: half lies in the middle between
-# "all of it moved" and "none of it did".
-LACKING_SHARE = 0.5
-# Five minutes' traffic of a pool varies by this much by itself; what carried less is not missed.
-NOISE_RATIO = 0.05
+# More than this share of the traffic that left must lack, and more than this of the whole pool's.
+LACKING_SHARE, NOISE_RATIO = 0.5, 0.05
+# The demand falls where the five minutes before have less than this of the five before them.
+FALLING_RATIO = 0.9
 # One scrape may fail to come; two are no accident.
 _LATE_SCRAPES = 2.0
-_SOONEST = timedelta(seconds=90)
-_LATEST = timedelta(seconds=MAX_GAP_SECONDS)
-# Minutes of traffic that are kept: for a trend of then, and what was carried a look-back ago.
-_KEPT = 2 * TREND + 3 * _MINUTE
+_SOONEST, _LATEST = timedelta(seconds=90), timedelta(seconds=MAX_GAP_SECONDS)
+# Minutes of traffic that are kept: two of COMPARED before a departure, and the look-back after it.
+_TRAFFIC_KEPT = 2 * COMPARED + RETIRED_AFTER
 
-MOVED = "the target is gone (scaled down; its traffic moved to the rest of the pool)"
-IDLE = "the target is gone (it carried no traffic)"
-SMALL = "the target is gone (too small a share of the pool's traffic to be missed)"
-NEVER = "the target is gone (it never answered)"
+MOVED = "the target is gone (the rest of its pool carries its traffic)"
+GONE = f"the target is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
 FORGOTTEN = f"the target is gone (not seen for {REMEMBERED.total_seconds() / 3600:.0f} h)"
-UNCONFIGURED = "the target is gone (no longer in the configuration)"
 
-_RATES: dict[str, pl.DataType | type[pl.DataType]] = {
+_Schema = dict[str, pl.DataType | type[pl.DataType]]
+_TRAFFIC: _Schema = {
     "instance": pl.String,
     "engine": pl.String,
     "pool": pl.String,
     "end": TIME,
     "tokens_per_second": pl.Float64,
 }
-_LAST: dict[str, pl.DataType | type[pl.DataType]] = {
+_LAST: _Schema = {
     "instance": pl.String,
     "engine": pl.String,
     "known_until": TIME,
     "own": pl.Float64,
     "before": pl.Float64,
+    "falling": pl.Boolean,
 }
-ABSENT_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+ABSENT_SCHEMA: _Schema = {
     "instance": pl.String,
     "engine": pl.String,
     "end": TIME,
     "since": TIME,
-    "answered": pl.Boolean,
 }
 
 
@@ -75,43 +73,57 @@ class Departures:
     Attributes:
         origins: target → name of the source that listed it last.
         retired: retired targets that a source lists for ever, as a recording does.
-        traffic: per target and minute (``end``) ``tokens_per_second`` generated, NULL = unknown;
-            the last minutes.
-        last: of each target without a known rate in the last minute: ``known_until`` (end of its
-            last minute with one), what it carried itself (``own``) and its pool with it
-            (``before``), tokens per second over the five minutes up to there.
+        traffic: generated ``tokens_per_second`` per target and minute (``end``), NULL = unknown.
+        last: of each silent target, its last minute with a known rate (``known_until``); over the
+            five minutes up to there its ``own`` tokens per second and those of its pool
+            (``before``); and whether the pool's were ``falling``.
     """
 
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
     retired: frozenset[TargetKey] = frozenset()
-    traffic: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_RATES))
+    traffic: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRAFFIC))
     last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_LAST))
+
+    def after(
+        self,
+        retired: Collection[TargetKey],
+        not_listed: frozenset[TargetKey],
+        until: datetime,
+    ) -> Departures:
+        """As the minutes after ``until`` need it, without the targets that were retired."""
+        now = self.traffic.filter(
+            (pl.col("end") == until) & pl.col("tokens_per_second").is_not_null()
+        )
+        silent = self.last.join(now, on=_KEY, how="anti")
+        origins = {k: o for k, o in self.origins.items() if k not in retired}
+        return replace(
+            self,
+            traffic=self.traffic.filter(pl.col("end") > until - _TRAFFIC_KEPT),
+            last=silent.unique(_KEY, keep="last", maintain_order=True),
+            origins=origins if retired else self.origins,
+            # only those that a source still lists would come back without a scrape
+            retired=self.retired | (set(retired) - not_listed),
+        )
 
 
 def absences(
-    scrapes: pl.DataFrame,
-    targets: pl.DataFrame,
-    first: datetime,
-    last: datetime,
+    scrapes: pl.DataFrame, listing: pl.DataFrame, first: datetime, last: datetime
 ) -> pl.DataFrame:
     """The minutes of [first, last) in which a target is missing.
 
-    A target is missing from two of its own scrape intervals (at least 90 s, at most the look-back)
-    after a scrape until the next one, failed ones included. Where no other target of its source
-    was scraped in the minute either, nobody looked, unless the source says that it left.
+    That is from two of its scrape intervals (at least 90 s, at most the look-back) after a scrape
+    until the next one, failed ones included. Where no other target of its source was scraped in the
+    minute either, nobody looked, unless the source answers that it does not know the target.
 
     Args:
         scrapes: scrape table in order, history included.
-        targets: instance, engine, ``source`` (NULL = it tells of its targets itself, a page),
-            ``left`` (its source answered and does not list it).
+        listing: from :func:`target_listing`.
         first: start of the first minute.
         last: end of the last one.
 
     Returns:
-        :data:`ABSENT_SCHEMA`: ``end`` of the minute, ``since`` (the last scrape before), and
-        whether the target ever ``answered``; by target and time.
+        :data:`ABSENT_SCHEMA`, ``since`` the last scrape before; by target and time.
     """
-    times = scrapes.lazy().select(*_KEY, "time", "ok")
     same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in _KEY).fill_null(False)
     spacing = pl.when(same).then(pl.col("time") - pl.col("time").shift(1))
     following = pl.when(same.shift(-1).fill_null(False)).then(pl.col("time").shift(-1))
@@ -119,77 +131,93 @@ def absences(
         (spacing * _LATE_SCRAPES).clip(_SOONEST, _LATEST).fill_null(pl.lit(_LATEST, pl.Duration))
     )
     gaps = (
-        times.with_columns(
-            until=following.fill_null(pl.lit(last, TIME)),
-            late_from=pl.col("time") + patience,
+        scrapes.lazy()
+        .select(*_KEY, "time")
+        .with_columns(
+            until=following.fill_null(pl.lit(last, TIME)), late_from=pl.col("time") + patience
         )
         .filter((pl.col("until") > pl.col("late_from")) & (pl.col("until") > pl.lit(first, TIME)))
         .collect()
+        .join(listing.filter(pl.col("source").is_not_null()), on=_KEY)
     )
-    gaps = gaps.join(targets.filter(pl.col("source").is_not_null()), on=_KEY)
     if gaps.is_empty():
         return pl.DataFrame(schema=ABSENT_SCHEMA)
-    minutes = pl.DataFrame(
-        {"start": pl.datetime_range(first, last, "1m", closed="left", eager=True)}
-    ).select(pl.col("start").cast(TIME), middle=middle(pl.col("start")).cast(TIME))
+    starts = pl.datetime_range(first, last, "1m", closed="left", eager=True).cast(TIME)
+    minutes = pl.DataFrame({"start": starts}).with_columns(middle=_middle(pl.col("start")))
     looked = (
-        scrapes.lazy()
-        .filter(pl.col("time") >= pl.lit(first, TIME))
+        scrapes.filter(pl.col("time") >= pl.lit(first, TIME))
         .select(*_KEY, start=pl.col("time").dt.truncate("1m"))
-        .join(targets.lazy().select(*_KEY, "source"), on=_KEY)
+        .join(listing.select(*_KEY, "source"), on=_KEY)
         .select("source", "start", looked=True)
         .unique()
-        .collect()
     )
-    answered = scrapes.filter("ok").select(_KEY).unique().with_columns(answered=True)
     return (
         gaps.join(minutes, how="cross")
         .filter(pl.col("middle").is_between("late_from", "until", closed="left"))
         .join(looked, on=["source", "start"], how="left")
-        .filter(pl.col("left") | pl.col("looked").fill_null(False))
-        .join(answered, on=_KEY, how="left")
-        .select(
-            *_KEY,
-            end=(pl.col("start") + _MINUTE).cast(TIME),
-            since="time",
-            answered=pl.col("answered").fill_null(False),
-        )
+        .filter(pl.col("not_listed") | pl.col("looked").fill_null(False))
+        .select(*_KEY, end=(pl.col("start") + _MINUTE).cast(TIME), since="time")
         .sort([*_KEY, "end"])
     )
 
 
-def middle(start: pl.Expr) -> pl.Expr:
-    """Where a minute's row stands of a target that has no scrape in it."""
-    return start + timedelta(seconds=30)
-
-
-def unseen_rows(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Scrape rows that are not ok for targets and minutes of which no source has a scrape.
-
-    Args:
-        minutes: instance, engine, ``end`` of the minute, ``reason``.
-    """
-    empty = pl.DataFrame(schema=dict(SCRAPE_SCHEMA))
-    rows = minutes.select(
-        *_KEY,
-        time=middle(pl.col("end") - _MINUTE).cast(TIME),
-        ok=pl.lit(False),
-        reason="reason",
+def target_listing(
+    targets: Collection[TargetKey],
+    origins: Mapping[TargetKey, str],
+    pages: Collection[str],
+    not_listed: Collection[TargetKey],
+) -> pl.DataFrame:
+    """Per target its ``origin``, ``not_listed``, and ``source``: the origin, NULL for ``pages``."""
+    rows = [(*key, origins.get(key), key in not_listed) for key in targets]
+    schema = {**dict.fromkeys((*_KEY, "origin"), pl.String), "not_listed": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
+        source=pl.when(~pl.col("origin").is_in(sorted(pages))).then(pl.col("origin"))
     )
-    return pl.concat([empty, rows], how="diagonal")
 
 
-def with_traffic(before: Departures, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Traffic known after these evidence rows, and what of it each silent target carried last.
+def unseen_rows(
+    absent: pl.DataFrame,
+    listing: pl.DataFrame,
+    late: Mapping[str, tuple[str, datetime]],
+    span: tuple[datetime, datetime],
+) -> pl.DataFrame:
+    """Scrape rows that are not ok, with the reason, for minutes of which no source has a scrape.
 
     Args:
-        before: from the tick before.
-        rows: evidence rows of the minutes since then.
-
-    Returns:
-        As ``traffic`` (not cut yet) and ``last`` of :class:`Departures`; ``last`` holds every
-        target whose rate was known once and is unknown in some minute of ``rows``.
+        absent: from :func:`absences`.
+        listing: from :func:`target_listing`.
+        late: source that holds nobody up any more → why, and until when it was collected.
+        span: start of the first minute, end of the last one.
     """
+    why = pl.when("not_listed").then(pl.lit("not listed by ")).otherwise(pl.lit("not scraped by "))
+    missing = absent.join(listing, on=_KEY, how="left").select(
+        *_KEY, "end", reason=why + pl.col("source")
+    )
+    of_late = pl.DataFrame(
+        [(name, *said) for name, said in sorted(late.items())],
+        schema={"origin": pl.String, "reason": pl.String, "until": TIME},
+        orient="row",
+    )
+    theirs = listing.join(of_late, on="origin")
+    waiting = (
+        minute_windows(theirs, *span)
+        .join(theirs, on=_KEY)
+        .filter(_middle(pl.col("start")) >= pl.col("until"))
+        .select(*_KEY, "end", "reason")
+    )
+    rows = pl.concat([missing, waiting]).select(
+        *_KEY, "reason", time=_middle(pl.col("end") - _MINUTE), ok=pl.lit(False)
+    )
+    return pl.concat([pl.DataFrame(schema=dict(SCRAPE_SCHEMA)), rows], how="diagonal")
+
+
+def _middle(start: pl.Expr) -> pl.Expr:
+    """Where a minute's row stands of a target that has no scrape in it."""
+    return (start + timedelta(seconds=30)).cast(TIME)
+
+
+def with_traffic(before: Departures, rows: pl.DataFrame) -> Departures:
+    """With the traffic of these evidence rows, and what each target that is silent carried last."""
     # over the whole minute: of one that came or left in it, only what it was seen to generate
     observed = pl.col("duration_seconds") / _MINUTE.total_seconds()
     new = rows.select(
@@ -197,24 +225,39 @@ def with_traffic(before: Departures, rows: pl.DataFrame) -> tuple[pl.DataFrame, 
     )
     # by time, then target, however minutes are split over ticks: sums depend on the order
     new = new.sort("end", maintain_order=True)
-    traffic = pl.concat([before.traffic, new.cast(pl.Schema(_RATES))])
+    traffic = pl.concat([before.traffic, new.cast(pl.Schema(_TRAFFIC))])
     unknown = new.filter(pl.col("tokens_per_second").is_null()).select(_KEY).unique()
     if unknown.is_empty():
-        return traffic, pl.DataFrame(schema=_LAST)
-    known = traffic.filter(pl.col("tokens_per_second").is_not_null())
-    theirs = known.join(unknown, on=_KEY, how="semi").sort([*_KEY, "end"])
-    own = (
-        theirs.rolling("end", period=COMPARED, closed="right", group_by=[*_KEY, "pool"])
-        .agg(own=pl.col("tokens_per_second").mean())
-        .select(*_KEY, "pool", "end", "own")
+        return replace(before, traffic=traffic, last=pl.DataFrame(schema=_LAST))
+    rates = _pool_rates(traffic)
+    # the minute in which a target leaves is no fall of the demand
+    later = rates.select("pool", pl.col("end") + _MINUTE, later="rate")
+    trend = rates.select("pool", pl.col("end") + COMPARED + _MINUTE, earlier="rate").join(
+        later, on=["pool", "end"]
     )
-    ends = own.join(_pool_rates(traffic), on=["pool", "end"], how="left").select(
-        *_KEY, known_until="end", own="own", before="rate"
+    falling = pl.col("later") < FALLING_RATIO * pl.col("earlier")
+    ends = (
+        traffic.filter(pl.col("tokens_per_second").is_not_null())
+        .join(unknown, on=_KEY, how="semi")
+        .sort([*_KEY, "end"])
+        .rolling("end", period=COMPARED, closed="right", group_by=[*_KEY, "pool"])
+        .agg(own=pl.col("tokens_per_second").mean())
+        .join(rates, on=["pool", "end"], how="left")
+        .join(trend.select("pool", "end", falling=falling), on=["pool", "end"], how="left")
+        .select(
+            *_KEY,
+            known_until="end",
+            own="own",
+            before="rate",
+            falling=pl.col("falling").fill_null(False),
+        )
     )
     older = before.last.join(unknown, on=_KEY, how="semi")
-    # what was told once stands: the traffic that it was made from may be cut by now
-    ends = ends.join(older, on=[*_KEY, "known_until"], how="anti")
-    return traffic, pl.concat([older, ends.cast(pl.Schema(_LAST))]).sort([*_KEY, "known_until"])
+    # older values stand: the traffic that they were made from may be cut by now
+    ends = ends.join(older, on=[*_KEY, "known_until"], how="anti").cast(pl.Schema(_LAST))
+    return replace(
+        before, traffic=traffic, last=pl.concat([older, ends]).sort([*_KEY, "known_until"])
+    )
 
 
 def _pool_rates(traffic: pl.DataFrame) -> pl.DataFrame:
@@ -228,143 +271,79 @@ def _pool_rates(traffic: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _pool_trends(traffic: pl.DataFrame) -> pl.DataFrame:
-    """pool, end, ``falling``: tokens per second a minute, 0 where it does not fall evenly.
+def judged(absent: pl.DataFrame, departures: Departures, pools: pl.DataFrame) -> pl.DataFrame:
+    """Which missing targets are lost in each minute, and which are retired by it.
 
-    The flattest of the slopes over five minutes within ten: a step, as a loss makes one, leaves
-    some of them flat. Of the last ten minutes the steepest such fall.
-    """
-    minute = pl.col("end").dt.epoch("s") / _MINUTE.total_seconds()
-    slopes = (
-        traffic.group_by("pool", "end")
-        .agg(pl.col("tokens_per_second").sum())
-        .sort("pool", "end")
-        .with_columns(minute=minute)
-        .rolling("end", period=COMPARED, closed="right", group_by="pool")
-        .agg(
-            slope=pl.cov("minute", "tokens_per_second") / pl.col("minute").var(),
-            whole=pl.len() == COMPARED // _MINUTE,
-        )
-        .filter("whole")
-    )
-    several = TREND - COMPARED + _MINUTE
-    return (
-        slopes.rolling("end", period=several, closed="right", group_by="pool")
-        .agg(falling=pl.col("slope").max().clip(upper_bound=0.0), counted=pl.len())
-        .filter(pl.col("counted") == several // _MINUTE)
-        .rolling("end", period=TREND, closed="right", group_by="pool")
-        .agg(pl.col("falling").min())
-    )
-
-
-def retirements(absent: pl.DataFrame, traffic: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Which missing targets are retired, at the end of which minute, and why.
-
-    Args:
-        absent: from :func:`absences`, with ``pool``.
-        traffic: from :func:`with_traffic`.
-        last: from :func:`with_traffic`.
-
-    Returns:
-        instance, engine, end, reason: the first minute that retires each target.
-    """
-    known = absent.join(last, on=_KEY, how="left").filter(
-        pl.col("known_until").is_null() | (pl.col("known_until") <= pl.col("end"))
-    )
-    # of several ends of known traffic the one before this absence counts
-    known = known.sort([*_KEY, "end", "known_until"]).unique(
-        [*_KEY, "end"], keep="last", maintain_order=True
-    )
-    watched = (pl.col("end") - pl.col("known_until")).clip(upper_bound=TREND) / _MINUTE
-    fallen = pl.col("falling").fill_null(0.0) * watched
-    known = known.join(_pool_trends(traffic), on=["pool", "end"], how="left").with_columns(
-        expected=(pl.col("before") + fallen).clip(lower_bound=0.0)
-    )
-    group = ["pool", "end"]
-    together = (
-        known.filter(pl.col("known_until").is_not_null())
-        .sort([*group, "known_until"])
-        .rolling(
-            "known_until",
-            period=2 * COMPARED,
-            offset=-COMPARED,
-            closed="both",
-            group_by=group,
-        )
-        .agg(
-            all_own=pl.col("own").sum(),
-            all_before=pl.col("before").max(),
-            all_expected=pl.col("expected").max(),
-        )
-        .unique([*group, "known_until"])
-    )
-    judged = (
-        known.join(together, on=[*group, "known_until"], how="left")
-        .join(_pool_rates(traffic), on=group, how="left")
-        .with_columns(lacking=pl.col("all_expected") - pl.col("rate").fill_null(0.0))
-    )
-    settled = pl.col("end") >= pl.col("known_until") + COMPARED
-    reason = (
-        pl.when(~pl.col("answered"))
-        .then(pl.lit(NEVER))
-        .when(pl.col("own") == 0)
-        .then(pl.lit(IDLE))
-        .when(settled & (pl.col("lacking") <= LACKING_SHARE * pl.col("all_own")))
-        .then(pl.lit(MOVED))
-        .when(settled & (pl.col("lacking") <= NOISE_RATIO * pl.col("all_before")))
-        .then(pl.lit(SMALL))
-        .when(pl.col("end") - pl.col("since") >= REMEMBERED)
-        .then(pl.lit(FORGOTTEN))
-    )
-    return (
-        judged.select(*_KEY, "end", reason=reason)
-        .filter(pl.col("reason").is_not_null())
-        .sort([*_KEY, "end"])
-        .unique(_KEY, keep="first", maintain_order=True)
-    )
-
-
-def undecided(
-    absent: pl.DataFrame, last: pl.DataFrame, retired: Collection[TargetKey], until: datetime
-) -> pl.DataFrame:
-    """Minutes in which a missing target is neither lost nor retired yet.
-
-    They are those before its traffic of five minutes can be looked for elsewhere, and the minute
-    that retires it.
+    Those that left within five minutes of each other left together. Their traffic lacks where the
+    pool visibly generates less than before by more than half of what they carried and 5 % of the
+    pool's. They are lost where it lacks, was not falling before, and they are two and a tenth of
+    the pool at least, or all of it.
 
     Args:
         absent: from :func:`absences`.
-        last: from :func:`with_traffic`.
-        retired: targets that the minute that ends at ``until`` retires.
-        until: end of the last minute.
+        departures: from :func:`with_traffic`.
+        pools: instance, engine, pool of every target.
 
     Returns:
-        instance, engine, ``end``, and ``undecided`` (true).
+        instance, engine, end, ``lost``, and ``reason`` where the minute retires the target.
     """
-    known = last.group_by(_KEY).agg(pl.col("known_until").max())
-    going = pl.DataFrame(sorted(retired), schema=dict.fromkeys(_KEY, pl.String), orient="row")
-    early = pl.col("end") <= pl.col("known_until") + COMPARED
-    ends = pl.col("going").fill_null(False) & (pl.col("end") == pl.lit(until, TIME))
+    missing = absent.join(pools, on=_KEY, how="left").join(departures.last, on=_KEY, how="left")
+    missing = (
+        missing.filter((pl.col("known_until") <= pl.col("end")).fill_null(True))
+        # of several ends of known traffic the one before this absence counts
+        .sort([*_KEY, "end", "known_until"])
+        .unique([*_KEY, "end"], keep="last", maintain_order=True)
+    )
+    group = ["pool", "end"]
+    together = (
+        missing.filter(pl.col("known_until").is_not_null())
+        .sort([*group, "known_until"])
+        .rolling(
+            "known_until", period=2 * COMPARED, offset=-COMPARED, closed="both", group_by=group
+        )
+        .agg(
+            carried=pl.col("own").sum(),
+            pool_before=pl.col("before").max(),
+            pool_fell=pl.col("falling").first(),
+            count=pl.len(),
+        )
+        .unique([*group, "known_until"])
+    )
+    lacking = pl.col("pool_before") - pl.col("rate").fill_null(0.0)
+    lacks = (lacking > LACKING_SHARE * pl.col("carried")) & (
+        lacking > NOISE_RATIO * pl.col("pool_before")
+    )
+    settled = pl.col("end") >= pl.col("known_until") + COMPARED
+    many = (pl.col("count") >= LOST_TARGETS) & (pl.col("count") >= LOST_SHARE * pl.col("of_pool"))
+    lost = (
+        (many | (pl.col("count") == pl.col("of_pool")))
+        & (pl.col("end") > pl.col("known_until") + COMPARED)
+        & lacks
+        & ~pl.col("pool_fell")
+    ).fill_null(False)
+    away = pl.col("end") - pl.col("since")
     return (
-        absent.join(known, on=_KEY, how="left")
-        .join(going.with_columns(going=True), on=_KEY, how="left")
-        .filter(early.fill_null(False) | ends)
-        .select(*_KEY, "end", undecided=True)
-        .unique()
+        missing.join(together, on=[*group, "known_until"], how="left")
+        .join(_pool_rates(departures.traffic), on=group, how="left")
+        .join(pools.group_by("pool").agg(of_pool=pl.len()), on="pool", how="left")
+        .select(
+            *_KEY,
+            "end",
+            lost=lost,
+            reason=pl.when(settled & ~lacks)
+            .then(pl.lit(MOVED))
+            .when(away >= REMEMBERED)
+            .then(pl.lit(FORGOTTEN))
+            .when((away >= RETIRED_AFTER) & ~lost)
+            .then(pl.lit(GONE)),
+        )
     )
 
 
-def kept(
-    traffic: pl.DataFrame, last: pl.DataFrame, until: datetime
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Traffic and last known traffic as the next tick needs them.
-
-    Args:
-        traffic: from :func:`with_traffic`.
-        last: from :func:`with_traffic`.
-        until: end of the last evaluated minute.
-    """
-    recent = traffic.filter(pl.col("end") > until - _KEPT)
-    now = traffic.filter((pl.col("end") == until) & pl.col("tokens_per_second").is_not_null())
-    silent = last.join(now, on=_KEY, how="anti")
-    return recent, silent.unique(_KEY, keep="last", maintain_order=True)
+def retirements(judgements: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, str]]:
+    """End of the first minute that retires a target, and those that are retired → why."""
+    going = judgements.filter(pl.col("reason").is_not_null()).sort([*_KEY, "end"])
+    going = going.unique(_KEY, keep="first", maintain_order=True)
+    first = going["end"].min()
+    retired = {TargetKey(i, e): why for i, e, why in going.select(*_KEY, "reason").iter_rows()}
+    return first if isinstance(first, datetime) else None, retired

@@ -11,98 +11,116 @@ import polars as pl
 
 from driftwatch.baselines.pinned import with_releases
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
-from driftwatch.detect.reference import HISTOGRAMS, MIN_REQUESTS
+from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
-from driftwatch.evidence import BY_NAME, DETECTED
-from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.evidence import DETECTED
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
-from driftwatch.pipeline.page_advice import explained
-from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replaying import CAPACITY
-from driftwatch.pipeline.state import State
-from driftwatch.signals.gpus.words import reasons_of
+from driftwatch.pipeline.evaluation import Evaluation
+from driftwatch.pipeline.incidents import target_labels
+from driftwatch.pipeline.unknown_reasons import reasons
+from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
+_SPAN = timedelta(seconds=BINDING_WINDOW_SECONDS)
+
+# incident id → finding without advice, and its evidence row
+Findings = dict[str, tuple[Finding, Mapping[str, Any]]]
 
 
-def findings_at(
-    firing: Sequence[Transition],
-    state: State,
-    scrapes: pl.DataFrame,
-    serving: pl.DataFrame,
-    reference: pl.DataFrame,
-    plan: Plan,
-    minute_rows: pl.DataFrame,
-) -> dict[str, tuple[Finding, Mapping[str, Any]]]:
-    """Incident id → finding and its evidence row, for every incident that fires; no advice yet.
+def findings_of(evaluation: Evaluation, firing: Sequence[Transition]) -> Findings:
+    """Every incident that fires, as a finding.
+
+    A page of several targets is that of the worst of them, and says who else is concerned.
+    """
+    together = {
+        t.incident.id: worst_of(t, evaluation.rows, evaluation.plan.rules)
+        for t in firing
+        if t.concerned
+    }
+    of_targets, of_pools = [], []
+    for t in firing:
+        if t.incident.id in together:
+            of_targets.append(as_of_target(t, evaluation.state.targets[together[t.incident.id]]))
+        elif t.incident.target.get("instance"):
+            of_targets.append(t)
+        else:
+            of_pools.append(t)
+    findings = findings_at(evaluation, of_targets)
+    for t in firing:
+        if (worst := together.get(t.incident.id)) is None:
+            continue
+        finding, row = findings[t.incident.id]
+        finding = replace(
+            finding,
+            concerned=(worst, *(key for key in t.concerned if key != worst)),
+            of_targets=t.of_targets,
+            told_before=t.told_before,
+        )
+        findings[t.incident.id] = finding, row
+    return findings | {t.incident.id: _of_pool(evaluation, t) for t in of_pools}
+
+
+def as_of_target(transition: Transition, target: Target) -> Transition:
+    """A pool's transition as if it were one target's."""
+    incident = replace(transition.incident, target=target_labels(target))
+    return replace(transition, incident=incident)
+
+
+def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Findings:
+    """Findings about one target each.
 
     A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
-    minute that tipped the rule. What detectors with a past say is that minute's
-    (``minute_rows``).
+    minute that tipped the rule. What detectors with a past say is that minute's.
     """
-    if not firing:
+    if not transitions:
         return {}
+    state, plan, minute_rows = evaluation.state, evaluation.plan, evaluation.rows
     rules = {rule.id: rule for rule in plan.rules}
-    ordered = sorted(
-        firing, key=lambda t: (t.incident.target["instance"], t.incident.target["engine"], t.at)
-    )
+    keys = {
+        t.incident.id: (t.incident.target["instance"], t.incident.target["engine"])
+        for t in transitions
+    }
+    ordered = sorted(transitions, key=lambda t: (*keys[t.incident.id], t.at))
     windows = pl.DataFrame(
-        [
-            (
-                t.incident.target["instance"],
-                t.incident.target["engine"],
-                t.at - timedelta(seconds=BINDING_WINDOW_SECONDS),
-                t.at,
-            )
-            for t in ordered
-        ],
+        [(*keys[t.incident.id], t.at - _SPAN, t.at) for t in ordered],
         schema=WINDOW_SCHEMA,
         orient="row",
     )
     rows = evidence_table(
-        scrapes,
+        evaluation.scrapes,
         windows,
         kind="chained",
         cut=True,
-        serving=serving,
-        reference=reference,
+        serving=evaluation.frames.serving,
+        reference=evaluation.reference,
         inputs=plan.inputs,
         carried=state.carried,
         gpus=state.gpus,
-        gpu_targets=plan.gpu_targets(state.targets.values()),
+        gpu_targets=evaluation.frames.gpu_targets,
     ).rows
     rows = with_releases(rows, state.pinned.frame, state.releases)
-    rows = _with_idle_twins(as_detected(rows, minute_rows), minute_rows)
-    diagnosed = {
-        name: walk(plan.trees[name], rows)
-        for name in {rules[t.incident.rule].tree for t in ordered} - {None}
-        if name is not None
-    }
-    found: dict[str, tuple[Finding, Mapping[str, Any]]] = {}
-    for i, (transition, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
-        rule = rules[transition.incident.rule]
-        key = TargetKey(row["instance"], row["engine"])
+    # only on the grid of minutes is the whole pool
+    rows = as_detected(rows, minute_rows, (*DETECTED, "pool_idle_ratio"))
+    trees = {tree for t in ordered if (tree := rules[t.incident.rule].tree) is not None}
+    diagnosed = {name: walk(plan.trees[name], rows) for name in trees}
+    findings: Findings = {}
+    for i, (t, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
+        rule, key = rules[t.incident.rule], TargetKey(*keys[t.incident.id])
         diagnosis = diagnosed[rule.tree][i] if rule.tree else None
-        told = unadvised(transition.incident.rule, state.targets[key], row, diagnosis)
-        twins = twins_of(key, transition.at, minute_rows)
-        found[transition.incident.id] = replace(told, twins=twins), row
-    return found
+        finding = finding_of(t.incident.rule, state.targets[key], row, diagnosis)
+        findings[t.incident.id] = replace(finding, twins=peer_speeds(key, t.at, minute_rows)), row
+    return findings
 
 
-def twins_of(key: TargetKey, end: datetime, minute_rows: pl.DataFrame) -> dict[str, float] | None:
+def peer_speeds(
+    key: TargetKey, end: datetime, minute_rows: pl.DataFrame
+) -> dict[str, float] | None:
     """A target's pool in one minute: how many there are, how many are slower, the others' speed.
 
-    Args:
-        key: whose pool.
-        end: of the minute.
-        minute_rows: evidence rows of the minute grid.
-
-    Returns:
-        None where the speed of no other target is known, or the minute is not among the rows.
+    None where the speed of no other target is known, or the minute is not among the rows.
     """
     of_minute = minute_rows.filter(pl.col("end") == end)
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
@@ -120,225 +138,37 @@ def twins_of(key: TargetKey, end: datetime, minute_rows: pl.DataFrame) -> dict[s
     }
 
 
-def as_detected(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
-    """Windows with what the detectors with a past said of their last minute.
-
-    Args:
-        rows: evidence rows of any windows.
-        minute_rows: evidence rows of the minute grid; a window whose end is none of theirs keeps
-            those columns unknown.
-    """
-    told = minute_rows.select(*_KEY, "end", *DETECTED)
-    names = rows.columns
+def as_detected(
+    rows: pl.DataFrame, minute_rows: pl.DataFrame, columns: Sequence[str] = DETECTED
+) -> pl.DataFrame:
+    """Windows with these columns of their last minute on the grid, unknown where it has none."""
+    of_minute = minute_rows.select(*_KEY, "end", *columns)
     return (
-        rows.drop(DETECTED)
-        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
-        .select(names)
+        rows.drop(columns)
+        .join(of_minute, on=[*_KEY, "end"], how="left", maintain_order="left")
+        .select(rows.columns)
     )
 
 
-def _with_idle_twins(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
-    """Idle peers as the last minute's grid has them: only there is the whole pool."""
-    told = minute_rows.select(*_KEY, "end", "pool_idle_ratio")
-    names = rows.columns
-    return (
-        rows.drop("pool_idle_ratio")
-        .join(told, on=[*_KEY, "end"], how="left", maintain_order="left")
-        .select(names)
-    )
-
-
-def finding(
-    rule: str,
-    target: Target,
-    row: Mapping[str, Any],
-    diagnosis: Diagnosis | None,
-    plan: Plan,
-    *,
-    minutes: pl.DataFrame | None = None,
-    replicas: int | None = None,
-) -> Finding:
-    """One evidence row with its diagnosis → a finding with a recommendation.
-
-    Args:
-        rule: rule id, or who asks.
-        target: which one.
-        row: evidence row.
-        diagnosis: None = nobody asked.
-        plan: trees, pools.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` up to the window's end, to be
-            replayed where the leaf asks for it; None = it is not.
-        replicas: of the pool; None = unknown.
-    """
-    found = unadvised(rule, target, row, diagnosis)
-    return explained(found, row, minutes, plan, row["end"], replicas)
-
-
-def unadvised(
+def finding_of(
     rule: str, target: Target, row: Mapping[str, Any], diagnosis: Diagnosis | None
 ) -> Finding:
-    """One evidence row with its diagnosis → a finding without a recommendation."""
-    evidence = {name: value for name, value in row.items() if not isinstance(value, list)}
+    """One evidence row with its diagnosis as a finding without advice; ``rule``, or who asks."""
     return Finding(
         rule=rule,
         target=target,
         minute=row["end"] - timedelta(minutes=1),
-        evidence=evidence,
+        evidence={name: value for name, value in row.items() if not isinstance(value, list)},
         reasons=reasons(row),
         diagnosis=diagnosis,
         reference=reference_of(row),
         since=row["binding_since"],
         histograms={
-            name: found
+            name: counts
             for name in _HISTOGRAMS
-            if (found := row.get(name)) is not None and len(found)
+            if (counts := row.get(name)) is not None and len(counts)
         },
     )
-
-
-def reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
-    found = {
-        name: column.disabled_by or "not on the page"
-        for name, column in BY_NAME.items()
-        if row.get(name) is None
-    }
-    found |= reasons_of(row.get("gpu_reasons"))
-    found |= {name: why for name, why in _not_compared(row).items() if name in found}
-    if speed := row.get("speed_unknown_reason"):
-        told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
-        found |= dict.fromkeys((name for name in told if name in found), speed)
-    if unknown := row.get("capacity_unknown_reason"):
-        found |= {name: unknown for name in CAPACITY if name in found}
-    if trend := row.get("trend_unknown_reason"):
-        slow = ("latency_creeps", "speed_slope_14d_ratio")
-        found |= dict.fromkeys((name for name in slow if name in found), trend)
-    if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
-        found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
-    if "slo_missed" in found:
-        found["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
-    for name in ("ttft", "tpot"):
-        if f"{name}_missed" in found:
-            found[f"{name}_missed"] = _slo_unknown(row, name)
-    if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
-        found["binding_limit"] = _which_limit(row)
-    if row.get("forward_passes_overcounted"):
-        for name in (
-            "requests_per_forward_pass",
-            "tokens_per_forward_pass",
-        ):
-            found[name] = "a lower bound: several API servers count each step once each"
-        found["forward_passes_per_second"] = (
-            "an upper bound: several API servers count each step once each"
-        )
-    if row.get("max_num_seqs_inferred"):
-        found["max_num_seqs"] = "inferred from the plateau of running requests"
-    if on_own_proposal(row):
-        found = {n: OWN_PROPOSAL if why.startswith("no pin") else why for n, why in found.items()}
-    return found
-
-
-_PROVISIONAL = "provisional"
-# where nobody is there to accept a pin: a replay, explain and recommend on a recording
-OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
-
-
-def on_own_proposal(row: Mapping[str, Any]) -> bool:
-    """Whether the speed is judged by a law that nobody accepted."""
-    return _PROVISIONAL in (row.get("speed_reference") or "")
-
-
-def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
-    """Ratio column → why there is none: no reference, none for this signal, or too few requests."""
-    kind = row.get("reference_kind")
-    ratios = {
-        "requests_per_second_ratio": "requests_per_second",
-        "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
-        "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
-        "prompt_tokens_mean_ratio": "prompt_tokens_mean",
-        "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
-        "prompt_tokens_mean_10m_ratio": "prompt_tokens_mean",
-        "generation_tokens_mean_ratio": "generation_tokens_mean",
-        "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
-        "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
-    }
-    found = {}
-    for ratio, column in ratios.items():
-        if kind is None:
-            found[ratio] = (
-                "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
-            )
-        elif row.get(f"reference_{column}") is None:
-            found[ratio] = (
-                f"tuned_for does not say {column}"
-                if kind == "tuned_for"
-                else f"the baseline has no {column}"
-            )
-        elif row.get(column) is None:
-            found[ratio] = f"{column} unknown"
-        else:
-            spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
-            span = next((text for part, text in spans.items() if part in ratio), "the window")
-            found[ratio] = f"fewer than 100 finished requests in {span}"
-    for name in ("prompt_tokens", "generation_tokens"):
-        found[f"{name}_usual_ratio"] = _no_swings(row, name)
-        found |= dict.fromkeys(
-            (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
-        )
-    return found
-
-
-def _no_swings(row: Mapping[str, Any], name: str) -> str:
-    """Why nobody knows how far the mean length goes by itself."""
-    kind = row.get("reference_kind")
-    if kind is None:
-        return "no baseline (a pin or --baseline)"
-    if kind == "tuned_for":
-        return "tuned_for declares a mean; how far it swings takes a baseline"
-    if row.get(f"reference_{name}_usual_ratio") is None:
-        return "the baseline has less than an hour of ten-minute means of 100 requests and more"
-    return "the baseline is shorter than a day, and answers for no longer than it lasted"
-
-
-def _no_distance(row: Mapping[str, Any], name: str) -> str:
-    """Why lengths are not compared with the reference's distribution."""
-    kind = row.get("reference_kind")
-    if kind is None:
-        return "no reference with a distribution (a pin or --baseline)"
-    if row.get(f"reference_{name}_buckets") is None:
-        return (
-            "tuned_for declares a mean, no distribution"
-            if kind == "tuned_for"
-            else f"the baseline has no distribution of {name}"
-        )
-    if row.get(f"{name}_buckets") is None:
-        return f"{name} unknown"
-    if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
-        return f"fewer than {MIN_REQUESTS} finished requests in the window"
-    return TOO_FEW_IN_COMMON
-
-
-def _which_limit(row: Mapping[str, Any]) -> str:
-    """Why it cannot be told which limit makes requests wait."""
-    if row.get("kv_cache_usage_ratio") is None:
-        return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
-    unknown = [name for name in COLUMN_KNOBS if row.get(name) is None]
-    if unknown:
-        return f"requests wait, but {' and '.join(unknown)} unknown"
-    running = row.get("binding_running_requests")
-    level = "" if running is None else f" while {running:.3g} run"
-    said = " and ".join(f"{name} {row[name]:.0f}" for name in COLUMN_KNOBS)
-    return f"requests wait{level}, yet {said} are not full: does the server run with these?"
-
-
-def _slo_unknown(row: Mapping[str, Any], *names: str) -> str:
-    """Why it is not known whether any of these targets was missed."""
-    targets = [name for name in names if row.get(f"slo_{name}_seconds") is not None]
-    if not targets:
-        return "no slo in the configuration"
-    if all(row.get(f"{name}_in_target_10m_ratio") is None for name in targets):
-        return "fewer than 20 requests to judge by, or a histogram without buckets"
-    return "the target lies inside a histogram bucket, and that bucket decides"
 
 
 def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -359,3 +189,75 @@ def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "to": row["reference_until"],
         "values": values,
     }
+
+
+# column of a rule → what is highest of its worst target
+_WORST: Mapping[str, pl.Expr] = {
+    "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
+    "slower_than_pool": -pl.col("speed_against_pool_ratio"),
+    "seconds_since_last_token": pl.col("seconds_since_last_token"),
+    "limit_binding_share_10m_ratio": pl.col("batch_assembly_wait_10m_seconds"),
+    **{
+        # longer and shorter are as far
+        f"{stem}_mean_{span}_ratio": pl.col(f"{stem}_mean_{span}_ratio").log().abs()
+        for span in ("2m", "10m")
+        for stem in ("prompt_tokens", "generation_tokens")
+    },
+    "latency_creeps": -pl.col("speed_slope_14d_ratio"),
+}
+
+
+def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) -> TargetKey:
+    """Of the targets that one incident speaks for, the one whose numbers its page shows."""
+    rule = next(rule for rule in rules if rule.id == transition.incident.rule)
+    height = next((by for name, by in _WORST.items() if name in rule.columns), pl.lit(0.0))
+    keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
+    here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
+    ordered = here.sort(height, *_KEY, descending=[True, False, False], nulls_last=True)
+    return TargetKey(*ordered.select(_KEY).row(0))
+
+
+def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, Mapping[str, Any]]:
+    """The finding of a rule that is per pool; the target that is gone for longest speaks for it."""
+    incident = transition.incident
+    of_pool = evaluation.rows.with_columns(verdict=evaluation.verdicts[incident.rule]).filter(
+        (pl.col("pool") == incident.target["pool"]) & (pl.col("end") == transition.at)
+    )
+    concerned = of_pool.filter("verdict").sort(
+        "coverage_missing_seconds", *_KEY, descending=[True, False, False], nulls_last=True
+    )
+    row = concerned.drop("verdict").row(0, named=True)
+    keys = tuple(TargetKey(*key) for key in concerned.select(_KEY).iter_rows())
+    finding = Finding(
+        rule=incident.rule,
+        target=evaluation.state.targets[keys[0]],
+        minute=transition.at - timedelta(minutes=1),
+        evidence={name: value for name, value in row.items() if not isinstance(value, list)},
+        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.scrapes),
+        reference=reference_of(row),
+        concerned=keys,
+        of_targets=of_pool.height,
+    )
+    return finding, row
+
+
+def _nothing_scraped(concerned: pl.DataFrame, scrapes: pl.DataFrame) -> dict[str, str]:
+    """Why no scrape of the targets was ok for as long as their first input is gone; else empty."""
+    gone = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
+    failed = (
+        scrapes.select(*_KEY, "time", "ok", "reason")
+        .join(concerned.select(*_KEY, "end", since=pl.col("end") - gone), on=_KEY)
+        .filter(pl.col("time").is_between("since", "end", closed="left"))
+        .sort(*_KEY, "time")
+        .group_by(_KEY, maintain_order=True)
+        .agg(pl.col("ok").any(), pl.col("reason").last())
+    )
+    if len(failed) < len(concerned) or failed["ok"].any() or failed["reason"].null_count():
+        return {}
+    counts = (
+        failed.group_by("reason").len("targets").sort("targets", "reason", descending=[True, False])
+    )
+    if len(counts) == 1:
+        return {"coverage_missing_inputs": counts["reason"][0]}
+    each = [f"{number} {reason}" for reason, number in counts.iter_rows()]
+    return {"coverage_missing_inputs": ", ".join(each)}

@@ -28,13 +28,14 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.numbers import moment
+from driftwatch.pipeline.advice import explained
 from driftwatch.pipeline.explain import (
     DEFAULT_TREE,
     Window,
     measured_reference,
     with_shipped_trees,
 )
-from driftwatch.pipeline.findings import finding
+from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.signals.minutes import GAUGED, MINUTE_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
@@ -87,10 +88,10 @@ def explain_past(
     declared = plan.declared_reference([target])
     row = past_row(rows, target, plan, combined(reference, declared))
     plan = with_shipped_trees(plan)
-    diagnosis = walk(plan.trees[tree], row)[0]
-    found = finding("explain", target, row.row(0, named=True), diagnosis, plan)
-    reasons = {**found.reasons, **_unknown(row, rows)}
-    return replace(found, reasons=reasons), Window(row["start"][0], row["end"][0])
+    diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
+    finding = explained(finding_of("explain", target, values, diagnosis), values, plan)
+    reasons = {**finding.reasons, **_unknown(row, rows)}
+    return replace(finding, reasons=reasons), Window(row["start"][0], row["end"][0])
 
 
 def is_past(store: Store, scrapes: pl.DataFrame, key: TargetKey, window: Window) -> bool:
@@ -276,11 +277,7 @@ def _serving(own: pl.DataFrame, target: Target, plan: Plan) -> pl.DataFrame:
 
 def _unknown(row: pl.DataFrame, rows: pl.DataFrame) -> dict[str, str]:
     """Columns that are unknown because the scrapes are gone → that reason."""
-    coarse = rows["seconds"].max() != MINUTE
-    found = {}
-    if coarse:
-        why = "minutes of that time are kept ten by ten"
-        for name in BY_NAME:
-            if "_2m" in name and row[name][0] is None:
-                found[name] = why
-    return found
+    if rows["seconds"].max() == MINUTE:
+        return {}
+    why = "minutes of that time are kept ten by ten"
+    return {name: why for name in BY_NAME if "_2m" in name and row[name][0] is None}

@@ -1,4 +1,4 @@
-"""What a tick is told besides data and time: rules, trees, pools. Fixed while it runs."""
+"""What a tick decides with: rules, trees, pools, settings. Fixed while it runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ from driftwatch.signals.rows import SERVING_SCHEMA
 
 @dataclass(frozen=True, slots=True)
 class TunedFor:
-    """The lengths a pool was tuned for, as declared.
-
-    Attributes:
-        prompt_tokens: mean prompt length, None = not declared.
-        generation_tokens: mean generation length, None = not declared.
-    """
+    """The mean lengths a pool was tuned for, None = not declared."""
 
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
@@ -69,19 +64,27 @@ class Pool:
         return all(target.labels.get(name) == value for name, value in self.match.items())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TargetFrames:
     """What a tick joins to its targets, one row per target.
 
     Attributes:
+        targets, plan: that the frames were made of.
         serving: :data:`SERVING_SCHEMA`, as configured.
         gpu_targets: :data:`GPU_TARGET_SCHEMA`.
         declared: reference rows of ``tuned_for``.
     """
 
+    targets: Mapping[TargetKey, Target]
+    plan: Plan
     serving: pl.DataFrame
     gpu_targets: pl.DataFrame
     declared: pl.DataFrame
+
+    @property
+    def pools(self) -> pl.DataFrame:
+        """instance, engine, pool."""
+        return self.serving.select("instance", "engine", "pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,6 @@ class Plan:
     detection: DetectSettings = field(default_factory=DetectSettings)
     told: Mapping[str, Fingerprint] = field(default_factory=dict)
     replays: int = 3
-    _framed: list[tuple[Mapping[TargetKey, Target], TargetFrames]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
 
     @property
     def enabled(self) -> tuple[Rule, ...]:
@@ -157,35 +157,39 @@ class Plan:
     ) -> Mapping[TargetKey, Target]:
         """Targets with their pools, in key order.
 
-        Args:
-            targets: with their labels.
-            before: what this plan assigned before; one whose labels are the same keeps its pool,
-                and where nothing changed at all this very mapping is returned.
+        One whose labels are those of ``before`` keeps its pool; where nothing changed at all this
+        very mapping is returned.
         """
         known = before or {}
         same = len(known) == len(targets)
-        found: dict[TargetKey, Target] = {}
+        assigned: dict[TargetKey, Target] = {}
         for key, target in targets.items():
             old = known.get(key)
             if old is not None and old.pool is not None and old.labels == target.labels:
-                found[key] = old
+                assigned[key] = old
             else:
-                found[key] = replace(target, pool=self.pool_of(target).name)
+                assigned[key] = replace(target, pool=self.pool_of(target).name)
                 same = False
-        return known if same else {key: found[key] for key in sorted(found)}
+        return known if same else {key: assigned[key] for key in sorted(assigned)}
 
-    def frames(self, targets: Mapping[TargetKey, Target]) -> TargetFrames:
-        """The frames of these targets; made once while the same mapping is asked for."""
-        for asked, made in self._framed:
-            if asked is targets:
-                return made
-        made = TargetFrames(
+    def slo_of(self, target: Target) -> Slo | None:
+        """The latency targets of a target's pool; None where none are configured."""
+        slo = self.pool_of(target).slo
+        return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
+
+    def frames(
+        self, targets: Mapping[TargetKey, Target], before: TargetFrames | None = None
+    ) -> TargetFrames:
+        """The frames of these targets: ``before`` where they are those of this very mapping."""
+        if before is not None and before.targets is targets and before.plan is self:
+            return before
+        return TargetFrames(
+            targets,
+            self,
             self.serving_frame(targets.values()),
             self.gpu_targets(targets.values()),
             self.declared_reference(targets.values()),
         )
-        self._framed[:] = [(targets, made)]
-        return made
 
     def serving_frame(self, targets: Iterable[Target]) -> pl.DataFrame:
         """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""

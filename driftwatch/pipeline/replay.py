@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.baselines.making import Acceptance, measured, pins_of, with_more
-from driftwatch.collect.schema import Recording, Source, in_order
+from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference, swings, with_swings
 from driftwatch.model import Target, TargetKey
@@ -19,6 +19,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP, tick
 from driftwatch.signals.one_process import of_one_process
 
+_KEY = list(KEY_COLUMNS)
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
 # tick takes 0.1 s before its first target (hundreds of small tables), and every scrape of it some
 # 20 KB while it is evaluated: one target gets four hours at once, forty get 36 minutes. Less than
@@ -26,6 +27,8 @@ from driftwatch.signals.one_process import of_one_process
 # those at the end of what is asked for at once.
 TARGET_HOURS = 24.0
 SHORTEST, LONGEST = timedelta(minutes=10), timedelta(hours=4)
+# A server-month takes half a minute: for one moment so much of its past is replayed.
+SERVER_DAYS, AT_LEAST = 40.0, timedelta(days=1)
 
 
 def stride_of(targets: int) -> timedelta:
@@ -125,7 +128,92 @@ def of_baseline(
 ) -> tuple[pl.DataFrame, Pins]:
     """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
     rows = measured_reference(scrapes, window, targets, plan, gpus)
-    found = measured(scrapes, window, targets, plan, gpus)
-    rows = with_swings(rows, swings(found.minutes))
+    baseline = measured(scrapes, window, targets, plan, gpus)
+    rows = with_swings(rows, swings(baseline.minutes))
     accepted = Acceptance("--baseline", window.end, "named on the command line")
-    return rows, pins_of(found, window, targets.values(), accepted)
+    return rows, pins_of(baseline, window, targets.values(), accepted)
+
+
+@dataclass(slots=True)
+class HeldSource:
+    """Scrapes and GPU readings that are already there, handed out by time."""
+
+    scrapes: pl.DataFrame
+    gpus: pl.DataFrame
+    targets: Mapping[TargetKey, Target]
+    name: str = "held"
+    settle_seconds: float = 0.0
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        """Those with since <= time < until."""
+        inside = pl.col("time").is_between(since, until, closed="left")
+        return Collected(self.scrapes.filter(inside), self.targets, (), self.gpus.filter(inside))
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def detected_until(
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    target: Target,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    at: datetime,
+    *,
+    pins: Pins | None = None,
+    reference: pl.DataFrame | None = None,
+    progress: Callable[[float, float], None] | None = None,
+    seen: Callable[[pl.DataFrame], None] | None = None,
+) -> pl.DataFrame:
+    """The last whole minute before ``at`` of a target, with the detectors' columns.
+
+    The tick itself goes over what is there of the target's pool: all of it, or at least
+    :data:`AT_LEAST` and :data:`SERVER_DAYS` in all where that is less.
+
+    Args:
+        scrapes: everything known.
+        gpus: GPU readings.
+        target: whose minute.
+        targets: every target.
+        plan: rules, pools.
+        at: end of the window that is asked about.
+        pins: in force.
+        reference: measured reference rows.
+        progress: told how many seconds of how many are done.
+        seen: given the evidence rows of the target's pool, minute by minute in order.
+
+    Returns:
+        One evidence row; none where no whole minute lies before ``at``.
+    """
+    pool = {key: one for key, one in targets.items() if one.pool == target.pool}
+    keys = pl.DataFrame(
+        [tuple(k) for k in pool], schema=dict.fromkeys(_KEY, pl.String), orient="row"
+    )
+    mine = scrapes.filter(pl.col("time") < at).join(
+        keys, on=_KEY, how="semi", maintain_order="left"
+    )
+    first = mine["time"].min()
+    end = at.replace(second=0, microsecond=0)
+    if not isinstance(first, datetime):
+        return pl.DataFrame()
+    back = max(AT_LEAST, timedelta(days=SERVER_DAYS / len(pool)))
+    start = max(first.replace(second=0, microsecond=0), end - back)
+    if start >= end:
+        return pl.DataFrame()
+    whole = (end - start).total_seconds()
+
+    def told(now: datetime) -> None:
+        if progress is not None:
+            progress((now - start).total_seconds(), whole)
+
+    source = HeldSource(mine.filter(pl.col("time") >= start), gpus, pool)
+    own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
+    last: Outcome | None = None
+    for outcome in replay(
+        [source], (start, end), plan, pins=pins, reference=reference, progress=told
+    ):
+        last = outcome if len(outcome.rows) else last
+        if seen is not None and len(outcome.rows):
+            seen(outcome.rows)
+    return pl.DataFrame() if last is None else last.rows.filter(own).tail(1)

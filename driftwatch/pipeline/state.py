@@ -1,10 +1,10 @@
-"""What one tick hands to the next, and what it found."""
+"""What one tick hands to the next, and what it decided."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import polars as pl
 
@@ -14,19 +14,15 @@ from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_sc
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
-from driftwatch.diagnose.evidence_table import Carried
-from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.pipeline.capacity import nothing_told
+from driftwatch.pipeline.capacity import no_capacity
 from driftwatch.pipeline.departures import Departures
-from driftwatch.pipeline.past_minutes import nothing_recent
-from driftwatch.pipeline.replaying import Replayed
-from driftwatch.signals.continuity import MAX_GAP_SECONDS
+from driftwatch.pipeline.minutes import no_recent_minutes
+from driftwatch.pipeline.plan import TargetFrames
+from driftwatch.pipeline.question import TargetAdvice
 
-# The longest window, the look-back before it in which its base scrape may lie, and a minute for
-# the grid: with less, the answer would depend on how minutes are split over ticks.
-HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
-
+__all__ = ["HISTORY", "Outcome", "State"]
 
 FORGOTTEN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -35,13 +31,8 @@ FORGOTTEN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-def nothing_forgotten() -> pl.DataFrame:
-    """Targets that the detectors forgot: none."""
-    return pl.DataFrame(schema=FORGOTTEN_SCHEMA)
-
-
-def forgotten(keys: Iterable[TargetKey], at: datetime | None) -> pl.DataFrame:
-    """Targets that are forgotten after a minute; none before the first one."""
+def forgotten(keys: Iterable[TargetKey] = (), at: datetime | None = None) -> pl.DataFrame:
+    """Targets that the detectors forget after a minute; none before the first one."""
     rows = [] if at is None else [(*key, at) for key in sorted(keys)]
     return pl.DataFrame(rows, schema=FORGOTTEN_SCHEMA, orient="row")
 
@@ -51,26 +42,25 @@ class State:
     """What one tick hands to the next.
 
     Attributes:
-        scrapes: the last minutes of scrapes (:data:`HISTORY`), those of the open minute, and of
-            a target without a usable one among them its last usable one, however old: whether it
-            restarted is seen from there.
-        gpus: GPU readings of the same span.
+        scrapes: those of the open minute, and of each target its last ones (:func:`last_scrapes`).
+        gpus: GPU readings of the last :data:`HISTORY`.
         collected_until: per source name, up to where it was asked.
         evaluated_until: end of the last evaluated minute, None before the first.
         carried: what outlives the scrapes.
         incidents: open incidents by identity.
-        targets: targets known now, those that are missing included, with their pools.
-        departures: who came from where, and what is remembered of those that are silent.
+        targets: targets known now, missing ones included, with their pools.
+        departures: who came from where, and what silent targets carried.
         reference: measured reference rows; declared ones are added from the plan.
         pins: in force.
-        detection: what the detectors remember.
+        detection: the memory of the detectors.
         pinned: the pins beside the targets, made anew when one of both changes.
+        frames: the targets as frames, made anew when targets or plan change.
         releases: which release each target ran last, and since when.
-        recent: :data:`driftwatch.pipeline.past_minutes.RECENT_SCHEMA`, the last minutes that no
-            other past of the tick knows: of an hour without a store, of one tick with it.
-        capacity: :data:`driftwatch.pipeline.capacity.CAPACITY_SCHEMA`, what replays said last.
-        replays_after: nothing is replayed for minutes that end then or before: those that a live
-            tick catches up after a stop, or it would not be over in time; None = for all.
+        recent: :data:`driftwatch.pipeline.minutes.RECENT_SCHEMA`: minutes that the past of the tick
+            does not know; the last hour where it has no store.
+        capacity: :data:`driftwatch.pipeline.capacity.CAPACITY_SCHEMA`: the last answers.
+        replays_after: minutes that end then or before are not replayed: a live tick catches them up
+            after a stop, and would not be over in time; None = all are.
     """
 
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
@@ -85,15 +75,16 @@ class State:
     pins: Pins = field(default_factory=Pins)
     detection: Memory = field(default_factory=Memory)
     pinned: Pinned = field(default_factory=Pinned)
+    frames: TargetFrames | None = None
     releases: pl.DataFrame = field(default_factory=no_releases)
-    recent: pl.DataFrame = field(default_factory=nothing_recent)
-    capacity: pl.DataFrame = field(default_factory=nothing_told)
+    recent: pl.DataFrame = field(default_factory=no_recent_minutes)
+    capacity: pl.DataFrame = field(default_factory=no_capacity)
     replays_after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tick found.
+    """What a tick decided.
 
     Attributes:
         rows: evidence rows of the minutes evaluated in this tick.
@@ -102,11 +93,11 @@ class Outcome:
         scrapes: scrapes that this tick brought.
         problems: what the sources could not read.
         gpus: GPU readings that this tick brought.
-        unseen: rows that were made, not ok, of minutes of which no source has a scrape.
+        unseen: failed scrapes made for minutes of which no source has one.
         retired: targets that were let go, with the reason.
         reborn: targets behind whose name another server stands now.
         forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
-        replayed: what was replayed for its pages.
+        advices: answers to the questions of its pages.
         targets: those known after it, with their pools.
         not_evaluated: instance whose scrapes no minute could be made of → the traceback.
     """
@@ -120,8 +111,8 @@ class Outcome:
     unseen: pl.DataFrame = field(default_factory=empty_scrapes)
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     reborn: frozenset[TargetKey] = frozenset()
-    forgotten: pl.DataFrame = field(default_factory=nothing_forgotten)
-    replayed: tuple[Replayed, ...] = ()
+    forgotten: pl.DataFrame = field(default_factory=forgotten)
+    advices: tuple[TargetAdvice, ...] = ()
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,21 +122,22 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
 
     Scrapes from ``before`` on stay: catching up, a target may be back by then.
     """
-    gone = [tuple(key) for key in keys]
-    if not gone:
+    rows = [tuple(key) for key in keys]
+    if not rows:
         return state
-    frame = pl.DataFrame(gone, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
 
     def others(of: pl.DataFrame) -> pl.DataFrame:
         return of.join(frame, on=KEY_COLUMNS, how="anti", maintain_order="left")
 
-    carried, scrapes = state.carried, state.scrapes
-    later = scrapes.clear()
+    carried, scrapes = state.carried, others(state.scrapes)
     if before is not None:
-        later = scrapes.filter(pl.col("time") >= before).join(frame, on=KEY_COLUMNS, how="semi")
+        later = state.scrapes.filter(pl.col("time") >= before)
+        later = later.join(frame, on=KEY_COLUMNS, how="semi")
+        scrapes = together([scrapes, later]) if len(later) else scrapes
     return replace(
         state,
-        scrapes=together([others(scrapes), later]) if len(later) else others(scrapes),
+        scrapes=scrapes,
         carried=replace(
             carried,
             plateau=others(carried.plateau),
@@ -160,3 +152,18 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
 def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Scrapes of several sources, one row per target and time."""
     return told_once(pl.concat([empty_scrapes(), *frames]))
+
+
+def last_scrapes(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
+    """Scrapes that the next minutes need in full: the open minute, and of each target the last.
+
+    That is its last usable scrape, from which the next one counts on, and its last two of any
+    kind, which say how often it is scraped. The rest is in ``Carried.past``.
+    """
+    done = pl.col("time") < evaluated_until
+
+    def last(rows: pl.Expr, count: int) -> pl.Expr:
+        return rows & (rows.cum_sum(reverse=True).over(KEY_COLUMNS) <= count)
+
+    wanted = scrapes.select(~done | last(done, 2) | last(done & pl.col("ok"), 1)).to_series()
+    return scrapes.filter(wanted)

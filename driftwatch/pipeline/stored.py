@@ -1,37 +1,47 @@
-"""The tick's state in the store: what a restart must not forget."""
+"""The tick's state in the store: what a restart must not forget.
+
+Of the detectors' memory there is a checkpoint an hour; folding the stored minutes since then in
+again gives the very memory that the last process had, as long as it is known which targets were
+forgotten meanwhile, and when. A change of the pins in force begins with a checkpoint of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 import polars as pl
 
-from driftwatch.baselines.pinned import no_releases
+from driftwatch.baselines.pinned import no_releases, pinned
 from driftwatch.baselines.stored_pins import pins_from_store
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.pins import Pins
+from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.capacity import nothing_told
+from driftwatch.pipeline.capacity import no_capacity
 from driftwatch.pipeline.departures import Departures
-from driftwatch.pipeline.state import HISTORY, State
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import HISTORY, State, forgotten
 from driftwatch.store.frames import from_arrow, to_arrow
+from driftwatch.store.history import Checkpoint
 from driftwatch.store.store import Store
 
-_STATE = "tick"
-_SILENT = "tick.silent"
-_RELEASES = "tick.releases"
-_CAPACITY = "tick.capacity"
-_DEPARTED = ("traffic", "last")
-_FRAMES = ("plateau", "alive", "seen")
+CHECKPOINT_EVERY = timedelta(hours=1)
+# Folded in at once: bounded memory in a large fleet. How minutes are split changes nothing.
+_STEP = timedelta(minutes=10)
+_STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
+_CAPACITY, _FORGOTTEN = "tick.capacity", "tick.forgotten"
+_DEPARTURES = ("traffic", "last")
+_CARRIED = ("plateau", "alive", "seen")
 
 
 def memory_of(state: State) -> dict[str, bytes]:
-    """What the next process must know besides incidents, scrapes and GPU readings."""
-    carried = state.carried
+    """What the next process needs besides incidents, scrapes and GPU readings."""
+    carried, departures = state.carried, state.departures
     document = {
         "evaluated_until": _text(state.evaluated_until),
         "carried_until": _text(carried.until),
@@ -41,26 +51,22 @@ def memory_of(state: State) -> dict[str, bytes]:
                 "instance": t.key.instance,
                 "engine": t.key.engine,
                 "labels": dict(t.labels),
-                "source": state.departures.origins.get(t.key),
+                "source": departures.origins.get(t.key),
             }
             for _, t in sorted(state.targets.items())
         ],
-        "retired": [list(key) for key in sorted(state.departures.retired)],
+        "retired": [list(key) for key in sorted(departures.retired)],
     }
-    frames = {f"tick.{name}": to_arrow(getattr(carried, name)) for name in _FRAMES}
-    departures = state.departures
-    frames |= {f"tick.{name}": to_arrow(getattr(departures, name)) for name in _DEPARTED}
-    frames[_SILENT] = to_arrow(_older(state))
-    frames[_RELEASES] = to_arrow(state.releases)
-    frames[_CAPACITY] = to_arrow(state.capacity)
-    return {_STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS), **frames}
-
-
-def _older(state: State) -> pl.DataFrame:
-    """Scrapes in the state that the store's recent ones will not bring back."""
-    if state.evaluated_until is None:
-        return state.scrapes.clear()
-    return state.scrapes.filter(pl.col("time") < state.evaluated_until - HISTORY)
+    older = state.scrapes.clear()  # scrapes that the store's recent ones will not bring back
+    if state.evaluated_until is not None:
+        older = state.scrapes.filter(pl.col("time") < state.evaluated_until - HISTORY)
+    frames = {f"tick.{name}": getattr(carried, name) for name in _CARRIED}
+    frames |= {f"tick.{name}": getattr(departures, name) for name in _DEPARTURES}
+    frames |= {_SILENT: older, _RELEASES: state.releases, _CAPACITY: state.capacity}
+    return {
+        _STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS),
+        **{name: to_arrow(frame) for name, frame in frames.items()},
+    }
 
 
 def state_from(store: Store, now: datetime) -> State:
@@ -73,15 +79,20 @@ def state_from(store: Store, now: datetime) -> State:
     if _STATE not in memory:
         return State(incidents=incidents, pins=pins)
     document = orjson.loads(memory[_STATE])
-    evaluated = _time(document["evaluated_until"])
-    since = min(evaluated or now, now) - HISTORY
-    frames = {name: from_arrow(memory[f"tick.{name}"]) for name in _FRAMES}
-    scrapes = pl.concat(
-        [from_arrow(memory[_SILENT]), store.scrapes(since, now + timedelta(minutes=1))]
+    frames = {name: from_arrow(data) for name, data in memory.items() if name in _FRAMES}
+    evaluated, targets = _time(document["evaluated_until"]), _targets(document)
+    since, until = min(evaluated or now, now) - HISTORY, now + timedelta(minutes=1)
+    departures = Departures(
+        origins=_origins(document),
+        retired=frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ())),
     )
+    if "falling" in frames.get("tick.last", pl.DataFrame()).columns:  # not of before 0.6
+        departures = replace(departures, traffic=frames["tick.traffic"], last=frames["tick.last"])
     return State(
-        scrapes=_of_targets(scrapes, _targets(document), evaluated),
-        gpus=store.gpus(since, now + timedelta(minutes=1)),
+        scrapes=_of_targets(
+            pl.concat([frames[_SILENT], store.scrapes(since, until)]), targets, evaluated
+        ),
+        gpus=store.gpus(since, until),
         collected_until={
             name: at
             for name, text in document["collected_until"].items()
@@ -90,18 +101,20 @@ def state_from(store: Store, now: datetime) -> State:
         evaluated_until=evaluated,
         carried=Carried(
             until=_time(document["carried_until"]),
-            plateau=frames["plateau"],
-            alive=frames["alive"],
-            seen=frames["seen"],
+            plateau=frames["tick.plateau"],
+            alive=frames["tick.alive"],
+            seen=frames["tick.seen"],
         ),
         incidents=incidents,
         pins=pins,
-        targets=_targets(document),
-        departures=_departures(document, memory),
-        # a database of an earlier release has none
-        releases=from_arrow(memory[_RELEASES]) if _RELEASES in memory else no_releases(),
-        capacity=from_arrow(memory[_CAPACITY]) if _CAPACITY in memory else nothing_told(),
+        targets=targets,
+        departures=departures,
+        releases=frames.get(_RELEASES, no_releases()),
+        capacity=frames.get(_CAPACITY, no_capacity()),
     )
+
+
+_FRAMES = {_SILENT, _RELEASES, _CAPACITY, *(f"tick.{name}" for name in (*_CARRIED, *_DEPARTURES))}
 
 
 def _of_targets(
@@ -119,39 +132,29 @@ def _of_targets(
     return scrapes.filter(known["known"].fill_null(False) | (pl.col("time") >= evaluated))
 
 
-def _departures(document: Mapping[str, Any], memory: Mapping[str, bytes]) -> Departures:
-    """Who came from where; a database of an earlier release does not know."""
-    retired = frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ()))
-    found = Departures(origins=_origins(document), retired=retired)
-    if any(f"tick.{name}" not in memory for name in _DEPARTED):
-        return found
-    return replace(
-        found, traffic=from_arrow(memory["tick.traffic"]), last=from_arrow(memory["tick.last"])
-    )
-
-
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
     """Targets as of the last tick; none in an empty store."""
-    memory = store.memory()
-    return _targets(orjson.loads(memory[_STATE])) if _STATE in memory else {}
+    return _targets(_document(store))
 
 
 def stored_origins(store: Store) -> Mapping[TargetKey, str]:
-    """Name of the source that listed each target last; those of which it is not known are none."""
-    memory = store.memory()
-    return _origins(orjson.loads(memory[_STATE])) if _STATE in memory else {}
+    """Target → name of the source that listed it last, where that is known."""
+    return _origins(_document(store))
 
 
 def newest(store: Store) -> datetime | None:
     """Up to where scrapes were collected; None in an empty store."""
-    memory = store.memory()
-    if _STATE not in memory:
-        return None
-    times = [_time(t) for t in orjson.loads(memory[_STATE])["collected_until"].values()]
+    times = [_time(text) for text in _document(store)["collected_until"].values()]
     return max((t for t in times if t is not None), default=None)
 
 
-def _origins(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey, str]:
+def _document(store: Store) -> dict[str, Any]:
+    stored = store.memory().get(_STATE)
+    empty: dict[str, Any] = {"targets": [], "collected_until": {}}
+    return empty if stored is None else dict(orjson.loads(stored))
+
+
+def _origins(document: Mapping[str, Any]) -> dict[TargetKey, str]:
     return {
         TargetKey(str(row["instance"]), str(row["engine"])): str(row["source"])
         for row in document["targets"]
@@ -159,13 +162,12 @@ def _origins(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey,
     }
 
 
-def _targets(document: Mapping[str, list[dict[str, object]]]) -> dict[TargetKey, Target]:
-    found = {}
+def _targets(document: Mapping[str, Any]) -> dict[TargetKey, Target]:
+    targets = {}
     for row in document["targets"]:
         key = TargetKey(str(row["instance"]), str(row["engine"]))
-        labels = row["labels"]
-        found[key] = Target(key, labels if isinstance(labels, dict) else {})
-    return found
+        targets[key] = Target(key, row["labels"] if isinstance(row["labels"], dict) else {})
+    return targets
 
 
 def _text(at: datetime | None) -> str | None:
@@ -174,3 +176,84 @@ def _text(at: datetime | None) -> str | None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
+
+
+_PinNames = tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """What the store has of the detectors' memory.
+
+    Attributes:
+        at: time of the checkpoint; None before the first.
+        pins: names of the pins that were in force then, and what they were not in force for.
+        forgotten: :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then.
+    """
+
+    at: datetime | None = None
+    pins: _PinNames = ((), frozenset())
+    forgotten: pl.DataFrame = field(default_factory=forgotten)
+
+    def memory(self) -> dict[str, bytes]:
+        """What the next process needs besides the checkpoint."""
+        return {_FORGOTTEN: to_arrow(self.forgotten)}
+
+    def after(self, state: State, gone: pl.DataFrame) -> tuple[LastCheckpoint, Checkpoint | None]:
+        """What the store is to have after a tick, with a new checkpoint where one is due.
+
+        Args:
+            state: after the tick.
+            gone: the targets that the tick forgot.
+        """
+        at, pins = state.evaluated_until, self.pins
+        if state.pinned.made_of is not None:  # else they are looked at anew with the next minute
+            pins = _pin_names(state.pinned.pins)
+        due = self.at is None or (at is not None and at - self.at >= CHECKPOINT_EVERY)
+        if at is not None and (due or pins != self.pins):
+            return LastCheckpoint(at, pins), Checkpoint(at, state.detection.frames())
+        if gone.is_empty():
+            return self, None
+        return replace(self, forgotten=pl.concat([self.forgotten, gone])), None
+
+
+def _pin_names(pins: Pins) -> _PinNames:
+    return tuple(pin.id for pin in pins.pins), pins.not_for
+
+
+def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoint]:
+    """The state with the detectors' memory as it was when the last process ended.
+
+    Args:
+        store: of the last process.
+        state: what else it left, with the accepted pins.
+        plan: pools, settings, and what the servers report of themselves.
+    """
+    until = state.evaluated_until
+    if until is None:
+        return state, LastCheckpoint()
+    stored = store.memory().get(_FORGOTTEN)
+    gone = forgotten() if stored is None else from_arrow(stored)
+    checkpoint, memory, at = store.checkpoint(), Memory(), None
+    if checkpoint is not None and checkpoint.at <= until:
+        memory, at = memory_from(checkpoint.frames), checkpoint.at
+    pins = pinned(state.pins, plan.assign(state.targets), plan, state.gpus).pins
+    for first, last in _spans(at or until - CHECKPOINT_EVERY, until, gone):
+        minutes = store.minutes(first, last)
+        if len(minutes):
+            _, memory = detect(minutes, memory, pins, plan.detection)
+        leaving = gone.filter(pl.col("at") == last).select("instance", "engine")
+        if len(leaving):
+            memory = memory.without(leaving)
+    return replace(state, detection=memory), LastCheckpoint(at, _pin_names(pins), gone)
+
+
+def _spans(
+    since: datetime, until: datetime, gone: pl.DataFrame
+) -> Iterable[tuple[datetime, datetime]]:
+    """(since, until] in steps that end where a target was forgotten."""
+    ends = {at for at in gone["at"] if since < at <= until}
+    while since < until:
+        step = min([since + _STEP, until, *(at for at in ends if at > since)])
+        yield since, step
+        since = step

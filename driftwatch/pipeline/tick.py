@@ -1,6 +1,6 @@
-"""One tick: (sources, state, now) → (state, outcome).
+"""One tick, from scrapes to pages: collect → signals → detect → diagnose → recommend → notify.
 
-A live minute, a replayed month and a unit test are this function; only the sources differ. It is
+A live minute, a replayed month and a unit test are :func:`tick`; only the sources differ. It is
 evaluated over (target, minute) frames: however many minutes have become complete since the last
 call are evaluated together, and the result does not depend on how they were split over calls.
 """
@@ -13,22 +13,40 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.baselines.pinned import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_told_once
-from driftwatch.collect.pages.source import PagesSource
-from driftwatch.collect.schema import Collected, Source, empty_scrapes
+from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
+from driftwatch.detect.stage import detect
+from driftwatch.diagnose.evidence_order import in_schema_order
+from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey, Transition
-from driftwatch.pipeline.isolating import isolated
-from driftwatch.pipeline.judging import let_go
-from driftwatch.pipeline.past_minutes import PastMinutes, nothing_recent
-from driftwatch.pipeline.piece import Piece, piece_from
+from driftwatch.pipeline.capacity import with_capacity
+from driftwatch.pipeline.departures import judged, retirements, with_traffic
+from driftwatch.pipeline.evaluation import Evaluation, signals_of
+from driftwatch.pipeline.incidents import advanced, closed_for
+from driftwatch.pipeline.isolation import isolated
+from driftwatch.pipeline.minutes import CARRIED, PastMinutes, no_recent_minutes, with_rows
+from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.roster import Roster, Sources, returning, roster
-from driftwatch.pipeline.state import HISTORY, Outcome, State, forgotten, together, without
-from driftwatch.pipeline.telling import with_pages
+from driftwatch.pipeline.state import (
+    HISTORY,
+    Outcome,
+    State,
+    forgotten,
+    last_scrapes,
+    together,
+    without,
+)
+from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import of_one_process
 
 # After a long stop only this much is caught up; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
+_MINUTE = timedelta(minutes=1)
+_KEY = list(KEY_COLUMNS)
+_OF_COVERAGE = "coverage_missing_seconds"
 
 
 def tick(
@@ -59,26 +77,8 @@ def tick(
         names.append(source.name)
         until[source.name] = edge
     complete = min((until[s.name] for s in sources if s.name in until), default=now)
-    told = sources_told(sources, names)
-    return evaluate(replace(state, collected_until=until), collected, complete, plan, told, past)
-
-
-def sources_told(
-    sources: Sequence[Source], names: Sequence[str], late: Mapping[str, str] | None = None
-) -> Sources:
-    """What :func:`evaluate` is told of the sources, of which those of ``names`` brought something.
-
-    Args:
-        sources: all of them.
-        names: in the order of what they brought.
-        late: name → why nothing came of it, for those that hold nobody up any more.
-    """
-    return Sources(
-        names=tuple(names),
-        known=frozenset(source.name for source in sources),
-        fixed=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
-        late=late,
-    )
+    state = replace(state, collected_until=until)
+    return evaluate(state, collected, complete, plan, Sources.of(sources, names), past)
 
 
 def evaluate(
@@ -91,7 +91,7 @@ def evaluate(
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
-    What a server served costs no other one its minutes; see :mod:`driftwatch.pipeline.isolating`.
+    What a server served costs no other one its minutes: :mod:`driftwatch.pipeline.isolation`.
 
     Args:
         state: from the tick before.
@@ -102,10 +102,12 @@ def evaluate(
         past: minutes before this tick; None = the state carries the last hour of them.
     """
     if past is not None:
-        state = replace(state, recent=nothing_recent())
-    told = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
+        state = replace(state, recent=no_recent_minutes())
+    named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
-        lambda held, brought: _evaluated(held, brought, until, plan, told, past), state, collected
+        lambda before, brought: _evaluated(before, brought, until, plan, named, past),
+        state,
+        collected,
     )
 
 
@@ -117,102 +119,78 @@ def _evaluated(
     sources: Sources,
     past: PastMinutes | None,
 ) -> tuple[State, Outcome]:
-    state, came = _arrived(state, collected, until, plan, sources)
-    state, pieces = _pieces(state, came, _floor(until), plan, sources, past)
-    told = with_pages(came.closed, {}, state, plan)
-    empty, gone = pl.DataFrame(), came.there.gone or {}
+    """Every complete minute, in pieces of the same targets."""
+    scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
+    gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
+    known = pl.concat([state.scrapes, scrapes])
+    there = roster(state.targets, state.departures, collected, sources, known, plan)
+    forgets = [forgotten({*there.reborn, *there.gone}, state.evaluated_until)]
+    state, first, closed = _arrived(state, there, scrapes, gpus, until, plan)
+    transitions = list(paged(closed, state, plan))
+
+    last, away = _floor(until), dict(there.away)
+    pieces: list[_Piece] = []
+    minute = first
+    while minute is not None and minute < last:
+        state, following = _with_returned(state, away, minute, there.origins, plan)
+        if not state.targets:
+            break
+        piece = _piece(state, minute, min(following or last, last), plan, sources, there, past)
+        pieces.append(piece)
+        # to come back a target must be listed now, or have been
+        away |= {key: state.targets[key] for key in piece.retired}
+        state, minute = piece.state, piece.until
+    if minute is not None and minute < last and pieces:
+        state = replace(state, evaluated_until=last)
     return state, Outcome(
-        rows=pl.concat([p.rows for p in pieces]) if pieces else empty,
-        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else empty,
-        transitions=told + tuple(t for p in pieces for t in p.transitions),
-        scrapes=came.scrapes,
+        rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
+        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
+        transitions=(*transitions, *(t for p in pieces for t in p.transitions)),
+        scrapes=scrapes,
         problems=tuple(p for c in collected for p in c.problems),
         unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
-        retired={**gone, **{k: why for p in pieces for k, why in p.retired.items()}},
-        reborn=came.there.reborn,
-        gpus=came.gpus,
-        forgotten=pl.concat([came.forgotten, *(forgotten(p.retired, p.until) for p in pieces)]),
-        replayed=tuple(answer for p in pieces for answer in p.replayed),
+        retired={**there.gone, **{key: why for p in pieces for key, why in p.retired.items()}},
+        reborn=there.reborn,
+        gpus=gpus,
+        forgotten=pl.concat([*forgets, *(forgotten(p.retired, p.until) for p in pieces)]),
+        advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Arrived:
-    """What the sources brought, and what it says of who is there.
-
-    Attributes:
-        scrapes: brought.
-        gpus: readings that were brought.
-        there: the targets.
-        first: start of the first minute to evaluate; None while there is nothing.
-        closed: ends of incidents of targets that are gone.
-        forgotten: targets that the detectors forget before the minutes.
-    """
-
-    scrapes: pl.DataFrame
-    gpus: pl.DataFrame
-    there: Roster
-    first: datetime | None
-    closed: tuple[Transition, ...]
-    forgotten: pl.DataFrame
-
-
 def _arrived(
-    state: State, collected: Sequence[Collected], until: datetime, plan: Plan, sources: Sources
-) -> tuple[State, _Arrived]:
-    """The state with what was brought, without targets that are gone or others by now."""
-    brought = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
-    there = roster(state, collected, sources, pl.concat([state.scrapes, brought]), plan)
+    state: State,
+    there: Roster,
+    scrapes: pl.DataFrame,
+    gpus: pl.DataFrame,
+    until: datetime,
+    plan: Plan,
+) -> tuple[State, datetime | None, tuple[Transition, ...]]:
+    """The state with what was brought, without targets that are gone or others by now.
+
+    Returns:
+        The state, the start of the first minute to evaluate (None while there is nothing), and the
+        ends of incidents of targets that are gone.
+    """
     state = without(state, there.reborn)
-    state = replace(state, scrapes=together([state.scrapes, brought]))
-    read = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    first, gone = _first_minute(state, until), there.gone or {}
-    incidents, closed = let_go(
-        plan.rules, state.incidents, there.targets, gone, first or until, state.targets
-    )
-    came = _Arrived(
-        brought,
-        read,
-        there,
-        first,
-        closed,
-        forgotten({*there.reborn, *gone}, state.evaluated_until),
+    state = replace(state, scrapes=together([state.scrapes, scrapes]))
+    earliest = state.scrapes["time"].min()
+    if state.evaluated_until is not None:
+        first = max(state.evaluated_until, _floor(until - CATCH_UP))
+    else:
+        first = _floor(earliest) if isinstance(earliest, datetime) else None
+    incidents, closed = closed_for(
+        plan.rules, state.incidents, there.targets, there.gone, first or until, state.targets
     )
     since = (state.evaluated_until or until - CATCH_UP) - HISTORY
-    return replace(
-        without(state, gone),
-        gpus=gpus_told_once([state.gpus, read], since),
+    state = replace(
+        without(state, there.gone),
+        gpus=gpus_told_once([state.gpus, gpus], since),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,
-    ), came
-
-
-def _pieces(
-    state: State,
-    came: _Arrived,
-    last: datetime,
-    plan: Plan,
-    sources: Sources,
-    past: PastMinutes | None,
-) -> tuple[State, list[Piece]]:
-    """Every complete minute, evaluated in pieces of the same targets; the state after them."""
-    pieces: list[Piece] = []
-    first, away = came.first, dict(came.there.away)
-    while first is not None and first < last:
-        state, following = _with_returned(state, away, first, came.there.origins, plan)
-        if not state.targets:
-            break
-        until = min(following or last, last)
-        piece = piece_from(state, first, until, plan, sources, came.there.left, past)
-        pieces.append(piece)
-        # to come back a target must be listed now, or have been
-        away |= {key: state.targets[key] for key in piece.retired}
-        state, first = piece.state, piece.until
-    if first is not None and first < last and pieces:
-        state = replace(state, evaluated_until=last)
-    return state, pieces
+    )
+    return state, first, closed
 
 
 def _with_returned(
@@ -225,13 +203,6 @@ def _with_returned(
     """The state with the retired targets that are scraped again, each from its first scrape on.
 
     Without any other target the next one is there at once, as nothing is evaluated until then.
-
-    Args:
-        state: before the minute.
-        away: retired targets.
-        first: start of the minute.
-        origins: target → name of the source that lists it.
-        plan: pools.
 
     Returns:
         The state, and the start of the minute in which the next one comes.
@@ -255,13 +226,125 @@ def _with_returned(
     ), following
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """Minutes that were evaluated together; it ends with the first one that retires a target.
+
+    ``state`` is that after them, ``unseen`` the scrapes made for minutes without one.
+    """
+
+    state: State
+    until: datetime
+    rows: pl.DataFrame
+    verdicts: pl.DataFrame
+    transitions: tuple[Transition, ...]
+    unseen: pl.DataFrame
+    retired: Mapping[TargetKey, str]
+    advices: tuple[TargetAdvice, ...]
+
+
+def _piece(
+    state: State,
+    first: datetime,
+    last: datetime,
+    plan: Plan,
+    sources: Sources,
+    there: Roster,
+    past: PastMinutes | None,
+) -> _Piece:
+    """Evaluate [first, last), or up to the end of the first minute that retires a target."""
+    state = with_pins(state, plan, first + _MINUTE)
+    state = replace(state, frames=plan.frames(state.targets, state.frames))
+    signals = signals_of(state, first, last, plan, sources, there.not_listed)
+    frames, table = signals.frames, signals.table
+    departures = with_traffic(state.departures, table.rows)
+    judgements = judged(signals.absent, departures, frames.pools)
+    decided, retired = retirements(judgements)
+    if decided is not None and decided < last:
+        return _piece(state, first, decided, plan, sources, there, past)
+
+    # detect: what needs a past, and what a simulation says of the capacity
+    rows = with_releases(table.rows, state.pinned.frame, state.releases)
+    own = minutes(rows)
+    detected, memory = detect(own, state.detection, state.pinned.pins, plan.detection)
+    rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
+    rows = with_refusals(rows, state.pinned.frame)
+    known = with_rows(past, state.recent, own, rows)
+    rows, capacity = with_capacity(
+        rows, state.capacity, known, plan, state.targets, state.gpus, after=state.replays_after
+    )
+
+    # diagnose: verdicts, and the incidents that they make
+    verdicts = _verdicts(rows, judgements, plan)
+    ever = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
+    incidents, happened = advanced(plan.enabled, state.incidents, state.targets, ever, verdicts)
+    staying = {k: t for k, t in state.targets.items() if k not in retired}
+    incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
+
+    # recommend and notify: the pages of what happened
+    evaluation = Evaluation(
+        state=state,
+        plan=plan,
+        frames=frames,
+        first=first,
+        last=last,
+        scrapes=signals.scrapes,
+        reference=signals.reference,
+        rows=rows,
+        verdicts=verdicts,
+        past=known,
+    )
+    transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
+
+    may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
+    after = replace(
+        state,
+        scrapes=last_scrapes(state.scrapes, last),
+        gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
+        evaluated_until=last,
+        carried=table.carried,
+        detection=memory,
+        pinned=Pinned() if may_have_other_gpus else state.pinned,
+        incidents=incidents,
+        targets=staying if retired else state.targets,
+        departures=departures.after(retired, there.not_listed, last),
+        recent=known.frame.filter(pl.col("end") > last - CARRIED),
+        capacity=capacity,
+    )
+    after = without(after, retired, before=last)
+    return _Piece(after, last, rows, verdicts, transitions, signals.unseen, retired, advices)
+
+
+def with_pins(state: State, plan: Plan, minute_end: datetime) -> State:
+    """The state with pins and releases as they are in the minute that ends then."""
+    now = state.pinned
+    if not now.still(state.pins, state.targets, plan):
+        now = pinned(state.pins, state.targets, plan, state.gpus)
+    releases = learnt(state.releases, now.frame, minute_end)
+    return replace(state, pinned=now, releases=releases)
+
+
+def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """One Boolean column per rule id, beside the rows.
+
+    That inputs of a missing target are gone is unknown, unless it is lost.
+    """
+    missing = judgements.filter(~pl.col("lost")).select(*_KEY, "end", missing=True)
+    joined = rows.join(missing, on=[*_KEY, "end"], how="left", maintain_order="left")
+    known = pl.col("missing").is_null()
+    return joined.select(
+        (pl.when(known).then(rule.verdict) if _OF_COVERAGE in rule.columns else rule.verdict).alias(
+            rule.id
+        )
+        for rule in plan.enabled
+    )
+
+
+def _ever_seen(carried: Carried) -> pl.DataFrame:
+    """instance, engine, ``ever_seen``: whether any input of a target was ever on its page."""
+    seen = [pl.col(c).is_not_null() for c in carried.seen.columns if c.startswith("seen_")]
+    return carried.seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
+
+
 def _floor(time: datetime) -> datetime:
     return time.replace(second=0, microsecond=0)
-
-
-def _first_minute(state: State, until: datetime) -> datetime | None:
-    """Start of the first minute to evaluate; None while there is nothing."""
-    if state.evaluated_until is not None:
-        return max(state.evaluated_until, _floor(until - CATCH_UP))
-    earliest = state.scrapes["time"].min()
-    return _floor(earliest) if isinstance(earliest, datetime) else None

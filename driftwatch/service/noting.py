@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from driftwatch.model import Transition
-from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.question import TargetAdvice
 
 
 def note_told(
     log: Any,
     happened: Iterable[Transition],
-    replayed: Iterable[Replayed],
+    replayed: Iterable[TargetAdvice],
     verifications_failed: Iterable[str],
 ) -> None:
     """Log what a tick told people, and the tracebacks of what failed on the way.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.store.advice import AdviceRow, advice_id
 
 
-def kept_advices(answers: Sequence[Replayed]) -> list[AdviceRow]:
+def kept_advices(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
     """Each answer as :func:`driftwatch.recommend.advice.advice_document` writes it."""
     if not answers:
         return []

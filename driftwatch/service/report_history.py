@@ -11,7 +11,7 @@ from driftwatch.baselines.stored_pins import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.pins import Pins
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.past_minutes import StoredMinutes
+from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
@@ -113,7 +113,7 @@ def _keep(
         until=until,
         memory=dict(changes.memory),
         minutes=stored_rows(outcome.rows),
-        advices=kept_advices(outcome.replayed),
+        advices=kept_advices(outcome.advices),
         verifications=changes.kept,
     )
     verifier.committed(changes)

@@ -22,13 +22,13 @@ from driftwatch.detect.trend.daily import finished_days
 from driftwatch.model import Severity
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
-from driftwatch.pipeline.past_minutes import StoredMinutes
+from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.resuming import kept, resumed
-from driftwatch.pipeline.served import asked, told_memory
+from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored import memory_of, state_from
-from driftwatch.pipeline.tick import evaluate, sources_told
+from driftwatch.pipeline.stored import memory_of, resumed, state_from
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.deliver import Attempt, deliver_due
 from driftwatch.service.failing import Failing
@@ -121,7 +121,7 @@ class Service:
         self._ask_servers()
         self._verifier = Verifier(store)
         # of the settings that the servers told, pins know whether they still hold
-        self._state, self._keeping = resumed(store, self._state, self._plan)
+        self._state, self._checkpoint = resumed(store, self._state, self._plan)
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
@@ -144,7 +144,7 @@ class Service:
             gathered.collected,
             gathered.complete,
             self._plan,
-            sources_told(self._sources, gathered.names, gathered.late),
+            Sources.of(self._sources, gathered.names, gathered.late),
             self._past,
         )
         changes = self._verifier.after(outcome, state, self._plan, before.scrapes)
@@ -158,7 +158,7 @@ class Service:
             notified=self._store.notified({t.incident.id for t in changes.told}),
         )
         state = replace(state, incidents=planned.open_incidents)
-        keeping, checkpoint = kept(self._keeping, state, outcome.forgotten)
+        last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
         self._store.commit_tick(
             incidents=state.incidents.values(),
             transitions=planned.transitions,
@@ -168,24 +168,24 @@ class Service:
             until=now,
             memory={
                 **memory_of(state),
-                **keeping.memory(),
-                **told_memory(self._plan),
+                **last_checkpoint.memory(),
+                **reports_memory(self._plan),
                 **changes.memory,
             },
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,
-            advices=kept_advices(outcome.replayed),
+            advices=kept_advices(outcome.advices),
             verifications=changes.kept,
         )
         self._verifier.committed(changes)
-        self._state, self._keeping = state, keeping
+        self._state, self._checkpoint = state, last_checkpoint
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
         self._note_sources(gathered)
         self._note(outcome, self._completed - began, now)
-        note_told(self._log, happened, outcome.replayed, changes.failed)
+        note_told(self._log, happened, outcome.advices, changes.failed)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
         return outcome
@@ -296,7 +296,7 @@ class Service:
 
     def _ask_servers(self) -> None:
         """What the servers say of themselves, where they answer."""
-        self._plan = asked(self._plan, self._sources)
+        self._plan = with_reports(self._plan, self._sources)
 
     def _as_pinned(self, state: State) -> State:
         """The state with the pins in force; read anew where a person changed them."""

@@ -17,7 +17,7 @@ import polars as pl
 
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
-from driftwatch.pipeline.past_minutes import PastMinutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verification import Change, Verification
 from driftwatch.verify.verified import (

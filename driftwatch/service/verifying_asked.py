@@ -14,7 +14,7 @@ from driftwatch.detect.pins import Pins
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
 from driftwatch.pipeline.explain import Window
-from driftwatch.pipeline.past_minutes import PastMinutes, SeenMinutes
+from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.service.replayed_rows import kept_advices
@@ -53,7 +53,7 @@ class Recorded:
     @property
     def past(self) -> PastMinutes:
         """Its minutes."""
-        return SeenMinutes(self.rows.select(*MINUTE_SCHEMA))
+        return MinutesInMemory(self.rows.select(*MINUTE_SCHEMA))
 
 
 def recorded(
@@ -89,7 +89,7 @@ def recorded(
         peaks.append(with_peaks(frames[-1], outcome.scrapes))
         targets |= outcome.targets
         labelled.append(dict(targets))
-        advices += kept_advices(outcome.replayed)
+        advices += kept_advices(outcome.advices)
         incidents += [t.incident for t in outcome.transitions if t.event == "firing"]
     rows = pl.concat([pl.DataFrame(schema=STORED_SCHEMA), *frames])
     there = Recorded(rows, targets)

@@ -13,7 +13,7 @@ import polars as pl
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.notify.follow_up import follow_up
-from driftwatch.pipeline.past_minutes import SeenMinutes, StoredMinutes
+from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.service.replayed_rows import kept_advices
@@ -121,9 +121,9 @@ class Verifier:
         """
         if outcome.rows.is_empty():
             return Changes(self._state, (), [], {})
-        past = SeenMinutes(minutes(outcome.rows), self._past)
+        past = MinutesInMemory(minutes(outcome.rows), self._past)
         stored = StoredAdvice(self._store, lambda since: self._store.incidents(since=since))
-        own = kept_advices(outcome.replayed)
+        own = kept_advices(outcome.advices)
 
         def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[Advised]:
             of_tick = [one for one in advised_in(own, key, pool) if since <= one.at < until]

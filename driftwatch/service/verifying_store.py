@@ -11,7 +11,7 @@ import orjson
 
 from driftwatch.baselines.pinned import fingerprint
 from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
-from driftwatch.pipeline.past_minutes import PastMinutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.verifying import Advised, Opened, Started, Surroundings, Verifying
 from driftwatch.store.advice import AdviceRow, VerificationRow

@@ -27,7 +27,8 @@ from driftwatch.detect.reference import (
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
-from driftwatch.pipeline.findings import reasons, reference_of
+from driftwatch.pipeline.findings import reference_of
+from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
 
 LENGTHS = ("prompt_tokens", "generation_tokens")

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.diagnose.limits import _lower_end, _wanders, binding_of_scrape, limit_that_costs
 from driftwatch.diagnose.tree import limits_of
-from driftwatch.pipeline.findings import reasons
+from driftwatch.pipeline.unknown_reasons import reasons
 
 QUEUED = {
     "running": 8.0,

@@ -14,8 +14,8 @@ import pytest
 from driftwatch.condition import parse_condition
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.notify.incidents import AFTER_INHIBITION_SECONDS
-from driftwatch.pipeline.judging import let_go, live_through
-from driftwatch.pipeline.pooling import inhibitors_first
+from driftwatch.pipeline.incident_groups import inhibitors_first
+from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.rulebook.rules import Group, Rule
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -94,7 +94,7 @@ def live(
         if piece.is_empty():
             continue
         verdicts = piece.select(rule.verdict.alias(rule.id) for rule in rules)
-        incidents, told = live_through(rules, incidents, targets(many), piece, verdicts)
+        incidents, told = advanced(rules, incidents, targets(many), piece, verdicts)
         happened += told
     return incidents, happened
 
@@ -330,20 +330,20 @@ def test_members_that_leave_end_the_pools_page() -> None:
     gone = dict.fromkeys(list(targets(4)), "scaled down")
     left = {key: t for key, t in targets(8).items() if key not in gone}
     end = START + timedelta(minutes=3)
-    incidents, told_of = let_go([TOGETHER], incidents, left, gone, end)
+    incidents, told_of = closed_for([TOGETHER], incidents, left, gone, end)
     assert told_of == ()  # nobody was told of them one by one
     rows = table({}, 8, 4).filter(
         pl.col("end") > end, pl.col("instance").is_in([key.instance for key in left])
     )
     verdicts = rows.select(TOGETHER.verdict.alias(TOGETHER.id))
-    incidents, happened = live_through([TOGETHER], incidents, left, rows, verdicts)
+    incidents, happened = advanced([TOGETHER], incidents, left, rows, verdicts)
     assert told(happened) == [("SlowerAtEqualLoad@pool", "resolved", 4)]
     assert incidents == {}
 
 
 def test_a_rule_that_speaks_for_pools_no_more_closes_their_page() -> None:
     incidents, _ = live([TOGETHER], {f"s{i}": _at(0) for i in range(4)}, 2, many=8)
-    _, closed = let_go([SLOW], incidents, targets(8), {}, START + timedelta(minutes=3))
+    _, closed = closed_for([SLOW], incidents, targets(8), {}, START + timedelta(minutes=3))
     assert [t.reason for t in closed] == ["the rule is now per target"]
 
 

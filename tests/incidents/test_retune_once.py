@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from driftwatch.model import Incident, Target, TargetKey
-from driftwatch.pipeline.judging import live_through
+from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
 
@@ -51,7 +51,7 @@ def told(rule: Rule, stretches: Sequence[Hours]) -> list[tuple[str, int]]:
     incidents: dict[str, Incident] = {}
     verdicts = rows.select(rule.verdict.alias(rule.id))
     targets = {KEY: Target(KEY, {}, "chat")}
-    _, happened = live_through([rule], incidents, targets, rows, verdicts)
+    _, happened = advanced([rule], incidents, targets, rows, verdicts)
     return [(t.event, int((t.at - START) / timedelta(hours=1))) for t in happened]
 
 

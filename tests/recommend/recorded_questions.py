@@ -10,8 +10,8 @@ import polars as pl
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target
-from driftwatch.pipeline.advising import question_for
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import question_for
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question

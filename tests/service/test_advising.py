@@ -14,9 +14,9 @@ from driftwatch.collect.schema import Collected
 from driftwatch.collect.serving import from_startup_log
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
-from driftwatch.pipeline.advising import question_for, reference_in
-from driftwatch.pipeline.advising_server import server_of, tokens_a_step
+from driftwatch.pipeline.engine import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
+from driftwatch.pipeline.question import question_for, reference_in
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.scenarios import configurations_of

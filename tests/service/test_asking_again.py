@@ -18,8 +18,8 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.body import lines
 from driftwatch.notify.slack import blocks
-from driftwatch.pipeline.asking_again import asked_again
-from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.pages import asked_again
+from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
@@ -208,17 +208,17 @@ def test_an_answer_that_is_not_the_last_does_not_use_up_the_one_update(
     answers = iter(then)
     target = Target(TargetKey("host:8000", "0"))
 
-    def ask(asking: Sequence[Transition]) -> tuple[dict[str, Finding], list[Replayed]]:
+    def ask(asking: Sequence[Transition]) -> tuple[dict[str, Finding], list[TargetAdvice]]:
         said, again = next(answers)
         finding = Finding(incident.rule, target, asking[0].at, {}, recommendation=said)
-        answer = Replayed(target, asking[0].at, Advice(asking[0].at, said), incident.id)
+        answer = TargetAdvice(target, asking[0].at, Advice(asking[0].at, said), incident.id)
         return {incident.id: replace(finding, asked_again=again)}, [answer]
 
     span = (fired.at, fired.at + timedelta(minutes=30))
     later = asked_again({incident.id: incident}, [], [], span, 3, ask)
-    sent = [(t.incident.page or {})["recommendation"]["action"] for t in later.told]
+    sent = [(t.incident.page or {})["recommendation"]["action"] for t in later.transitions]
     assert sent == told_of
-    page = (later.pages or {})[incident.id]
+    page = later.pages[incident.id]
     assert page["recommendation"]["action"] == at_last  # type: ignore[index]
     assert "asked_again_at" not in page
 

@@ -11,9 +11,9 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Reason, Recommendation, Target, TargetKey
-from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, nothing_told, with_capacity
-from driftwatch.pipeline.past_minutes import SeenMinutes
-from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, no_capacity, with_capacity
+from driftwatch.pipeline.minutes import MinutesInMemory
+from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
@@ -37,7 +37,7 @@ def rows(pools: dict[str, dict[str, Any]], first: int, last: int) -> pl.DataFram
     return in_schema_order(pl.DataFrame(made, infer_schema_length=None))
 
 
-def past(pools: dict[str, float]) -> SeenMinutes:
+def past(pools: dict[str, float]) -> MinutesInMemory:
     """Minutes with so many first tokens each."""
     made = [
         {"instance": f"{pool}:1", "engine": "0", "end": NOON + m * MINUTE, "ttft_seconds_count": n}
@@ -45,7 +45,7 @@ def past(pools: dict[str, float]) -> SeenMinutes:
         for m in range(-60, 60)
     ]
     frame = pl.DataFrame(made, schema_overrides=MINUTE_SCHEMA)
-    return SeenMinutes(
+    return MinutesInMemory(
         frame.select(
             (pl.col(c) if c in frame.columns else pl.lit(None)).cast(t).alias(c)
             for c, t in MINUTE_SCHEMA.items()
@@ -60,14 +60,13 @@ class Asked:
         self.whom: list[tuple[str, datetime, int]] = []
         self.refuse = refuse
 
-    def __call__(
-        self, target: Target, at: datetime, minutes: pl.DataFrame, *_: Any, **__: Any
-    ) -> Replayed:
+    def __call__(self, moment: Moment, *_: Any, **__: Any) -> TargetAdvice:
+        target, at, minutes = moment.target, moment.at, moment.minutes
         self.whom.append((target.key.instance, at, len(minutes)))
         if self.refuse:
             why = Recommendation("insufficient", reason=Reason("other", "7 busy minutes (gate 10)"))
-            return Replayed(target, at, Advice(at, why))
-        return Replayed(
+            return TargetAdvice(target, at, Advice(at, why))
+        return TargetAdvice(
             target,
             at,
             Advice(
@@ -98,13 +97,13 @@ def test_an_answer_holds_until_the_next_minute_of_the_grid_however_ticks_are_spl
     table = rows({"a": DRIFTED}, 5, 34)
     plan, seen, known = shipped_plan(1), past({"a": 60.0}), targets("a")
     ask = Asked()
-    whole, after = with_capacity(table, nothing_told(), seen, plan, known, ask=ask)
+    whole, after = with_capacity(table, no_capacity(), seen, plan, known, ask=ask)
     assert [(at - NOON) // MINUTE for _, at, _ in ask.whom] == [10, 20, 30]
     assert {n for _, _, n in ask.whom} == {60}
     assert told(whole, "capacity_ratio") == dict.fromkeys(range(10, 35), 0.5)
     assert told(whole, "utilization_ratio") == dict.fromkeys(range(10, 35), 0.9)
     assert whole.columns == table.columns
-    parts, kept = [], nothing_told()
+    parts, kept = [], no_capacity()
     for one in table.iter_slices(1):
         part, kept = with_capacity(one, kept, seen, plan, known, ask=Asked())
         parts.append(part)
@@ -126,7 +125,7 @@ def test_nobody_asks_where_it_decides_nothing(but: dict[str, Any]) -> None:
     table = rows({"a": DRIFTED | but}, 5, 34)
     ask = Asked()
     same, after = with_capacity(
-        table, nothing_told(), past({"a": 60.0}), shipped_plan(1), targets("a"), ask=ask
+        table, no_capacity(), past({"a": 60.0}), shipped_plan(1), targets("a"), ask=ask
     )
     assert ask.whom == []
     assert same.equals(table)
@@ -137,7 +136,7 @@ def test_a_refusal_is_the_reason_of_the_unknown() -> None:
     table = rows({"a": DRIFTED}, 10, 12)
     found, _ = with_capacity(
         table,
-        nothing_told(),
+        no_capacity(),
         past({"a": 60.0}),
         shipped_plan(1),
         targets("a"),
@@ -152,7 +151,7 @@ def test_who_was_left_out_comes_first_the_next_time() -> None:
     table, ask = rows(pools, 10, 20), Asked()
     found, _ = with_capacity(
         table.sort("end", "instance"),
-        nothing_told(),
+        no_capacity(),
         past(dict.fromkeys(pools, 60.0)),
         shipped_plan(1),
         targets(*pools),
@@ -173,7 +172,7 @@ def test_targets_of_one_pool_are_asked_once_and_each_has_its_own_demand() -> Non
     ask = Asked()
     known = {k: Target(k, {}, "both") for k in targets("a", "b")}
     seen = past({"a": 60.0, "b": 30.0})
-    found, _ = with_capacity(table, nothing_told(), seen, shipped_plan(1), known, ask=ask)
+    found, _ = with_capacity(table, no_capacity(), seen, shipped_plan(1), known, ask=ask)
     assert [who for who, _, _ in ask.whom] == ["a:1"]
     used = dict(
         found.filter(pl.col("end") == NOON + EVERY)
@@ -188,7 +187,7 @@ def test_minutes_that_are_caught_up_replay_nothing_and_say_so() -> None:
     ask, pools = Asked(), {"a": DRIFTED}
     told, _ = with_capacity(
         rows(pools, 1, 25),
-        nothing_told(),
+        no_capacity(),
         past({"a": 5.0}),
         shipped_plan(3),
         {TargetKey("a:1", "0"): Target(TargetKey("a:1", "0"), {}, "a")},

@@ -14,8 +14,9 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.departures import FORGOTTEN, IDLE, MOVED, NEVER, SMALL, UNCONFIGURED
-from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.departures import FORGOTTEN, GONE, MOVED
+from driftwatch.pipeline.plan import Pool
+from driftwatch.pipeline.roster import UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate, tick
 
 PLAN = one_pool(shipped_plan())
@@ -76,11 +77,24 @@ def test_half_vanish_with_their_traffic_and_it_is_one_ticket() -> None:
     assert 20 <= told(outcomes)[0][2] <= 24
 
 
-def test_one_of_many_that_is_lost_is_a_ticket_after_15_minutes() -> None:
+def test_one_of_many_is_retired_after_15_minutes_whatever_it_carried() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900 if i < 1 else 9e9) for i in range(8)]
-    _, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
+    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
+    assert events(outcomes) == []
+    assert retired(outcomes) == {"s0:8000": GONE}
+    (gone,) = [o for o in outcomes if o.retired]
+    assert gone.forgotten["at"].to_list() == [BEGIN + timedelta(minutes=30)]
+    assert len(state.targets) == 7
+
+
+def test_the_one_server_of_a_pool_that_is_lost_is_a_ticket() -> None:
+    """Its source still lists servers of another pool, so that it is known to be gone."""
+    plan = replace(PLAN, pools=(Pool("one", match={"m": "1"}), Pool("rest")))
+    servers = [Server("a:8000", steady(100), until=900, labels={"m": "1"})]
+    servers += [Server(f"s{i}:8000", steady(100)) for i in range(2)]
+    _, outcomes = watched([FleetSource(servers, 40)], 40, plan, every=5)
     assert events(outcomes) == [TICKET]
-    assert 30 <= told(outcomes)[0][2] <= 34
+    assert retired(outcomes) == {}
 
 
 def test_the_whole_pool_is_gone() -> None:
@@ -94,7 +108,7 @@ def test_a_pool_without_traffic_goes_to_sleep() -> None:
     servers = [Server(f"s{i}:8000", step(300, 100, 0), until=900) for i in range(3)]
     state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=5)
     assert events(outcomes) == []
-    assert set(retired(outcomes).values()) == {IDLE}
+    assert set(retired(outcomes).values()) == {MOVED}
     assert state.targets == {}
 
 
@@ -136,7 +150,7 @@ def test_one_to_sixty_to_one() -> None:
     state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
     assert len(retired(outcomes)) == 59
-    assert set(retired(outcomes).values()) <= {MOVED, SMALL}
+    assert set(retired(outcomes).values()) == {MOVED}
     assert list(state.targets) == [TargetKey("s000:8000", "0")]
 
 
@@ -184,7 +198,7 @@ def test_who_never_answered_is_missed_by_nobody() -> None:
     ]
     _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN)
     assert events(outcomes) == []
-    assert retired(outcomes) == {"a:8000": NEVER}
+    assert retired(outcomes) == {"a:8000": GONE}
 
 
 def test_a_source_that_cannot_say_has_nobody_leave() -> None:
@@ -198,11 +212,11 @@ def test_a_source_that_cannot_say_has_nobody_leave() -> None:
 
 
 def test_a_day_later_it_is_forgotten() -> None:
-    servers = [Server("a:8000", steady(100), until=900), Server("b:8000", steady(100))]
+    servers = [Server(f"{n}:8000", steady(100), until=900 if n in "ab" else 9e9) for n in "abc"]
     source = FleetSource(servers, 25 * 60)
     _, outcomes = watched([source], 25 * 60, PLAN, every=60)
     assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
-    assert retired(outcomes) == {"a:8000": FORGOTTEN}
+    assert retired(outcomes) == dict.fromkeys(("a:8000", "b:8000"), FORGOTTEN)
 
 
 def test_one_of_a_recording_ends() -> None:
@@ -273,6 +287,9 @@ def test_traffic_tells_scaling_from_losing(
         if moves:
             assert events(outcomes) == []
             assert len(retired(outcomes)) == gone
+        elif gone < 2:
+            assert events(outcomes) == []
+            assert len(retired(outcomes)) == 1
         elif share > 0.1:
             assert events(outcomes) == [TICKET]
             assert retired(outcomes) == {}
@@ -320,12 +337,12 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     source.frame = source.frame.with_columns(running_requests=present)
     state, outcomes = watched([source], 40, PLAN, every=5)
     assert events(outcomes) == [("firing", "EngineStuck"), ("resolved", "EngineStuck")]
-    assert retired(outcomes) == {"a:8000": IDLE}
+    assert retired(outcomes) == {"a:8000": MOVED}
     resolved = [t for o in outcomes for t in o.transitions][1]
-    assert resolved.reason == IDLE
+    assert resolved.reason == MOVED
     page = resolved.incident.page
     assert page is not None
-    assert page["resolved_reason"] == IDLE
+    assert page["resolved_reason"] == MOVED
     assert page["times"]["resolved_at"] is not None
     assert state.incidents == {}
 

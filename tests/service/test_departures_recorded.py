@@ -18,7 +18,7 @@ from driftwatch.pipeline.tick import tick
 
 PLAN = one_pool(shipped_plan())
 NAMES = [f"r{i}:8000" for i in range(8)]
-GONE = NAMES[:4]
+LEFT = NAMES[:4]
 # seven minutes into run_cap the server is under full load, and stays so for five more
 CUT = timedelta(minutes=7)
 STOP = timedelta(minutes=16)
@@ -40,7 +40,7 @@ def fleet(server: pl.DataFrame, *, moved: bool) -> FrameSource:
     doubled = tokens + (tokens - at_cut).clip(lower_bound=0)
     rest = server.with_columns(generation_tokens_total=doubled) if moved else server
     copies = [
-        (server.filter(pl.col("time") < cut) if name in GONE else rest).with_columns(
+        (server.filter(pl.col("time") < cut) if name in LEFT else rest).with_columns(
             instance=pl.lit(name)
         )
         for name in NAMES
@@ -72,7 +72,7 @@ def test_four_of_eight_vanish_with_their_traffic(server: pl.DataFrame) -> None:
     assert timedelta(minutes=5) <= ticket.at - (first + CUT) <= timedelta(minutes=8)
     assert ticket.incident.page is not None
     assert ticket.incident.page["concerned"]["targets"] == 4
-    assert ticket.incident.page["concerned"]["first"] == GONE
+    assert ticket.incident.page["concerned"]["first"] == LEFT
     assert len(state.targets) == 8
 
 
@@ -80,8 +80,8 @@ def test_four_of_eight_leave_and_the_others_take_over(server: pl.DataFrame) -> N
     state, outcomes, _ = run(fleet(server, moved=True))
     assert coverage(outcomes) == []
     assert {k.instance: why for o in outcomes for k, why in o.retired.items()} == dict.fromkeys(
-        GONE, MOVED
+        LEFT, MOVED
     )
     assert [key.instance for key in state.targets] == NAMES[4:]
     # the source goes on listing them, as a recording does; they stay away
-    assert {key.instance for key in state.departures.retired} == set(GONE)
+    assert {key.instance for key in state.departures.retired} == set(LEFT)

@@ -13,8 +13,8 @@ from service_cases import shipped_plan
 from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Incident, Target, TargetKey
-from driftwatch.pipeline.departures import IDLE, retirements
-from driftwatch.pipeline.judging import NO_TARGET_LEFT, NOW_ELSEWHERE, let_go
+from driftwatch.pipeline.departures import GONE, MOVED, Departures, judged, retirements
+from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
 from driftwatch.pipeline.roster import Sources, roster
 from driftwatch.pipeline.state import State
 from driftwatch.service.collecting import Collecting
@@ -36,7 +36,7 @@ def test_who_comes_back_within_what_is_caught_up_is_seen(listed_for_ever: bool) 
     found = []
     for every in (1, 0.5, 25):
         _, outcomes = watched([source], 25, PLAN, every=every)
-        assert retired(outcomes) == {"a:8000": IDLE}
+        assert retired(outcomes) == {"a:8000": MOVED}
         rows = pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
         found.append((rows.sort("instance", "start"), told(outcomes)))
     rows = found[0][0]
@@ -54,7 +54,7 @@ def test_pod_and_model_outlast_a_tick_without_them() -> None:
     for labels in ({"pod": "p-0", "model_name": "m"}, {}, {"pod": "p-1", "model_name": "m"}):
         brought = Collected(empty_scrapes(), {KEY: Target(KEY, labels)})
         sources = Sources(names=("fleet",), known=frozenset({"fleet"}))
-        there = roster(state, [brought], sources, empty_scrapes(), PLAN)
+        there = roster(state.targets, state.departures, [brought], sources, empty_scrapes(), PLAN)
         reborn.append(there.reborn)
         state = replace(state, targets=there.targets)
     assert reborn == [frozenset(), frozenset(), {KEY}]
@@ -81,16 +81,16 @@ def test_a_pool_that_is_gone_closes_its_incidents() -> None:
     for left, reasons, before, said in (
         ({KEY: new}, {}, {KEY: old}, NOW_ELSEWHERE.format("new")),
         ({KEY: new}, {}, {KEY: replace(old, pool=None)}, NO_TARGET_LEFT),
-        ({}, {KEY: IDLE}, {KEY: old}, NO_TARGET_LEFT),
+        ({}, {KEY: GONE}, {KEY: old}, NO_TARGET_LEFT),
     ):
-        after, closed = let_go(PLAN.rules, open_ticket(), left, reasons, BEGIN, before)
+        after, closed = closed_for(PLAN.rules, open_ticket(), left, reasons, BEGIN, before)
         assert after == {}
         assert [t.reason for t in closed] == [said]
 
 
 def test_a_pool_of_which_nothing_is_known_keeps_its_incidents() -> None:
     for left in ({}, {KEY: Target(KEY, {})}, {KEY: Target(KEY, {}, pool="old")}):
-        after, closed = let_go(PLAN.rules, open_ticket(), left, {}, BEGIN, {})
+        after, closed = closed_for(PLAN.rules, open_ticket(), left, {}, BEGIN, {})
         assert list(after) == list(open_ticket())
         assert closed == ()
 
@@ -125,8 +125,8 @@ def test_those_that_left_together_are_compared_with_the_pool_before_the_first() 
 
     gone = [("a", 20.0, 200.0, 800.0), ("b", 21.0, 200.0, 590.0), ("c", 12.0, 400.0, 1200.0)]
     last = pl.DataFrame(
-        [(n, "0", at(m), own, before) for n, m, own, before in gone],
-        schema=["instance", "engine", "known_until", "own", "before"],
+        [(n, "0", at(m), own, before, False) for n, m, own, before in gone],
+        schema=["instance", "engine", "known_until", "own", "before", "falling"],
         orient="row",
     )
     traffic = pl.DataFrame(
@@ -135,9 +135,12 @@ def test_those_that_left_together_are_compared_with_the_pool_before_the_first() 
         orient="row",
     )
     absent = pl.DataFrame(
-        [(n, "0", at(27), at(m), True, "p") for n, m, _, _ in gone],
-        schema=["instance", "engine", "end", "since", "answered", "pool"],
+        [(n, "0", at(27), at(m)) for n, m, _, _ in gone],
+        schema=["instance", "engine", "end", "since"],
         orient="row",
     )
+    pools = pl.DataFrame({"instance": list("abcd"), "engine": ["0"] * 4, "pool": ["p"] * 4})
+    found = judged(absent, Departures(traffic=traffic, last=last), pools)
     # 360 of 400 lack; with c's 400 counted in, or with b's 590, it would seem moved
-    assert retirements(absent, traffic, last).is_empty()
+    assert set(found.filter("lost")["instance"]) == {"a", "b"}
+    assert retirements(found) == (at(27), {TargetKey("c", "0"): GONE})

@@ -12,8 +12,7 @@ from service_cases import shipped_plan
 from driftwatch.cli.proposed import with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
-from driftwatch.pipeline.folded import detected_until
-from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.replay import detected_until, replay
 
 
 def test_the_detectors_say_in_explain_what_they_said_in_the_replay(shared_data: Path) -> None:

@@ -23,9 +23,8 @@ from driftwatch.notify.explained import explained_json, render_explained
 from driftwatch.pipeline.explain import Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.resuming import resumed
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored import state_from
+from driftwatch.pipeline.stored import resumed, state_from
 from driftwatch.pipeline.tick import tick
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store

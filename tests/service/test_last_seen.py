@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.last_seen import last_seen
+from driftwatch.pipeline.explain import last_seen
 
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 DAY = AT.date()

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from driftwatch.model import Serving
-from driftwatch.pipeline.last_speed import since_slow, with_last_speed
+from driftwatch.pipeline.minutes import since_slow, with_last_speed
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.advise import advise
 from driftwatch.recommend.traffic.observed import Server

@@ -9,7 +9,7 @@ import pytest
 
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.explained import render_explained
-from driftwatch.pipeline.findings import OWN_PROPOSAL, reasons
+from driftwatch.pipeline.unknown_reasons import OWN_PROPOSAL, reasons
 
 END = datetime(2026, 11, 21, 9, 20, tzinfo=UTC)
 ATTRIBUTED = "throughput_factor_batch_ratio"

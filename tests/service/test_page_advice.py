@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,8 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import scrape_frame
+from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.model import (
     Diagnosis,
@@ -20,13 +22,15 @@ from driftwatch.model import (
     Limit,
     Reason,
     Recommendation,
+    Target,
     TargetKey,
     Transition,
 )
-from driftwatch.pipeline import page_advice
-from driftwatch.pipeline.page_advice import with_advice, without_replay
-from driftwatch.pipeline.past_minutes import SeenMinutes, StoredMinutes
-from driftwatch.pipeline.replaying import Replayed
+from driftwatch.pipeline import advice as pipeline_advice
+from driftwatch.pipeline.advice import advised, own_advice
+from driftwatch.pipeline.evaluation import Evaluation
+from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
+from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
@@ -80,10 +84,32 @@ def told(
                 until=now,
                 memory={},
                 minutes=stored_rows(outcome.rows),
-                advices=kept_advices(outcome.replayed),
+                advices=kept_advices(outcome.advices),
             )
             assert state.recent.height <= outcome.rows.height
     return outcomes
+
+
+def evaluated(
+    rows: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    replays: int,
+    past: pl.DataFrame | None = None,
+) -> Evaluation:
+    """Rows as a tick has evaluated them."""
+    plan = shipped_plan(replays)
+    return Evaluation(
+        state=State(targets=targets),
+        plan=plan,
+        frames=plan.frames(targets),
+        first=rows["start"].min(),  # type: ignore[arg-type]
+        last=rows["end"].max(),  # type: ignore[arg-type]
+        scrapes=scrape_frame([]),
+        reference=no_reference(),
+        rows=rows,
+        verdicts=pl.DataFrame(),
+        past=MinutesInMemory(minutes(rows) if past is None else past),
+    )
 
 
 def pages(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
@@ -131,7 +157,7 @@ def test_a_page_never_waits_for_an_answer_that_does_not_come(
     assert isinstance(advice, dict)
     assert advice["action"] == "insufficient"
     assert "No verdict" in str(page["summary"])
-    answers = [answer for o in outcomes for answer in o.replayed]
+    answers = [answer for o in outcomes for answer in o.advices]
     if replays:
         assert "ZeroDivisionError: no requests" in advice["reason"]
         assert "ZeroDivisionError" in (answers[0].failed or "")
@@ -152,15 +178,15 @@ def _walked(leaf: str, *limits: Limit) -> Diagnosis:
 def test_who_is_asked_and_who_answers_by_himself() -> None:
     binds = Limit("max_num_seqs", 8.0, 8.0, 0.0, True)
     free = replace(binds, binds=False)
-    assert without_replay(CHANGE, _walked(CHANGE.name), {}) is None
-    assert without_replay(KV, _walked(KV.name), {}) is None
+    assert own_advice(CHANGE, _walked(CHANGE.name), {}) is None
+    assert own_advice(KV, _walked(KV.name), {}) is None
     for leaf, limits, evidence, said in (
         (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
         (None, (free,), {}, "undetermined: binding_limit unknown"),
         (None, (binds,), {}, "undetermined: binding_limit unknown"),
         (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob: 1 GPU is lost"),
     ):
-        own = without_replay(leaf, _walked("x", *limits), evidence)
+        own = own_advice(leaf, _walked("x", *limits), evidence)
         assert own is not None
         assert (own.action, own.why) == ("none", said)
 
@@ -169,13 +195,13 @@ def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> N
     (outcome,) = told(cap, replays=0)
     frame = minutes(outcome.rows)
     end = frame["end"][-1]
-    old = SeenMinutes(frame.head(8).with_columns(running_requests=pl.lit(-1.0)))
-    seen = SeenMinutes(frame.tail(6), old).minutes(KEY, end - timedelta(hours=1), end)
+    old = MinutesInMemory(frame.head(8).with_columns(running_requests=pl.lit(-1.0)))
+    seen = MinutesInMemory(frame.tail(6), old).minutes(KEY, end - timedelta(hours=1), end)
     assert seen["end"].to_list() == frame["end"].to_list()
     overlap = len(frame) - 6
     assert (seen["running_requests"].to_numpy()[:overlap] == -1.0).all()
     assert (seen["running_requests"].to_numpy()[overlap:] >= 0.0).all()
-    assert SeenMinutes(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
+    assert MinutesInMemory(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
 
 
 def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:
@@ -193,20 +219,17 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     firing = Incident(
         "a" * 12, "k", "ReplicaSlow", "ReplicaSlow", "page", {}, "firing", at, at, firing_at=at
     )
-    found, answers = with_advice(
+    found, answers = advised(
+        evaluated(rows, {key: here, twin.key: twin}, 1),
         [Transition(firing, "firing", at)],
         {firing.id: (finding, rows.row(0, named=True))},
-        {key: here, twin.key: twin},
-        shipped_plan(1),
-        SeenMinutes(minutes(rows)),
-        rows=rows,
     )
-    advised = found[firing.id]
+    drained = found[firing.id]
     assert answers == ()
-    assert advised.recommendation is not None
-    assert advised.recommendation.why == "Do not change a knob; drain it"
-    assert advised.twins is not None
-    assert 0.3 < advised.twins["utilization_ratio"] < 3.0
+    assert drained.recommendation is not None
+    assert drained.recommendation.why == "Do not change a knob; drain it"
+    assert drained.twins is not None
+    assert 0.3 < drained.twins["utilization_ratio"] < 3.0
 
 
 def test_pages_before_tickets_long_waits_first_and_notices_never(
@@ -218,12 +241,12 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
     assert isinstance(at, datetime)
     asked: list[str] = []
 
-    def replay(target: object, *_: object, incident_id: str, **__: object) -> Replayed:
+    def replay(*_: object, incident_id: str, **__: object) -> TargetAdvice:
         asked.append(incident_id)
         said = Recommendation("no_action", reason=Reason("other", "in target"))
-        return Replayed(cap.targets[key], at, Advice(at, said), incident_id)
+        return TargetAdvice(cap.targets[key], at, Advice(at, said), incident_id)
 
-    monkeypatch.setattr(page_advice, "replayed", replay)
+    monkeypatch.setattr(pipeline_advice, "target_advice", replay)
     row = outcome.rows.row(-1, named=True)
     firing, found = [], {}
     for name, severity, wait in (
@@ -250,8 +273,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
             {**row, "queue_wait_estimate_10m_seconds": wait},
         )
         firing.append(Transition(incident, "firing", at))
-    past = SeenMinutes(minutes(outcome.rows))
-    said, _ = with_advice(firing, found, cap.targets, shipped_plan(2), past)
+    said, _ = advised(evaluated(outcome.rows, cap.targets, 2), firing, found)
     assert asked == ["long", "short"]
     assert said["ticket"].asked_again
     assert (said["ticket"].recommendation or CHANGE_NOTHING).action == "insufficient"
@@ -274,12 +296,10 @@ def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource
     )
     incident = Incident("b", "b", "BatchDrift", "BatchDrift", "page", {}, "firing", at, at)
     finding = Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=_walked(CHANGE.name))
-    found, _ = with_advice(
+    found, _ = advised(
+        evaluated(outcome.rows, cap.targets, 1, known),
         [Transition(incident, "firing", at)],
         {incident.id: (finding, row)},
-        cap.targets,
-        shipped_plan(1),
-        SeenMinutes(known),
     )
     said = found["b"].recommendation
     assert said is not None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.past_minutes import (
+from driftwatch.pipeline.minutes import (
     RECENT_SCHEMA,
     SPEED_SCHEMA,
     WINDOW,

@@ -23,7 +23,7 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.served import stored_told, told_memory
+from driftwatch.pipeline.server_reports import reports_memory, stored_reports
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 
@@ -276,7 +276,7 @@ def test_a_service_takes_up_a_pin_while_it_runs(
 def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) -> None:
     plan = replace(PLAN, told={KEY.instance: Fingerprint(release={"vllm": "0.32.0"})})
     with Store.open(tmp_path / "d.db") as store:
-        assert stored_told(store) == {}
+        assert stored_reports(store) == {}
         store.commit_tick(
             incidents=[],
             transitions=[],
@@ -284,9 +284,9 @@ def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) ->
             scrapes=None,
             since=START,
             until=START,
-            memory=told_memory(plan),
+            memory=reports_memory(plan),
         )
-        assert stored_told(store) == plan.told
+        assert stored_reports(store) == plan.told
 
 
 def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from driftwatch.model import Incident, TargetKey, Transition
-from driftwatch.pipeline.findings import twins_of
-from driftwatch.pipeline.pool_findings import worst_of
+from driftwatch.pipeline.findings import peer_speeds, worst_of
 from driftwatch.rulebook.book import load_rulebook
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -58,12 +57,12 @@ def test_the_worst_of_those_concerned_speaks(rule: str, worst: str) -> None:
 
 
 def test_how_the_others_do_is_of_those_that_are_not_slow() -> None:
-    assert twins_of(TargetKey("a:1", "0"), AT, rows()) == {
+    assert peer_speeds(TargetKey("a:1", "0"), AT, rows()) == {
         "of_targets": 5,
         "slower": 2,
         "speed_low_ratio": 0.99,
         "speed_high_ratio": 1.02,
     }
     alone = rows().filter(pl.col("instance").is_in(["a:1", "c:1"]))
-    assert twins_of(TargetKey("a:1", "0"), AT, alone) is None
-    assert twins_of(TargetKey("a:1", "0"), AT.replace(hour=13), rows()) is None
+    assert peer_speeds(TargetKey("a:1", "0"), AT, alone) is None
+    assert peer_speeds(TargetKey("a:1", "0"), AT.replace(hour=13), rows()) is None

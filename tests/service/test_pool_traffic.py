@@ -23,9 +23,8 @@ from driftwatch.model import (
     Transition,
 )
 from driftwatch.notify.page import recommendation_json, recommendation_of
-from driftwatch.pipeline.advising import question_for
-from driftwatch.pipeline.pool_answer import answer_of_pool
-from driftwatch.pipeline.pool_traffic import pooled, twins_of
+from driftwatch.pipeline.advice import answer_of_pool
+from driftwatch.pipeline.question import peers_of, pooled, question_for
 from driftwatch.service.configured import plan_of_rules
 from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
 
@@ -70,7 +69,7 @@ def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None
     """Each by itself would be given its own capacity and its own setting for one cause."""
     plan, fleet = plan_of_rules(()), _fleet(A, B)
     frames = {A: _minutes(A, 100.0), B: _minutes(B, 110.0)}
-    (twin,) = twins_of(fleet[asked], fleet, plan)
+    (twin,) = peers_of(fleet[asked], fleet, plan)
     question = question_for(fleet[asked], plan, AT, frames[asked], beside=frames[twin])
     # the busiest of them, whoever is asked about
     assert question.minutes["instance"].unique().to_list() == [B.instance]
@@ -91,10 +90,10 @@ def test_a_server_with_another_load_is_asked_about_by_itself(
 def test_servers_of_another_pool_or_configured_otherwise_are_no_twins() -> None:
     fleet = {**_fleet(A, B), C: Target(C, {"model_name": "m"}, pool="q")}
     plan = plan_of_rules(())
-    assert twins_of(fleet[A], fleet, plan) == (B,)
-    assert twins_of(fleet[C], fleet, plan) == ()
+    assert peers_of(fleet[A], fleet, plan) == (B,)
+    assert peers_of(fleet[C], fleet, plan) == ()
     larger = {B.instance: Serving(max_num_seqs=Setting(64.0, "server_info"))}
-    assert twins_of(fleet[A], fleet, replace(plan, served=larger)) == ()
+    assert peers_of(fleet[A], fleet, replace(plan, served=larger)) == ()
 
 
 def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident:

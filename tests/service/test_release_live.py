@@ -18,7 +18,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.detect.pins import Pin
 from driftwatch.model import Fingerprint
-from driftwatch.pipeline.served import stored_told
+from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 from driftwatch.testing.exposition_server import read_pages
@@ -74,7 +74,7 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
             rows.append(service.tick_once().rows)
             clock.advance(timedelta(seconds=20))
         service.stop()
-        assert stored_told(store)["host:8000"].release == {"vllm": "0.33.0"}
+        assert stored_reports(store)["host:8000"].release == {"vllm": "0.33.0"}
     told = pl.concat(rows, how="diagonal_relaxed").sort("end")
     before = told.filter(pl.col("end") <= down)
     assert set(before["release_changed"]) == {False}

@@ -200,7 +200,7 @@ def test_own_metrics_and_probes(
 
 
 def test_the_key_names_the_engine_not_the_model() -> None:
-    from driftwatch.pipeline.judging import incident_key
+    from driftwatch.pipeline.incidents import incident_key
 
     rule = PLAN.enabled[0]
     assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))

@@ -18,7 +18,7 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.isolating import Judge, isolated
+from driftwatch.pipeline.isolation import Judge, isolated
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate, tick
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

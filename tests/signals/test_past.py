@@ -14,7 +14,7 @@ from pipeline_cases import KEY, T0, scrapes, serving
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.pipeline.history import recent
+from driftwatch.pipeline.state import last_scrapes
 
 EDGES = [0.1, 1.0, float("inf")]
 INPUTS = ("running_requests", "generation_tokens_total", "ttft_seconds")
@@ -61,7 +61,7 @@ def _tick_by_tick(
         rows.append(table.rows)
         pages.append(tenth.rows)
         carried, done = table.carried, end
-        held = recent(held, end)
+        held = last_scrapes(held, end)
         sizes.append(len(held))
     return pl.concat(rows).sort([*KEY, "start"]), pl.concat(pages).sort([*KEY, "end"]), sizes
 
@@ -225,7 +225,7 @@ def test_a_target_whose_last_scrape_is_taken_away_begins_anew() -> None:
         )
 
     before = table(old, asked.head(2), Carried())
-    kept = recent(old, T0 + 2 * MINUTE)
+    kept = last_scrapes(old, T0 + 2 * MINUTE)
     anew = table(new, asked.tail(1), before.carried).rows
     on = table(pl.concat([kept, new]), asked.tail(1), before.carried).rows
     assert anew["restarted"].to_list() == [False]

@@ -12,7 +12,7 @@ from pipeline_cases import KEY, T0, scrapes, serving
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.pipeline.history import recent
+from driftwatch.pipeline.state import last_scrapes
 from driftwatch.signals.continuity import with_epochs
 from driftwatch.signals.facts import scrape_facts
 from driftwatch.signals.past import Past, joined
@@ -53,7 +53,7 @@ def _evidence(frame: pl.DataFrame, stride: int | None = None) -> pl.DataFrame:
             carried=carried,
         )
         rows.append(table.rows)
-        carried, held, done = table.carried, recent(held, until), until
+        carried, held, done = table.carried, last_scrapes(held, until), until
     return pl.concat(rows).sort([*KEY, "start"])
 
 

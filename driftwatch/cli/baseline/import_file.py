@@ -41,14 +41,14 @@ def command(file: Path, config: Path | None, db: Path | None) -> int:
     from driftwatch.baselines.documents import read_export
     from driftwatch.baselines.pinned import fingerprint, gpu_models
     from driftwatch.baselines.stored_pins import of_others, row_of
-    from driftwatch.pipeline.served import stored_told
+    from driftwatch.pipeline.server_reports import stored_reports
     from driftwatch.pipeline.stored import stored_targets
 
     found = read_export(file)
     chosen = config if config is not None else config_here()
     plan = plan_from(chosen)
     with opened(db, config) as store:
-        plan = replace(plan, told=stored_told(store))
+        plan = replace(plan, told=stored_reports(store))
         targets = plan.assign(stored_targets(store))
         now = SystemClock().now()
         models = gpu_models(targets, plan, store.gpus(now - _RECENT, now))

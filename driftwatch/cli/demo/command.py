@@ -16,7 +16,7 @@ from driftwatch.cli.options import Duration
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.pipeline.replaying import Replayed
+    from driftwatch.pipeline.question import TargetAdvice
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -176,14 +176,14 @@ def _play_recorded(fast: bool) -> None:
                     click.echo("-" * 80)
                     sender.send(transition.incident.page)
                     click.echo("-" * 80)
-            for answer in outcome.replayed:
+            for answer in outcome.advices:
                 _show_basis(answer, ascii)
             time.sleep(pause)
     click.echo("\n" + _END, nl=False)
     taken.tell()
 
 
-def _show_basis(answer: Replayed, ascii: bool) -> None:
+def _show_basis(answer: TargetAdvice, ascii: bool) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
     from driftwatch.cli.recommend.text import Asked, basis, change_lines
     from driftwatch.notify.layout import spell

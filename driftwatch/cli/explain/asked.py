@@ -108,15 +108,24 @@ class Answer:
 
     def advised(self, asked: Asked) -> Finding:
         """The finding with what a simulation of its traffic says, where its leaf asks for one."""
-        from driftwatch.pipeline.last_speed import with_last_speed
-        from driftwatch.pipeline.page_advice import explained
+        from driftwatch.pipeline.advice import explained
+        from driftwatch.pipeline.minutes import with_last_speed
+        from driftwatch.pipeline.question import Moment
 
         found, pool = self.finding, self.finding.target.pool
         twins = [one for one in asked.history.targets.values() if one.pool == pool]
         replicas = None if pool is None else len(twins)
         row = with_last_speed({**found.evidence, **found.histograms}, self.minutes)
-        end, gpus = self.window.end, asked.history.gpus
-        return explained(found, row, self.minutes, asked.plan, end, replicas, self.beside, gpus)
+        moment = Moment(
+            found.target,
+            self.window.end,
+            self.minutes,
+            row,
+            self.beside,
+            replicas,
+            asked.history.gpus,
+        )
+        return explained(found, row, asked.plan, moment)
 
 
 def history_of_recording(recording: Path, plan: Plan, at: datetime | None) -> History:
@@ -240,7 +249,7 @@ def answer_of_store(asked: Asked, db: Path | None, config: Path | None) -> Answe
         is_past,
         reference_from_store,
     )
-    from driftwatch.pipeline.pool_traffic import twins_of
+    from driftwatch.pipeline.question import peers_of
 
     history, target, window, plan = asked.history, asked.target, asked.window, asked.plan
     scrapes, gpus, targets = history.scrapes, history.gpus, history.targets
@@ -253,7 +262,7 @@ def answer_of_store(asked: Asked, db: Path | None, config: Path | None) -> Answe
             )
         detected = detected_from_store(store, target.key, window.end)
         minutes = store.past(window.end - _REPLAYED, window.end, [target.key])
-        twins = twins_of(target, targets, plan)
+        twins = peers_of(target, targets, plan)
         beside = store.past(window.end - _REPLAYED, window.end, twins)
     finding, about = past or (asked.explained(reference, detected), window)
     return Answer(finding, about, minutes, beside)

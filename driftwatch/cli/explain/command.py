@@ -111,7 +111,7 @@ def _print_json(answer: Answer) -> None:
 
 def _print_silence(asked: Asked, end: datetime) -> None:
     """``NO DATA host:8000: …`` where the target was not scraped at the end."""
-    from driftwatch.pipeline.last_seen import last_seen
+    from driftwatch.pipeline.explain import last_seen
 
     key = asked.target.key
     if (silent := last_seen(asked.history.scrapes, key, end, asked.source)) is not None:

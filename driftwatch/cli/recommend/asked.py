@@ -49,7 +49,7 @@ class Looked:
     @property
     def row(self) -> dict[str, Any]:
         """Evidence with the reference's histograms, and "slower" as it was last known."""
-        from driftwatch.pipeline.last_speed import with_last_speed
+        from driftwatch.pipeline.minutes import with_last_speed
 
         if self.found is None:
             return {}
@@ -76,7 +76,7 @@ def of_store(
         is_past,
         reference_from_store,
     )
-    from driftwatch.pipeline.pool_traffic import twins_of
+    from driftwatch.pipeline.question import peers_of
     from driftwatch.pipeline.stored import stored_targets
 
     at, plan, baseline = where.at, where.plan, where.baseline
@@ -102,7 +102,7 @@ def of_store(
         except NoVerdict:
             found = None  # what is said of the server now may be gone; its minutes may be not
         minutes = store.past(end - length, end, [chosen.key])
-        beside = store.past(end - length, end, twins_of(chosen, targets, plan))
+        beside = store.past(end - length, end, peers_of(chosen, targets, plan))
     return Looked(chosen, end, minutes, found, gpus, _of_pool(chosen, targets), beside)
 
 

@@ -92,7 +92,7 @@ def _question(
     what_if: dict[str, float],
     given: dict[str, Any],
 ) -> Question:
-    from driftwatch.pipeline.advising import question_for
+    from driftwatch.pipeline.question import question_for
     from driftwatch.simulate.workload import read_requests
 
     diagnosis = None if looked.found is None else looked.found.diagnosis

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from driftwatch.model import Slo, Target, TargetKey
     from driftwatch.pipeline.explain import Window
-    from driftwatch.pipeline.past_minutes import PastMinutes
+    from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store.store import Store
     from driftwatch.verify.verification import Verification
@@ -212,7 +212,7 @@ def _of_store(
         NoVerdict: it has no verification of the target, or holds no scrape yet.
     """
     from driftwatch.cli.database import config_here, open_store
-    from driftwatch.pipeline.past_minutes import StoredMinutes
+    from driftwatch.pipeline.minutes import StoredMinutes
     from driftwatch.pipeline.stored import newest, stored_targets
     from driftwatch.service.verifying_asked import asked_now
     from driftwatch.verify.verification import VERIFICATION

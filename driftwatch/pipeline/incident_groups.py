@@ -9,7 +9,7 @@ result does not depend on how minutes are split over ticks, and a restart forget
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -32,13 +32,14 @@ def pool_key(rule: Rule, pool: str) -> str:
 
 def models_of(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str, dict[str, str]]:
     """pool → its model as a label, where all of it serves the same."""
-    found: dict[str, set[str | None]] = {}
+    models_of_pool: dict[str, set[str | None]] = {}
     for target in targets.values():
         if target.pool in pools:
-            found.setdefault(target.pool or "", set()).add(target.labels.get("model_name"))
+            models = models_of_pool.setdefault(target.pool or "", set())
+            models.add(target.labels.get("model_name"))
     return {
         pool: {"model_name": model}
-        for pool, models in found.items()
+        for pool, models in models_of_pool.items()
         if len(models) == 1 and (model := next(iter(models)))
     }
 
@@ -58,23 +59,35 @@ def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(ordered)
 
 
-@dataclass(frozen=True, slots=True)
-class Pooling:
-    """Some minutes, and what is asked of them where incidents touch each other.
+class IncidentGroups:
+    """Some minutes, and what incidents do to each other in them.
 
-    Attributes:
+    Args:
         rules: those that were evaluated.
         targets: every target, with its pool.
         judged: instance, engine, pool, ever_seen and end of every row.
         verdicts: one Boolean column per rule id, beside ``judged``.
     """
 
-    rules: Sequence[Rule]
-    targets: Mapping[TargetKey, Target]
-    judged: pl.DataFrame
-    verdicts: pl.DataFrame
-    _true: dict[str, dict[datetime, set[TargetKey]]] = field(default_factory=dict, init=False)
-    _sizes: dict[tuple[datetime, str], int] = field(default_factory=dict, init=False)
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        targets: Mapping[TargetKey, Target],
+        judged: pl.DataFrame,
+        verdicts: pl.DataFrame,
+    ) -> None:
+        self.rules = rules
+        self.targets = targets
+        counts = judged.filter("ever_seen").group_by("end", "pool").len()
+        self._sizes: dict[tuple[datetime, str], int] = {
+            (end, pool): count for end, pool, count in counts.iter_rows()
+        }
+        # of rules per pool: where they are true
+        self._true: dict[tuple[str, datetime], set[TargetKey]] = {}
+        for rule in (rule for rule in rules if rule.per == "pool"):
+            true = judged.select(*_KEY, "end").filter(verdicts[rule.id])
+            for instance, engine, end in true.iter_rows():
+                self._true.setdefault((rule.id, end), set()).add(TargetKey(instance, engine))
 
     def any_open(self, incidents: Mapping[str, Incident]) -> bool:
         """Whether an incident speaks for several targets of a pool."""
@@ -150,8 +163,10 @@ class Pooling:
             keys: Iterable[TargetKey] = self.targets
             if not own_pool:
                 by_pool.setdefault(pool, incident.alert)
-                members = () if of.together is None else self._members(of, incidents, pool)
-                keys = [_key(i) for i in members] if of.together else self._where_true(of, end)
+                if of.together is None:
+                    keys = self._true.get((of.id, end), ())
+                else:
+                    keys = [_key(i) for i in self._members(of, incidents, pool)]
             for key in keys:
                 target = self.targets.get(key)
                 if target is None or target.pool != pool:
@@ -188,7 +203,7 @@ class Pooling:
         since = end - timedelta(seconds=rule.together.within_seconds)
         for pool in sorted({*open_, *filter(None, map(self._pool_of, fired))}):
             members = self._members(rule, incidents, pool)
-            size = self._size(end, pool)
+            size = self._sizes.get((end, pool), 0)
             needed = rule.together.needed(size)
             recent = [i for i in members if i.firing_at is not None and i.firing_at > since]
             many = 2 * len(members) >= needed if pool in open_ else len(recent) >= needed
@@ -266,22 +281,6 @@ class Pooling:
     def _pool_of(self, incident: Incident) -> str | None:
         target = self.targets.get(_key(incident))
         return incident.target.get("pool") if target is None else target.pool
-
-    def _where_true(self, rule: Rule, end: datetime) -> set[TargetKey]:
-        """Targets for which a rule per pool is true in a minute."""
-        if rule.id not in self._true:
-            by_end = self._true.setdefault(rule.id, {})
-            held = self.judged.select(*_KEY, "end").filter(self.verdicts[rule.id])
-            for instance, engine, at in held.iter_rows():
-                by_end.setdefault(at, set()).add(TargetKey(instance, engine))
-        return self._true[rule.id].get(end, set())
-
-    def _size(self, end: datetime, pool: str) -> int:
-        """How many targets of a pool that ever answered there are in a minute."""
-        if not self._sizes:
-            counts = self.judged.filter("ever_seen").group_by("end", "pool").len()
-            self._sizes.update({(at, name): n for at, name, n in counts.iter_rows()})
-        return self._sizes.get((end, pool), 0)
 
 
 def _instance(incident: Incident) -> str | None:

@@ -71,19 +71,19 @@ def _culprits(
             return True
         return False
 
-    found: list[str] = []
+    culprits: list[str] = []
     if fails(()):
-        return found
+        return culprits
     halves = [list(brought)]
     while halves:
         among = halves.pop()
         if not among or not fails(among):
             continue
         if len(among) == 1:
-            found += among
+            culprits += among
         else:
             halves += [among[len(among) // 2 :], among[: len(among) // 2]]
-    return sorted(found)
+    return sorted(culprits)
 
 
 def _refused(
@@ -112,5 +112,4 @@ def _refused(
 
 
 def _in_words(error: Exception) -> str:
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said[:160]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

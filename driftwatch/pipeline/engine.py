@@ -1,4 +1,4 @@
-"""What is known of a target's engine, put together from everything that told something of it."""
+"""A target's engine: its settings, model and GPU, from everything that says something of it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,15 @@ from driftwatch.recommend.traffic.stretch import clean
 from driftwatch.simulate.hardware import shipped_hardware
 
 # Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.
-_QUANTIZED_BYTES: Mapping[str, float] = {
-    "fp8": 1.0,
-    "modelopt": 1.0,
-    "fbgemm_fp8": 1.0,
-    "experts_int8": 1.0,
-    "awq": 0.5,
-    "awq_marlin": 0.5,
-    "gptq": 0.5,
-    "gptq_marlin": 0.5,
-    "mxfp4": 0.5,
-    "modelopt_fp4": 0.5,
-    "bitsandbytes": 0.5,
-}
-_DTYPE_BYTES: Mapping[str, float] = {
-    "bfloat16": 2.0,
-    "float16": 2.0,
-    "half": 2.0,
-    "float": 4.0,
-    "float32": 4.0,
+_EIGHT_BITS = ("fp8", "modelopt", "fbgemm_fp8", "experts_int8")
+_FOUR_BITS = (
+    *("awq", "awq_marlin", "gptq", "gptq_marlin"),
+    *("mxfp4", "modelopt_fp4", "bitsandbytes"),
+)
+_QUANTIZED_BYTES = {**dict.fromkeys(_EIGHT_BITS, 1.0), **dict.fromkeys(_FOUR_BITS, 0.5)}
+_DTYPE_BYTES = {
+    **dict.fromkeys(("bfloat16", "float16", "half"), 2.0),
+    **dict.fromkeys(("float", "float32"), 4.0),
 }
 _FLAGS = (
     "async_scheduling",
@@ -69,19 +59,18 @@ def server_of(
 ) -> Server:
     """One engine as it runs, or ran then.
 
-    A person's word goes first (arguments, then the pool's settings), then what the server or its
-    log told, then its metrics. Settings are those of the minutes where they know others than the
-    plan does now.
+    A person's word goes first (``model``, ``gpu``, then the pool's settings), then what the server
+    or its log reports, then its metrics. Settings are those of the minutes where these know others
+    than the plan does now.
 
     Args:
         target: with its labels.
-        plan: pools, and what the servers told.
+        plan: pools, and what the servers report.
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
-            ``cache_config`` and ``model_name`` where the store kept them.
+            ``cache_config`` and ``model_name`` where the store has them.
         row: the evidence row of the window; None = from the minutes alone.
         gpus: GPU readings, for the names of their models.
-        model: name of the model, as a person gave it.
-        gpu: name of the GPU, as a person gave it.
+        model, gpu: names.
     """
     row = row or {}
     pool = plan.pool_of(target)
@@ -119,12 +108,13 @@ def server_of(
 
 
 def _known_model(*names: str | None) -> str | None:
-    """Of what was told the first name that the shipped tables know, else the first one."""
-    told = list(dict.fromkeys(name for name in names if name))
-    if len(told) < 2:
-        return told[0] if told else None
+    """The first name that the shipped tables know, else the first one."""
+    reported = list(dict.fromkeys(name for name in names if name))
+    if len(reported) < 2:
+        return reported[0] if reported else None
     tables = shipped_hardware()
-    return next((name for name in told if find_model(tables, name)[0] is not None), told[0])
+    known = (name for name in reported if find_model(tables, name)[0] is not None)
+    return next(known, reported[0])
 
 
 def _last(minutes: pl.DataFrame, name: str) -> Any:
@@ -137,15 +127,13 @@ def _last(minutes: pl.DataFrame, name: str) -> Any:
 
 def _labels(text: str | None) -> dict[str, str]:
     """The labels of ``vllm:cache_config_info`` that say something."""
-    if not text:
-        return {}
     try:
-        found = json.loads(text)
+        labels = json.loads(text or "{}")
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(labels, dict):
         return {}
-    return {k: v for k, v in found.items() if isinstance(v, str) and v not in ("", "None")}
+    return {k: v for k, v in labels.items() if isinstance(v, str) and v not in ("", "None")}
 
 
 def _of_page(labels_json: str | None) -> Serving:
@@ -162,27 +150,27 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     """
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
-    told = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
+    usable = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
     if cap is None:
-        of_cap = told.filter(pl.col("max_num_seqs").is_not_null())
+        of_cap = usable.filter(pl.col("max_num_seqs").is_not_null())
         cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")
     if budget is None:
-        budget = _last(told, "max_num_batched_tokens")
-    found = now
+        budget = _last(usable, "max_num_batched_tokens")
+    then = now
     if cap is not None and inferred:
         plateau = Setting(cap, "inferred", "plateau of running requests")
-        found = replace(found, max_num_seqs=found.max_num_seqs or plateau)
+        then = replace(then, max_num_seqs=then.max_num_seqs or plateau)
     elif cap is not None and cap != _running_cap(now):
-        then = Setting(cap, "config", "as it was then")
-        found = replace(found, max_num_seqs=then, max_num_active_seqs=None)
-    held = _number(_last(told, "kv_cache_tokens"))
-    if held is not None and found.kv_cache_tokens is None:
-        found = replace(found, kv_cache_tokens=Setting(held, "metrics", "kv_cache_size_tokens"))
-    before = found.max_num_batched_tokens
+        limit = Setting(cap, "config", "as it was then")
+        then = replace(then, max_num_seqs=limit, max_num_active_seqs=None)
+    cache = _number(_last(usable, "kv_cache_tokens"))
+    if cache is not None and then.kv_cache_tokens is None:
+        then = replace(then, kv_cache_tokens=Setting(cache, "metrics", "kv_cache_size_tokens"))
+    before = then.max_num_batched_tokens
     if budget is not None and (before is None or before.value != budget):
-        then = Setting(budget, "config", "as it was then")
-        found = replace(found, max_num_batched_tokens=then)
-    return found
+        limit = Setting(budget, "config", "as it was then")
+        then = replace(then, max_num_batched_tokens=limit)
+    return then
 
 
 def _running_cap(serving: Serving) -> float | None:
@@ -202,11 +190,11 @@ def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int
     return None if count is None else int(count), block
 
 
-def _tensor_parallel(said: int | None, ran: Fingerprint, gpus: float | None) -> int | None:
-    """As configured or told; else all GPUs of the engine, where those are known."""
-    told = _number(ran.identity.get("tensor_parallel_size"))
-    if said is not None or told is not None:
-        return said if said is not None else int(told or 1)
+def _tensor_parallel(configured: int | None, ran: Fingerprint, gpus: float | None) -> int | None:
+    """As configured or reported; else all GPUs of the engine, where those are known."""
+    reported = _number(ran.identity.get("tensor_parallel_size"))
+    if configured is not None or reported is not None:
+        return configured if configured is not None else int(reported or 1)
     stages = _number(ran.identity.get("pipeline_parallel_size")) or 1.0
     whole = None if gpus is None else gpus / stages
     return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None
@@ -220,18 +208,18 @@ def _weight_bytes(ran: Fingerprint) -> float | None:
 
 
 def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
-    """What no replay here knows, by what was told and by what the counters show."""
-    found = []
+    """What the simulator does not know, by what is reported and by what the counters show."""
+    unsupported = []
     if ran.knobs.get("speculative_config"):
-        found.append("speculative decoding")
+        unsupported.append("speculative decoding")
     elif (several := tokens_a_step(minutes)) is not None and several > _TOKENS_A_STEP:
-        found.append(f"speculative decoding ({several:.3g} tokens a step and request)")
+        unsupported.append(f"speculative decoding ({several:.3g} tokens a step and request)")
     if _switch(ran.knobs.get("enable_lora")):
-        found.append("LoRA")
+        unsupported.append("LoRA")
     stages = _number(ran.identity.get("pipeline_parallel_size"))
     if stages is not None and stages > 1:
-        found.append(f"pipeline parallelism ({stages:.0f} stages)")
-    return found
+        unsupported.append(f"pipeline parallelism ({stages:.0f} stages)")
+    return unsupported
 
 
 def tokens_a_step(minutes: pl.DataFrame) -> float | None:
@@ -250,11 +238,12 @@ def tokens_a_step(minutes: pl.DataFrame) -> float | None:
 
 
 def _number(value: Any) -> float | None:
+    """A finite number above 0; None otherwise."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) and found > 0 else None
+    return number if math.isfinite(number) and number > 0 else None
 
 
 def _switch(text: str | None) -> bool | None:

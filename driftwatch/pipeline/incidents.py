@@ -1,4 +1,4 @@
-"""From verdicts to incidents: whom a rule speaks about, and what its minutes make of it."""
+"""From verdicts to incidents: whom a rule speaks about, and when its incident fires and ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.change import LEVEL_MINUTES, NOW_MINUTES
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.notify.incidents import Observation, RuleTiming, close, identity, step
-from driftwatch.pipeline.pooling import Pooling, inhibitors_first, models_of, pool_key
+from driftwatch.pipeline.incident_groups import (
+    IncidentGroups,
+    inhibitors_first,
+    models_of,
+    pool_key,
+)
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
@@ -50,7 +55,7 @@ def incident_key(rule: Rule, target: TargetKey) -> str:
     return identity(rule.id, {"instance": target.instance, "engine": target.engine})
 
 
-def live_through(
+def advanced(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
     targets: Mapping[TargetKey, Target],
@@ -70,15 +75,15 @@ def live_through(
     minutes: dict[datetime, dict[str, list[Observation]]] = {}
     judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE[:-1], _slow_seconds())
     for rule in rules:
-        told = judged.with_columns(
+        of_rule = judged.with_columns(
             verdict=verdicts[rule.id],
             over=pl.lit(None, pl.Boolean) if rule.over is None else rows.select(o=rule.over)["o"],
         )
         observe = _of_pools if rule.per == "pool" else _of_targets
-        for observation, end in observe(rule, incidents, targets, told):
+        for observation, end in observe(rule, incidents, targets, of_rule):
             minutes.setdefault(end, {}).setdefault(rule.id, []).append(observation)
-    pooled = Pooling(rules, targets, judged, verdicts)
-    if pooled.any_open(incidents):
+    groups = IncidentGroups(rules, targets, judged, verdicts)
+    if groups.any_open(incidents):
         # a pool's page may end because its targets are no targets any more
         for end in judged["end"].unique().to_list():
             minutes.setdefault(end, {})
@@ -88,13 +93,14 @@ def live_through(
     for end in sorted(minutes):
         happened: list[Transition] = []
         for rule in ordered:
-            seen = pooled.with_inhibitors(rule, after, end, minutes[end].get(rule.id, ()))
-            happened += pooled.together(rule, after, end, step(after, end, seen))
+            seen = minutes[end].get(rule.id, ())
+            observations = groups.with_inhibitors(rule, after, end, seen)
+            happened += groups.together(rule, after, end, step(after, end, observations))
         transitions += sorted(happened, key=lambda t: t.incident.key)
     return {key: after[key] for key in sorted(after)}, tuple(transitions)
 
 
-def let_go(
+def closed_for(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
     left: Mapping[TargetKey, Target],
@@ -117,7 +123,7 @@ def let_go(
     together = {rule.id for rule in rules if rule.together is not None}
     pools = {target.pool for target in left.values()}
     # after a start nobody has a pool until a source lists him: then none is gone
-    told = None not in pools and bool(left or reasons)
+    pools_known = None not in pools and bool(left or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
         is_per = "pool" if not instance else "target"
@@ -128,7 +134,7 @@ def let_go(
             gone = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
             if gone is not None:
                 closing[key] = gone
-        elif pool not in pools and told:
+        elif pool not in pools and pools_known:
             closing[key] = _pool_gone(pool, left, before or {})
     return close(incidents, minute_end, closing)
 

@@ -1,0 +1,301 @@
+"""Which findings are advised on by a simulation, and what the others say by themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.tree import Leaf
+from driftwatch.model import (
+    Diagnosis,
+    Finding,
+    Incident,
+    Reason,
+    Recommendation,
+    Target,
+    TargetKey,
+    Transition,
+)
+from driftwatch.notify.numbers import count
+from driftwatch.notify.page import EVERY, NOTICE_ADVISES_NOTHING, recommendation_of
+from driftwatch.pipeline.evaluation import Evaluation
+from driftwatch.pipeline.findings import Findings
+from driftwatch.pipeline.minutes import WINDOW, with_last_speed
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import (
+    Moment,
+    TargetAdvice,
+    capacity_of,
+    peer_minutes,
+    pooled,
+    target_advice,
+    why_no_capacity,
+)
+
+_KEY = list(KEY_COLUMNS)
+# The KV cache is a limit as the two knobs are, and its leaf names no knob: what helps instead, and
+# how much, is the simulation's to say.
+KV_PRESSURE = "kv_pressure"
+# leaves whose advice is to take the server out
+_DRAINED = ("replica_slow", "gpu_throttled")
+# a tune that is stale asks for another one, without a diagnosis of the hour
+STALE = "pin_lengths_moved"
+# gates that a window with more traffic passes
+_CURED_BY_TIME = frozenset(
+    {"traffic", "busy_windows", "requests", "recent_minutes", "recent_requests", "forecast"}
+)
+# Minutes since the traffic changed that any answer needs: what a drift brings at first is seldom
+# what stays.
+_SETTLED = timedelta(minutes=10)
+
+
+def own_advice(
+    leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
+) -> Recommendation | None:
+    """What a diagnosis says by itself; None where a simulation is to be asked.
+
+    Args:
+        leaf: the leaf that was reached; None where the walk ended undetermined.
+        diagnosis: how it was reached.
+        evidence: the row.
+    """
+    lost = evidence.get("gpus_lost")
+    if lost and (leaf is None or leaf.kind == "change"):
+        many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
+        return Recommendation("none", Reason("gpus_lost", f"{many} lost"))
+    if leaf is None:  # a limit that binds beside an unknown input may bind for what is unknown
+        named = ", ".join(diagnosis.missing) or "its inputs"
+        return Recommendation("none", Reason("undetermined", f"{named} unknown"))
+    if leaf.kind == "change" or leaf.name == KV_PRESSURE:
+        return None
+    return Recommendation("none", Reason("leaf", leaf.advice or leaf.meaning))
+
+
+def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Recommendation | None:
+    diagnosis = finding.diagnosis
+    if diagnosis is None:
+        return None
+    leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
+    return own_advice(leaf, diagnosis, row)
+
+
+def _not_simulated(target: Target, why: str) -> Recommendation:
+    text = f"{why}; driftwatch recommend {target.key.text} says it"
+    return Recommendation("insufficient", Reason("not_asked", text))
+
+
+def advised(
+    evaluation: Evaluation, firing: Sequence[Transition], findings: Findings, *, again: bool = False
+) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
+    """Findings with their recommendations, and the questions that were asked for them.
+
+    Of one minute's pages at most ``plan.replays`` are asked about, pages before tickets and long
+    waits before short ones; the others say that they were left out. What the page of a peer says
+    already is the answer of its pool.
+
+    Args:
+        evaluation: of the minutes.
+        firing: incidents with a finding.
+        findings: of them.
+        again: pages that are out are asked about once more: by themselves, and for advice alone.
+    """
+    plan, state = evaluation.plan, evaluation.state
+    rules = {rule.id: rule for rule in plan.rules}
+    known: dict[str, Finding] = {}
+    advices: list[TargetAdvice] = []
+    questions: Counter[datetime] = Counter()
+    for transition in sorted(firing, key=lambda t: _turn(t, findings[t.incident.id][1])):
+        incident, at = transition.incident, transition.at
+        finding, row = findings[incident.id]
+        caught_up = state.replays_after is not None and at <= state.replays_after
+        own = _own_advice(finding, row, plan)
+        if finding.diagnosis is None:
+            asks = STALE in rules[incident.rule].columns
+        else:
+            asks = own is None and incident.severity != "notice"
+        if not asks:
+            if own is None and finding.diagnosis is not None:
+                own = Recommendation("none", NOTICE_ADVISES_NOTHING)
+            known[incident.id] = replace(finding, recommendation=own)
+            if again or caught_up or questions[at] >= plan.replays:
+                continue
+            if (room := _room(evaluation, finding, at)) is not None:
+                questions[at] += 1
+                known[incident.id] = replace(known[incident.id], twins=room)
+            continue
+        moment, pool = _moment(evaluation, finding, row, at)
+        before = () if again else state.incidents.values()
+        if (same := answer_of_pool(pool, at, known, firing, before, row)) is not None:
+            known[incident.id] = replace(finding, recommendation=same)
+            continue
+        questions[at] += 1
+        if questions[at] > plan.replays or caught_up:
+            why = "caught up after a stop" if caught_up else f"{plan.replays} replays a minute"
+            known[incident.id] = replace(
+                finding,
+                recommendation=_not_simulated(finding.target, why),
+                asked_again=plan.replays > 0,
+            )
+            continue
+        leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
+        answer = target_advice(moment, plan, leaf=leaf, incident_id=incident.id)
+        advices.append(answer)
+        known[incident.id] = with_advice(finding, answer)
+    return known, tuple(advices)
+
+
+def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
+    wait = row.get("queue_wait_estimate_10m_seconds") or 0.0
+    incident = transition.incident
+    return transition.at, incident.severity != "page", -wait, incident.key
+
+
+def _moment(
+    evaluation: Evaluation, finding: Finding, row: Mapping[str, Any], at: datetime
+) -> tuple[Moment, Collection[TargetKey]]:
+    """What is asked about a finding, and which servers are asked about together."""
+    target, targets, past = finding.target, evaluation.state.targets, evaluation.past
+    minutes = past.judged(target.key, at - WINDOW, at)
+    beside = peer_minutes(target, targets, evaluation.plan, past, at)
+    moment = Moment(
+        target,
+        at,
+        minutes,
+        # a slow engine whose batch left the range of its pin is slow still
+        with_last_speed(row, minutes),
+        beside,
+        replicas=sum(1 for other in targets.values() if other.pool == target.pool),
+        gpus=evaluation.state.gpus,
+    )
+    if beside is None:
+        return moment, ()
+    return moment, pooled(target.key, pl.concat([minutes, beside]), at).keys()
+
+
+def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
+    """The peers with the share of its capacity that the busiest of them uses; None if not asked.
+
+    Asked of a page that speaks of one slow server among peers: it is to be drained.
+    """
+    leaf = finding.diagnosis.leaf if finding.diagnosis else None
+    if finding.twins is None or finding.of_targets is not None or leaf not in _DRAINED:
+        return None
+    key = finding.target.key
+    others = evaluation.rows.filter(
+        (pl.col("end") == at)
+        & (pl.col("pool") == finding.target.pool)
+        & ~((pl.col("instance") == key.instance) & (pl.col("engine") == key.engine))
+        & pl.col("requests_per_second").is_not_null()
+    ).sort("requests_per_second", *_KEY, descending=[True, False, False])
+    if others.is_empty():
+        return None
+    row = others.row(0, named=True)
+    busiest = evaluation.state.targets.get(TargetKey(row["instance"], row["engine"]))
+    if busiest is None:
+        return None
+    minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
+    moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
+    used = capacity_of(target_advice(moment, evaluation.plan, ask="assess").advice)
+    share = used["utilization_ratio"]
+    return dict(finding.twins) if share is None else {**finding.twins, "utilization_ratio": share}
+
+
+def answer_of_pool(
+    pool: Collection[TargetKey],
+    at: datetime,
+    known: Mapping[str, Finding],
+    firing: Sequence[Transition],
+    before: Iterable[Incident],
+    settings: Mapping[str, Any],
+) -> Recommendation | None:
+    """The answer that a peer's page gives already; None where none does.
+
+    An answer holds until it would be asked for again: the question of a minute later is the same,
+    and another answer to it would be chance. A change from another value than is set now has been
+    made meanwhile, or was never of this server.
+
+    Args:
+        pool: servers that are asked about together; empty = one server by itself.
+        at: end of the minute that asks.
+        known: incident id → finding of the pages of these minutes that have their answer.
+        firing: these pages.
+        before: open incidents with their pages.
+        settings: today's, by name; an unknown one contradicts nothing.
+    """
+    for one in firing:
+        finding = known.get(one.incident.id)
+        if finding is None or finding.target.key not in pool or not at - EVERY < one.at <= at:
+            continue
+        if _holds(finding.recommendation, settings):
+            return finding.recommendation
+    for incident in before:
+        page, labels = incident.page, incident.target
+        server = TargetKey(labels.get("instance", ""), labels.get("engine", "0"))
+        if page is None or incident.state != "firing" or server not in pool:
+            continue
+        document = page.get("recommendation")
+        answer = None if document is None else recommendation_of(document)
+        decided = datetime.fromisoformat(page["times"]["evaluated_at"])
+        if _holds(answer, settings) and at - EVERY < decided <= at:
+            return answer
+    return None
+
+
+def _holds(answer: Recommendation | None, settings: Mapping[str, Any]) -> bool:
+    """Whether an answer was computed, and changes the settings from what they are now."""
+    if answer is None or answer.basis is None:
+        return False
+    now = ((settings.get(move.knob), move.from_value) for move in answer.moves)
+    return all(today is None or then is None or today == then for today, then in now)
+
+
+def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
+    """The finding with what the simulation says."""
+    values = capacity_of(answer.advice)
+    why = {name: why_no_capacity(answer.advice) for name, value in values.items() if value is None}
+    reasons = {n: text for n, text in finding.reasons.items() if values.get(n) is None}
+    return replace(
+        finding,
+        recommendation=answer.advice.recommendation,
+        asked_again=_may_change(answer),
+        evidence={**finding.evidence, **values},
+        reasons={**reasons, **why},
+    )
+
+
+def _may_change(answer: TargetAdvice) -> bool:
+    """Whether a later window may give the answer that this one does not, or another one.
+
+    That no knob helps is asked again where it was judged by the first minutes of a drift alone.
+    """
+    advice = answer.advice
+    if advice.recommendation.action == "none":
+        seconds = advice.window_seconds
+        return seconds is not None and seconds < _SETTLED.total_seconds()
+    if advice.recommendation.action != "insufficient":
+        return False
+    failed = {gate.name for gate in advice.gates if not gate.passed}
+    return answer.failed is not None or (bool(failed) and failed <= _CURED_BY_TIME)
+
+
+def explained(
+    finding: Finding, row: Mapping[str, Any], plan: Plan, moment: Moment | None = None
+) -> Finding:
+    """A finding of ``explain`` with its recommendation; simulated where there is a moment.
+
+    Asked with all that a page and ``recommend`` are asked with: the same minute has one answer.
+    """
+    if finding.diagnosis is None:
+        return finding
+    own = _own_advice(finding, row, plan)
+    if own is None and (moment is None or moment.minutes.is_empty() or not plan.replays):
+        own = _not_simulated(finding.target, "not replayed")
+    if own is not None or moment is None:
+        return replace(finding, recommendation=own)
+    return with_advice(finding, target_advice(moment, plan, leaf=finding.diagnosis.leaf))

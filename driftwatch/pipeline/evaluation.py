@@ -1,0 +1,95 @@
+"""Minutes of all targets: their signals, and everything that findings and pages are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.detect.reference import combined
+from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table, minute_windows
+from driftwatch.model import TargetKey
+from driftwatch.pipeline.departures import absences, target_listing, unseen_rows
+from driftwatch.pipeline.minutes import MinutesInMemory
+from driftwatch.pipeline.plan import Plan, TargetFrames
+from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.state import State, together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signals:
+    """What the scrapes say, also of targets without one.
+
+    ``scrapes`` are those of the minutes and before, with the ``unseen`` ones: made for the
+    ``absent`` minutes (:func:`absences`) and for late sources.
+    """
+
+    frames: TargetFrames
+    reference: pl.DataFrame
+    scrapes: pl.DataFrame
+    unseen: pl.DataFrame
+    absent: pl.DataFrame
+    table: EvidenceTable
+
+
+def signals_of(
+    state: State,
+    first: datetime,
+    last: datetime,
+    plan: Plan,
+    sources: Sources,
+    not_listed: frozenset[TargetKey],
+) -> Signals:
+    """The evidence of every target in the minutes [first, last)."""
+    frames = plan.frames(state.targets, state.frames)
+    listing = target_listing(state.targets, state.departures.origins, sources.fixed, not_listed)
+    absent = absences(state.scrapes, listing, first, last)
+    late = {
+        name: (why, state.collected_until.get(name, first))
+        for name, why in (sources.late or {}).items()
+    }
+    unseen = unseen_rows(absent, listing, late, (first, last))
+    scrapes = together([state.scrapes, unseen]) if len(unseen) else state.scrapes
+    reference = combined(combined(state.reference, state.pinned.reference), frames.declared)
+    table = evidence_table(
+        scrapes,
+        minute_windows(frames.serving, first, last),
+        kind="chained",
+        cut=False,
+        serving=frames.serving,
+        reference=reference,
+        inputs=plan.inputs,
+        carried=state.carried,
+        gpus=state.gpus,
+        gpu_targets=frames.gpu_targets,
+    )
+    return Signals(frames, reference, scrapes, unseen, absent, table)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Minutes that were evaluated together.
+
+    Attributes:
+        state: before the minutes, with the pins of the first one.
+        plan: rules, trees, pools.
+        frames: the targets as frames.
+        first, last: start of the first minute, end of the last one.
+        scrapes: of the minutes and before, with the failed ones made for minutes without one.
+        reference: what "before" means.
+        rows: evidence rows.
+        verdicts: one Boolean column per enabled rule id, beside the rows.
+        past: minutes up to these.
+    """
+
+    state: State
+    plan: Plan
+    frames: TargetFrames
+    first: datetime
+    last: datetime
+    scrapes: pl.DataFrame
+    reference: pl.DataFrame
+    rows: pl.DataFrame
+    verdicts: pl.DataFrame
+    past: MinutesInMemory

@@ -1,0 +1,164 @@
+"""The last hour of a target's minutes: from the store, or from what ticks carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import polars as pl
+
+from driftwatch.model import TargetKey
+from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
+from driftwatch.store.minutes import MINUTE
+from driftwatch.store.store import Store
+
+# What a question is made of, and what a tick without a store carries of it.
+WINDOW = timedelta(hours=1)
+CARRIED = timedelta(minutes=65)
+
+# Verdicts about the engine's speed, each with its figure.
+_SPEED = {
+    "slower_at_equal_load": "speed_at_equal_load_ratio",
+    "slower_than_pool": "speed_against_pool_ratio",
+}
+SPEED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(_SPEED, pl.Boolean),
+    **dict.fromkeys(_SPEED.values(), pl.Float64),
+}
+RECENT_SCHEMA = {**MINUTE_SCHEMA, **SPEED_SCHEMA}
+_ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
+
+
+class PastMinutes(Protocol):
+    """Minutes of the past, of one target at a time."""
+
+    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
+        ...
+
+    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """The same with the verdicts about speed: :data:`RECENT_SCHEMA`."""
+        ...
+
+
+class StoredMinutes:
+    """Minutes of the store: what earlier ticks committed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.minutes`."""
+        return self._store.minutes(since, until, [key])
+
+    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.judged`."""
+        rows = self._store.past(since, until, [key])
+        return rows.filter(pl.col("seconds") == MINUTE).select(*RECENT_SCHEMA)
+
+
+class MinutesInMemory:
+    """Minutes of a frame, after those of another past; what was asked once is read once.
+
+    Args:
+        frame: :data:`RECENT_SCHEMA`, or minutes without verdicts; of a minute that both have, this
+            one counts.
+        before: None = there are none besides the frame.
+    """
+
+    def __init__(self, frame: pl.DataFrame, before: PastMinutes | None = None) -> None:
+        self.frame = frame
+        self._before = before
+        self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
+
+    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.minutes`."""
+        return self.judged(key, since, until).select(*MINUTE_SCHEMA)
+
+    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        """As :meth:`PastMinutes.judged`."""
+        question = (key, since, until)
+        if question not in self._read:
+            self._read[question] = self._joined(key, since, until)
+        return self._read[question]
+
+    def _joined(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
+        own = self.frame.filter(
+            (pl.col("instance") == key.instance)
+            & (pl.col("engine") == key.engine)
+            & (pl.col("end") > since)
+            & (pl.col("end") <= until)
+        ).select(
+            (pl.col(name) if name in self.frame.columns else pl.lit(None)).cast(dtype).alias(name)
+            for name, dtype in RECENT_SCHEMA.items()
+        )
+        if self._before is None:
+            return own.sort("end")
+        both = pl.concat([self._before.judged(key, since, until), own])
+        return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
+
+
+def with_rows(
+    before: PastMinutes | None, recent: pl.DataFrame, own: pl.DataFrame, rows: pl.DataFrame
+) -> MinutesInMemory:
+    """A past with the minutes that are being evaluated.
+
+    Args:
+        before: None = nothing is known besides the rest.
+        recent: :data:`RECENT_SCHEMA`.
+        own: the minutes, :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+        rows: their evidence rows, with the verdicts of the detectors.
+    """
+    verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
+    return MinutesInMemory(pl.concat([recent, own.hstack(verdicts)]), before)
+
+
+def no_recent_minutes() -> pl.DataFrame:
+    """No minute."""
+    return pl.DataFrame(schema=RECENT_SCHEMA)
+
+
+def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:
+    """The row, "slower" where it is unknown now and the last known minute of the engine said so.
+
+    An engine that is slower fills its batch and leaves the loads that its pin covers: its speed is
+    unknown just when no knob must be raised. A restart or a change begins another engine.
+
+    Args:
+        row: evidence of a window.
+        past: minutes of the same target before its end, by time, with the detectors' verdicts.
+
+    >>> past = pl.DataFrame({"slower_at_equal_load": [False, True, None]})
+    >>> with_last_speed({"slower_at_equal_load": None}, past)["slower_at_equal_load"]
+    True
+    >>> with_last_speed({"slower_at_equal_load": False}, past)["slower_at_equal_load"]
+    False
+    """
+    values = dict(row)
+    for name in _ANOTHER_ENGINE:
+        if name in past.columns and past[name].fill_null(False).any():
+            past = past.slice(int(past[name].fill_null(False).arg_true()[-1]) + 1)
+    for verdict, ratio in _SPEED.items():
+        if verdict not in past.columns or values.get(verdict) is not None:
+            continue
+        known = past.filter(pl.col(verdict).is_not_null())
+        if len(known) and known[verdict][-1]:
+            values[verdict] = True
+            if ratio in past.columns and values.get(ratio) is None:
+                values[ratio] = known[ratio][-1]
+    return values
+
+
+def since_slow(past: pl.DataFrame) -> pl.DataFrame:
+    """Of one target's minutes those after the last slow one, where it is slow no longer.
+
+    Step times of a slow engine say nothing of the one that runs now.
+    """
+    for verdict in _SPEED:
+        if verdict not in past.columns:
+            continue
+        slow = past[verdict].fill_null(False).arg_true()
+        if len(slow) and past[verdict].drop_nulls()[-1] is False:
+            past = past.slice(int(slow[-1]) + 1)
+    return past

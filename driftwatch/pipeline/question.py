@@ -1,0 +1,311 @@
+"""Questions about a target's knobs, as pages, ``explain`` and ``recommend`` ask them, and answers.
+
+Servers of a pool that are configured and loaded alike serve one traffic. Asked each by its own
+minutes they would get two settings for one cause, so they are one question: steps as the busiest
+of them showed them, judged by the traffic of all.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.documents import to_json
+from driftwatch.errors import DriftwatchError, NoVerdict
+from driftwatch.model import Reason, Recommendation, Slo, Target, TargetKey
+from driftwatch.pipeline.engine import server_of
+from driftwatch.pipeline.minutes import WINDOW, PastMinutes, since_slow
+from driftwatch.pipeline.plan import Plan
+from driftwatch.recommend.advice import Advice, Objective, Question, SloSource
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.simulate.requests import Requests
+
+_KEY = list(KEY_COLUMNS)
+MOST_SERVERS = 8  # the first by name, whose traffic is simulated one after the other
+# Loads of peers may differ so many times or over, as two halves of one stretch of traffic do.
+_ALIKE = 1.25
+_RECENT = timedelta(minutes=10)
+_LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
+CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
+
+
+def question_for(
+    target: Target,
+    plan: Plan,
+    at: datetime,
+    minutes: pl.DataFrame,
+    *,
+    row: Mapping[str, Any] | None = None,
+    reference: Mapping[str, Any] | None = None,
+    gpus: pl.DataFrame | None = None,
+    leaf: str | None = None,
+    window: timedelta | None = None,
+    slo: Slo | None = None,
+    objective: Objective = "throughput",
+    what_if: Mapping[str, float] | None = None,
+    log: Requests | None = None,
+    model: str | None = None,
+    gpu: str | None = None,
+    replicas: int | None = None,
+    seed: int = 0,
+    beside: pl.DataFrame | None = None,
+) -> Question:
+    """A question about one target.
+
+    Args:
+        target: with its labels.
+        plan: pools, settings, latency targets.
+        at: end of the window.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more
+            columns; other targets and later minutes are left out.
+        row: the evidence row of a window that ends then; None = no evidence.
+        reference: ``reference_*`` columns; None = those of ``row``.
+        gpus: GPU readings, for the names of their models.
+        leaf: where the diagnosis ended; None = there is none.
+        window: how far back; None = an hour.
+        slo: targets of the command line; None = those of the pool.
+        objective: what is better.
+        what_if: knob → value asked about besides.
+        log: a request log of the window; it is of one server.
+        model, gpu: names; None = as configured, reported or read.
+        replicas: of the pool; None = unknown.
+        seed: of everything random.
+        beside: minutes of its peers: with them the question is the pool's; None = its own.
+
+    Raises:
+        NoVerdict: there is no minute of the target before ``at``.
+    """
+    key = target.key
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    inside = (pl.col("end") <= at) & (pl.col("end") > at - (window or WINDOW))
+    mine = minutes.filter(own & inside).sort("end")
+    if mine.is_empty():
+        raise NoVerdict(f"{key.text}: no minute before {at:%Y-%m-%d %H:%M} UTC is known")
+    every = mine
+    if beside is not None and log is None:
+        every = pl.concat([mine, beside.filter(inside & ~own)], how="diagonal")
+    used, *others = (one.select(*MINUTE_SCHEMA) for one in pooled(key, every, at).values())
+    source: SloSource = "command line"
+    if slo is None:
+        slo = plan.slo_of(target)
+        source = "unknown" if slo is None else "configuration"
+    return Question(
+        at=at,
+        minutes=used,
+        beside=tuple(others),
+        server=server_of(target, plan, mine, row=row, gpus=gpus, model=model, gpu=gpu),
+        slo=slo,
+        slo_source=source,
+        reference=reference_in((row or {}) if reference is None else reference),
+        evidence=row or {},
+        leaf=leaf,
+        objective=objective,
+        what_if=what_if or {},
+        log=log,
+        replicas=replicas,
+        seed=seed,
+    )
+
+
+def reference_in(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``reference_*`` columns that are known in a row."""
+    return {k: v for k, v in row.items() if k.startswith("reference_") and v is not None}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """What is asked about a target at a time, as the pipeline knows it.
+
+    Attributes:
+        target: whose.
+        at: end of the window.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of the target, in order.
+        row: its evidence row, with the ``reference_*`` columns.
+        beside: minutes of its peers; None = it has none, or is asked about alone.
+        replicas: of its pool; None = unknown.
+        gpus: GPU readings, for the names of their models.
+    """
+
+    target: Target
+    at: datetime
+    minutes: pl.DataFrame
+    row: Mapping[str, Any]
+    beside: pl.DataFrame | None = None
+    replicas: int | None = None
+    gpus: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TargetAdvice:
+    """The answer to one question.
+
+    Attributes:
+        target: whose traffic was simulated.
+        at: end of the window.
+        advice: the answer; where there is none, why.
+        incident_id: whose page carries it; None = nobody's.
+        failed: the traceback of what must not happen; None = it did not.
+    """
+
+    target: Target
+    at: datetime
+    advice: Advice
+    incident_id: str | None = None
+    failed: str | None = None
+
+
+def target_advice(
+    moment: Moment,
+    plan: Plan,
+    *,
+    leaf: str | None = None,
+    ask: Literal["advise", "assess"] = "advise",
+    incident_id: str | None = None,
+) -> TargetAdvice:
+    """What a knob would bring (or today's capacity alone: ``assess``); whatever goes wrong is an
+    answer without a verdict, as no page waits for it.
+    """
+    from driftwatch.recommend import advise  # loads the simulator
+    from driftwatch.recommend.advice import advice_document
+
+    at, failed = moment.at, None
+    try:
+        question = question_for(
+            moment.target,
+            plan,
+            at,
+            moment.minutes,
+            row=moment.row,
+            leaf=leaf,
+            replicas=moment.replicas,
+            gpus=moment.gpus,
+            beside=moment.beside,
+        )
+        if ask == "advise":
+            advice = advise.advise(question, table=False)
+        else:
+            advice = advise.assess(question)
+        to_json(advice_document(advice))  # what no store could keep would cost the tick
+    except DriftwatchError as error:
+        advice = Advice(
+            at, Recommendation("insufficient", Reason("error", _one_line(error.message)))
+        )
+    except Exception as error:  # noqa: BLE001 - the page goes out without it, and says so
+        failed = traceback.format_exc()
+        text = f"the replay failed ({type(error).__name__}: {_one_line(str(error))})"
+        advice = Advice(at, Recommendation("insufficient", Reason("failed", text)))
+    return TargetAdvice(moment.target, at, advice, incident_id, failed)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+def capacity_of(advice: Advice) -> dict[str, float | None]:
+    """The evidence columns that an answer fills; None = unknown."""
+    today = advice.today
+    values = (
+        advice.capacity_ratio,
+        advice.utilization_ratio,
+        None if today is None else today.capacity_requests_per_second,
+    )
+    return {
+        name: None if value is None else float(value)
+        for name, value in zip(CAPACITY, values, strict=True)
+    }
+
+
+def why_no_capacity(advice: Advice) -> str:
+    """Why an answer has no capacity, or none against the reference's."""
+    if advice.recommendation.action == "insufficient":
+        return advice.recommendation.why
+    if advice.today is not None:
+        reason = advice.today.reasons.get("capacity_requests_per_second")
+        if reason is not None:
+            return reason
+    if capacity_of(advice)["capacity_requests_per_second"] is None:
+        return "the replay gives no capacity"
+    return "no reference with lengths to compare the capacity with"
+
+
+def peers_of(
+    target: Target, targets: Mapping[TargetKey, Target], plan: Plan
+) -> tuple[TargetKey, ...]:
+    """The other servers of its pool that are configured as it is, as far as that is known."""
+    if target.pool is None:
+        return ()
+    own = _configured(target, plan)
+    of_pool = sorted(key for key, one in targets.items() if one.pool == target.pool)
+    alike = (key for key in of_pool if _configured(targets[key], plan) == own)
+    return tuple(key for key in islice(alike, MOST_SERVERS) if key != target.key)
+
+
+def _configured(target: Target, plan: Plan) -> tuple[object, ...]:
+    serving = plan.serving_of(target)
+    settings = (serving.max_num_seqs, serving.max_num_batched_tokens, serving.kv_cache_tokens)
+    return (target.labels.get("model_name"), *(None if s is None else s.value for s in settings))
+
+
+def among(minutes: pl.DataFrame, keys: Sequence[TargetKey]) -> pl.DataFrame:
+    """The rows of some targets."""
+    of = pl.DataFrame([tuple(k) for k in keys], schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    return minutes.join(of, on=_KEY, how="semi", maintain_order="left")
+
+
+def peer_minutes(
+    target: Target, targets: Mapping[TargetKey, Target], plan: Plan, past: PastMinutes, at: datetime
+) -> pl.DataFrame | None:
+    """The minutes of a target's peers up to ``at``; None where it has none."""
+    keys = peers_of(target, targets, plan)
+    return pl.concat([past.judged(key, at - WINDOW, at) for key in keys]) if keys else None
+
+
+def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
+    """The minutes of every server that an answer is of, the busiest first; the own alone at least.
+
+    Args:
+        own: who is asked about.
+        minutes: of it and of its peers, with the verdicts about speed where they are known.
+        at: end of the window.
+
+    Returns:
+        A frame a server, by time: the same for each of the servers, whoever is asked about.
+    """
+    frames = {
+        TargetKey(*map(str, key)): since_slow(frame.sort("end"))
+        for key, frame in minutes.partition_by(_KEY, as_dict=True, maintain_order=True).items()
+    }
+    loads = {key: load for key, frame in frames.items() if (load := _load(frame, at)) is not None}
+    alike = _alike(loads)
+    if own not in alike:
+        return {own: frames[own]} if own in frames else {}
+    return {key: frames[key] for key in sorted(alike, key=lambda key: (-loads[key][0], key))}
+
+
+def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | None:
+    """First tokens, and prompt and generation tokens a first token, of the last ten minutes."""
+    recent = frame.filter(pl.col("end") > at - _RECENT).select(*_LOAD).drop_nulls()
+    first, prompt, generation = recent.sum().row(0) if len(recent) else (0.0, 0.0, 0.0)
+    if first <= 0:
+        return None
+    return float(first), float(prompt / first), float(generation / first)
+
+
+def _alike(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:
+    """Those whose rate and lengths are near the middle of all; without two of them none."""
+    if len(loads) < 2:
+        return []
+    middles = [sorted(values)[len(values) // 2] for values in zip(*loads.values(), strict=True)]
+    alike = [
+        key
+        for key, values in loads.items()
+        if all(m / _ALIKE <= v <= m * _ALIKE for v, m in zip(values, middles, strict=True))
+    ]
+    return alike if len(alike) > 1 else []

@@ -1,0 +1,54 @@
+"""What servers report of themselves: settings, and what runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+
+import orjson
+
+from driftwatch.collect.fingerprint import fingerprint_from_server_info, from_version
+from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.schema import Source
+from driftwatch.collect.serving import from_server_info
+from driftwatch.detect.fingerprints import merged
+from driftwatch.model import Fingerprint
+from driftwatch.pipeline.plan import Plan
+from driftwatch.store.store import Store
+
+_MEMORY = "tick.told"
+
+
+def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
+    """The plan with what the servers that are scraped directly answer now.
+
+    ``/version`` names the release; ``/server_info``, where it is served (vLLM's development mode),
+    settings, model and driver. A server's answer stands until it restarts.
+    """
+    served, told = dict(plan.served), dict(plan.told)
+    for source in sources:
+        if not isinstance(source, PagesSource):
+            continue
+        versions = source.version()
+        for instance, answer in source.server_info().items():
+            served.pop(instance, None)
+            runs = from_version(versions.get(instance))
+            if answer is not None:
+                served[instance] = from_server_info(answer)
+                runs = merged(runs, fingerprint_from_server_info(answer))
+            told[instance] = runs
+    if served == plan.served and told == plan.told:
+        return plan
+    return replace(plan, served=served, told=told)
+
+
+def reports_memory(plan: Plan) -> dict[str, bytes]:
+    """The reports, for commands that ask no server."""
+    reports = {instance: asdict(runs) for instance, runs in plan.told.items()}
+    return {_MEMORY: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
+
+
+def stored_reports(store: Store) -> Mapping[str, Fingerprint]:
+    """Instance → what runs there, as the server last reported."""
+    reports = orjson.loads(store.memory().get(_MEMORY, b"{}"))
+    return {instance: Fingerprint(**groups) for instance, groups in reports.items()}

@@ -1,0 +1,158 @@
+"""Why evidence is unknown, or only a bound: the one reason that holds for each column. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
+from driftwatch.detect.reference import MIN_REQUESTS
+from driftwatch.evidence import BY_NAME
+from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.pipeline.question import CAPACITY
+from driftwatch.signals.gpus.words import reasons_of
+
+
+def reasons(row: Mapping[str, Any]) -> dict[str, str]:
+    """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
+    found = {
+        name: column.disabled_by or "not on the page"
+        for name, column in BY_NAME.items()
+        if row.get(name) is None
+    }
+    found |= reasons_of(row.get("gpu_reasons"))
+    found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if speed := row.get("speed_unknown_reason"):
+        told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
+        found |= dict.fromkeys((name for name in told if name in found), speed)
+    if unknown := row.get("capacity_unknown_reason"):
+        found |= {name: unknown for name in CAPACITY if name in found}
+    if trend := row.get("trend_unknown_reason"):
+        slow = ("latency_creeps", "speed_slope_14d_ratio")
+        found |= dict.fromkeys((name for name in slow if name in found), trend)
+    if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
+        found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
+    if "slo_missed" in found:
+        found["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
+    for name in ("ttft", "tpot"):
+        if f"{name}_missed" in found:
+            found[f"{name}_missed"] = _slo_unknown(row, name)
+    if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
+        found["binding_limit"] = _which_limit(row)
+    if row.get("forward_passes_overcounted"):
+        for name in (
+            "requests_per_forward_pass",
+            "tokens_per_forward_pass",
+        ):
+            found[name] = "a lower bound: several API servers count each step once each"
+        found["forward_passes_per_second"] = (
+            "an upper bound: several API servers count each step once each"
+        )
+    if row.get("max_num_seqs_inferred"):
+        found["max_num_seqs"] = "inferred from the plateau of running requests"
+    if on_own_proposal(row):
+        found = {n: OWN_PROPOSAL if why.startswith("no pin") else why for n, why in found.items()}
+    return found
+
+
+_PROVISIONAL = "provisional"
+# where nobody is there to accept a pin: a replay, explain and recommend on a recording
+OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
+
+
+def on_own_proposal(row: Mapping[str, Any]) -> bool:
+    """Whether the speed is judged by a law that nobody accepted."""
+    return _PROVISIONAL in (row.get("speed_reference") or "")
+
+
+def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
+    """Ratio column → why there is none: no reference, none for this signal, or too few requests."""
+    kind = row.get("reference_kind")
+    ratios = {
+        "requests_per_second_ratio": "requests_per_second",
+        "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
+        "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
+        "prompt_tokens_mean_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
+        "prompt_tokens_mean_10m_ratio": "prompt_tokens_mean",
+        "generation_tokens_mean_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
+        "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
+    }
+    found = {}
+    for ratio, column in ratios.items():
+        if kind is None:
+            found[ratio] = (
+                "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
+            )
+        elif row.get(f"reference_{column}") is None:
+            found[ratio] = (
+                f"tuned_for does not say {column}"
+                if kind == "tuned_for"
+                else f"the baseline has no {column}"
+            )
+        elif row.get(column) is None:
+            found[ratio] = f"{column} unknown"
+        else:
+            spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
+            span = next((text for part, text in spans.items() if part in ratio), "the window")
+            found[ratio] = f"fewer than 100 finished requests in {span}"
+    for name in ("prompt_tokens", "generation_tokens"):
+        found[f"{name}_usual_ratio"] = _no_swings(row, name)
+        found |= dict.fromkeys(
+            (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
+        )
+    return found
+
+
+def _no_swings(row: Mapping[str, Any], name: str) -> str:
+    """Why nobody knows how far the mean length goes by itself."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no baseline (a pin or --baseline)"
+    if kind == "tuned_for":
+        return "tuned_for declares a mean; how far it swings takes a baseline"
+    if row.get(f"reference_{name}_usual_ratio") is None:
+        return "the baseline has less than an hour of ten-minute means of 100 requests and more"
+    return "the baseline is shorter than a day, and answers for no longer than it lasted"
+
+
+def _no_distance(row: Mapping[str, Any], name: str) -> str:
+    """Why lengths are not compared with the reference's distribution."""
+    kind = row.get("reference_kind")
+    if kind is None:
+        return "no reference with a distribution (a pin or --baseline)"
+    if row.get(f"reference_{name}_buckets") is None:
+        return (
+            "tuned_for declares a mean, no distribution"
+            if kind == "tuned_for"
+            else f"the baseline has no distribution of {name}"
+        )
+    if row.get(f"{name}_buckets") is None:
+        return f"{name} unknown"
+    if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
+        return f"fewer than {MIN_REQUESTS} finished requests in the window"
+    return TOO_FEW_IN_COMMON
+
+
+def _which_limit(row: Mapping[str, Any]) -> str:
+    """Why it cannot be told which limit makes requests wait."""
+    if row.get("kv_cache_usage_ratio") is None:
+        return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
+    unknown = [name for name in COLUMN_KNOBS if row.get(name) is None]
+    if unknown:
+        return f"requests wait, but {' and '.join(unknown)} unknown"
+    running = row.get("binding_running_requests")
+    level = "" if running is None else f" while {running:.3g} run"
+    said = " and ".join(f"{name} {row[name]:.0f}" for name in COLUMN_KNOBS)
+    return f"requests wait{level}, yet {said} are not full: does the server run with these?"
+
+
+def _slo_unknown(row: Mapping[str, Any], *names: str) -> str:
+    """Why it is not known whether any of these targets was missed."""
+    targets = [name for name in names if row.get(f"slo_{name}_seconds") is not None]
+    if not targets:
+        return "no slo in the configuration"
+    if all(row.get(f"{name}_in_target_10m_ratio") is None for name in targets):
+        return "fewer than 20 requests to judge by, or a histogram without buckets"
+    return "the target lies inside a histogram bucket, and that bucket decides"
