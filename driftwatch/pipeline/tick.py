@@ -130,7 +130,7 @@ def _evaluated(
 
     last, away = _floor(until), dict(there.away)
     pieces: list[_Piece] = []
-    minute = first
+    minute: datetime | None = first
     while minute is not None and minute < last:
         state, following = _with_returned(state, away, minute, there.origins, plan)
         if not state.targets:
@@ -174,11 +174,11 @@ def _arrived(
     """
     state = without(state, there.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
-    earliest = state.scrapes["time"].min()
+    earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
         first = max(state.evaluated_until, _floor(until - CATCH_UP))
-    else:
-        first = _floor(earliest) if isinstance(earliest, datetime) else None
+    elif isinstance(earliest, datetime):
+        first = _floor(earliest)
     incidents, closed = closed_for(
         plan.rules, state.incidents, there.targets, there.gone, first or until, state.targets
     )

@@ -126,7 +126,7 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
     assert (advice["action"], advice["knob"], advice["basis"]) == (
         "change",
         "max_num_seqs",
-        "replay",
+        "simulation",
     )
     assert 16 <= advice["to"] <= 64
     assert advice["effect"]

@@ -8,12 +8,12 @@ import polars as pl
 
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import (
+    CARRIED,
     RECENT_SCHEMA,
     SPEED_SCHEMA,
     WINDOW,
-    carried,
-    nothing_recent,
-    with_these,
+    no_recent_minutes,
+    with_rows,
 )
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
@@ -46,14 +46,14 @@ def _minutes(first: int, last: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def test_a_tick_of_a_minute_judges_the_same_hour_as_one_of_all_minutes() -> None:
     own, said = _minutes(0, 130)
-    at_once = with_these(None, nothing_recent(), own, said)
-    recent = nothing_recent()
+    at_once = with_rows(None, no_recent_minutes(), own, said)
+    recent = no_recent_minutes()
     for minute in range(130):
         own, said = _minutes(minute, minute + 1)
-        seen = with_these(None, recent, own, said)
+        seen = with_rows(None, recent, own, said)
         at = START + (minute + 1) * MINUTE
         assert len(seen.judged(KEY, at - WINDOW, at)) == min(minute + 1, 60)
-        recent = carried(seen.frame, at)
+        recent = seen.frame.filter(pl.col("end") > at - CARRIED)
     assert recent.columns == list(RECENT_SCHEMA)
     found = seen.judged(KEY, at - WINDOW, at)
     assert found["end"].to_list() == at_once.judged(KEY, at - WINDOW, at)["end"].to_list()
