@@ -99,9 +99,9 @@ class LazyGroup(click.Group):
         if name not in VERBS:
             import difflib
 
-            close = difflib.get_close_matches(name, VERBS, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            ctx.fail(f"No such command {name!r}.{hint}")
+            close = difflib.get_close_matches(name.lower(), VERBS, n=1, cutoff=0.5)
+            hint = f"Did you mean {close[0]}?" if close else "driftwatch --help lists them."
+            ctx.fail(f"No such command {name!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -133,18 +133,20 @@ def main() -> None:
             import traceback
 
             traceback.print_exception(error)
-        sys.exit(_told(error))
+        sys.exit(_report(error))
     except Exception as error:
         if debug:
             raise
-        # a disk that is full needs no report, everything else does
-        report = None if isinstance(error, OSError) else "report it with the output of --debug"
-        reason = f"{type(error).__name__}: {error}"
-        sys.exit(_told(DriftwatchError(f"not expected: {reason}", help_text=report)))
+        if isinstance(error, OSError):  # a full disk, a file that may not be written
+            where = f"{error.filename}: " if error.filename else ""
+            sys.exit(_report(DriftwatchError(f"{where}{error.strerror or error}")))
+        reason = f"not expected: {type(error).__name__}: {error}"
+        help_text = "report it with the output of --debug"
+        sys.exit(_report(DriftwatchError(reason, help_text=help_text)))
     sys.exit(result if isinstance(result, int) else EXIT_ANSWERED)
 
 
-def _told(error: DriftwatchError) -> int:
+def _report(error: DriftwatchError) -> int:
     """Say what went wrong, and how it is mended; the exit code."""
     if isinstance(error, ConfigError):
         from driftwatch.rulebook.render import render_problems

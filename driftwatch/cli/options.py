@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from driftwatch.clock import Clock, SystemClock
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS, flag_of, refusal
@@ -24,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Time(click.ParamType[datetime]):
-    """An ISO 8601 time (UTC unless it says otherwise) or unix seconds."""
+    """An ISO 8601 time (UTC unless it says otherwise), unix seconds, ``-6h`` or ``now``."""
 
     name = "time"
 
@@ -35,7 +38,12 @@ class Time(click.ParamType[datetime]):
         try:
             return parse_time(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no time: write 2026-11-18T02:56Z or unix seconds", param, ctx)
+            self.fail(
+                f"{value!r} is no time: write 2026-11-18T02:56Z, -6h (6 hours ago), now, or unix "
+                "seconds",
+                param,
+                ctx,
+            )
 
 
 class Span(click.ParamType[Any]):
@@ -56,7 +64,9 @@ class Span(click.ParamType[Any]):
             dots = ""
         if not dots:
             self.fail(
-                f"{value!r} is no FROM..TO, e.g. 2026-11-18T02:00Z..2026-11-18T03:00Z", param, ctx
+                f"{value!r} is no FROM..TO, e.g. 2026-11-18T02:00Z..2026-11-18T03:00Z or -6h..-1h",
+                param,
+                ctx,
             )
         if window.start >= window.end:
             self.fail(f"{value!r} ends before it begins", param, ctx)
@@ -81,18 +91,22 @@ class Duration(click.ParamType[timedelta]):
         return timedelta(seconds=seconds)
 
 
-def parse_time(text: str) -> datetime:
-    """ISO 8601 or unix seconds → aware UTC.
+def parse_time(text: str, clock: Clock | None = None) -> datetime:
+    """ISO 8601, unix seconds, a duration before now (``-6h``, ``-90s``) or ``now`` → aware UTC.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is none of them.
     """
+    text = text.strip()
+    if text == "now" or (text.startswith("-") and text[-1:].isalpha()):
+        now = (clock or SystemClock()).now().replace(microsecond=0)
+        return now if text == "now" else now - timedelta(seconds=parse_duration(text[1:]))
     try:
         return datetime.fromtimestamp(float(text), UTC)
     except (ValueError, OverflowError, OSError):
         pass
-    time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 # the options below, as the command is given them
@@ -242,39 +256,55 @@ def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:
 
 
 class Progress:
-    """Progress on stderr: a bar after one second, piped a line each 30 seconds."""
+    """Progress on stderr: a bar after one second, piped a line every 30 seconds.
 
-    def __init__(self, label: str) -> None:
-        import time
+    Whatever is counted anew (the next file, the next step) begins a new estimate; there is none
+    before a twentieth is done.
+    """
 
+    def __init__(
+        self, label: str, monotonic: Callable[[], float] = time.monotonic, every: float = 30.0
+    ) -> None:
         self._label = label
-        self._clock = time.monotonic
-        self._began = self._last = self._clock()
+        self._clock = monotonic
+        self._began = self._last = monotonic()
+        self._share = 0.0
         self._shown = False
+        self._closed = threading.Event()
+        if not sys.stderr.isatty():
+            threading.Thread(target=self._repeat, args=(every,), daemon=True).start()
 
     def __call__(self, done: float, total: float) -> None:
         """Say how far it is."""
-        now = self._clock()
-        tty = sys.stderr.isatty()
-        if now - self._began < 1 or now - self._last < (0.1 if tty else 30) or total <= 0:
+        if total <= 0:
             return
-        self._last = now
-        share = min(1.0, done / total)
-        left = (now - self._began) * (1 - share) / share if share > 0 else 0.0
-        if tty:
-            width = 30
-            filled = int(width * share)
-            bar = "#" * filled + "." * (width - filled)
-            click.echo(
-                f"\r{self._label} [{bar}] {100 * share:3.0f} % {left:.0f} s left ",
-                nl=False,
-                err=True,
-            )
-            self._shown = True
-        else:
-            click.echo(f"{self._label}: {100 * share:.0f} %, {left:.0f} s left", err=True)
+        now, share = self._clock(), min(1.0, done / total)
+        if share < self._share:
+            self._began = now
+        self._share = share
+        if sys.stderr.isatty() and now - self._began >= 1 and now - self._last >= 0.1:
+            self._last, self._shown = now, True
+            filled = int(30 * share)
+            text = f"\r{self._label} [{'#' * filled}{'.' * (30 - filled)}] {self._text(now)}"
+            click.echo(text.ljust(79), nl=False, err=True)
 
     def close(self) -> None:
         """Take the bar away."""
+        self._closed.set()
         if self._shown:
             click.echo("\r" + " " * 78 + "\r", nl=False, err=True)
+
+    def _text(self, now: float) -> str:
+        """``62 %, 107 s left``."""
+        text = f"{100 * self._share:3.0f} %"
+        if self._share < _ESTIMATED_FROM:
+            return text
+        return f"{text}, {(now - self._began) * (1 - self._share) / self._share:.0f} s left"
+
+    def _repeat(self, every: float) -> None:
+        """In a pipe: also while a step takes long."""
+        while not self._closed.wait(every):
+            click.echo(f"{self._label}: {self._text(self._clock()).strip()}", err=True)
+
+
+_ESTIMATED_FROM = 0.05

@@ -50,6 +50,11 @@ def command(config: Path, once: bool) -> None:
     from driftwatch.settings import RecordingSource, load_settings
     from driftwatch.store.store import Store
 
+    if not config.exists():
+        raise UsageError(
+            f"there is no configuration {config}",
+            help_text="driftwatch init writes one; driftwatch watch URL... needs none",
+        )
     settings = load_settings(config)
     if any(isinstance(source, RecordingSource) for source in settings.sources):
         raise UsageError(

@@ -67,9 +67,10 @@ def command(
     from driftwatch.store.store import Store
 
     configure_logs(quiet=True)
+    labels = _named(urls)
     plan = with_proposals(plan_from(**serving))
     clock = SystemClock()
-    source = PagesSource(_named(urls), clock=clock)
+    source = PagesSource(labels, clock=clock)
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
     held = pins_from(pins) or Pins()
@@ -99,13 +100,31 @@ def command(
 
 
 def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
-    """URL → labels: pages of one host and port are called by their paths as well."""
+    """URL → labels: pages of one host and port are called by their paths as well.
+
+    Raises:
+        UsageError: an address that is none, that has neither scheme nor port, or that holds a
+            user or password.
+    """
     from collections import Counter
     from urllib.parse import urlsplit
 
     from driftwatch.collect.http import Bounds, Endpoint
+    from driftwatch.errors import UsageError
 
     pages = {url: Endpoint(url, Bounds()) for url in urls}
+    for url, page in pages.items():
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.username is not None or parts.password is not None:
+            raise UsageError(
+                f"the address of {page.instance} holds a user or a password",
+                help_text="a password on a command line is seen by everybody on this machine; put "
+                "a proxy that adds it before the server",
+            )
+        if "://" not in url and parts.port is None:
+            raise UsageError(
+                f"{url!r} names no port", help_text=f"driftwatch watch http://{url}:8000/metrics"
+            )
     shared = Counter(page.instance for page in pages.values())
     return {
         url: {"instance": f"{page.instance}{urlsplit(page.url).path}"}
@@ -150,12 +169,14 @@ class _Screen:
         self._err = to_stderr
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
+        self._answered: set[str] = set()
         self._taken = Taken()
         self._failing = Failing()
 
     def show(self, outcome: Outcome) -> None:
         """Failures at once, then the minutes."""
         self.read = self.read or bool(outcome.scrapes["ok"].any())
+        self._first_answers(outcome)
         for change in self._failing.changes(outcome.scrapes):
             said = "answers again" if change.reason is None else f"NO DATA: {change.reason}"
             self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {said}")
@@ -164,6 +185,18 @@ class _Screen:
         self._taken.note(outcome.rows)
         for line in self._taken.lines():
             self._say(line)
+
+    def _first_answers(self, outcome: Outcome) -> None:
+        """A line for each server when it answers first: the minutes come later."""
+        good = outcome.scrapes.filter("ok").sort("time", maintain_order=True)
+        for instance, time in good.select("instance", "time").iter_rows():
+            if instance in self._answered:
+                continue
+            self._answered.add(instance)
+            # the first whole minute, and a moment to evaluate it
+            end = (time + timedelta(minutes=2)).replace(second=0, microsecond=0)
+            text = f"answers; its first minute is complete at {end:%H:%M} UTC"
+            self._say(f"{time:%H:%M:%S} UTC  {instance}  {text}")
 
     def _say(self, text: str) -> None:
         from driftwatch.notify.layout import spell, wrap

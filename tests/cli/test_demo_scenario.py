@@ -19,7 +19,6 @@ import pytest
 import requests
 
 from driftwatch.cli.demo.live import serve_scenario
-from driftwatch.cli.main import main
 from driftwatch.fleet.scenario.file import scenario_named, shipped_scenarios
 from driftwatch.model import Transition
 from driftwatch.pipeline.replay import replay
@@ -48,19 +47,9 @@ truth:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run) -> Run:
     Path("short.yaml").write_text(SHORT)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
+    return run
 
 
 def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:

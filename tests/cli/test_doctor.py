@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.shipped import shipped
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
@@ -24,21 +22,6 @@ from driftwatch.testing.prometheus_api import PrometheusApi, Series, refused
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
 
 
 def _page(shared_data: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.notify.advice import DEFAULT_ADVICE
@@ -24,21 +22,6 @@ from driftwatch.store import Store
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 GOLDEN = Path(__file__).parents[1] / "notify" / "golden"
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
 
 
 @pytest.fixture(scope="module")

@@ -41,22 +41,6 @@ def incident(digit: str, state: str = "firing", **changes: object) -> Incident:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        assert "Traceback" not in said.err
-        return left.value.code, said.out, said.err
-
-    return typed
-
-
-@pytest.fixture
 def fill(tmp_path: Path) -> Callable[..., Path]:
     def with_these(*incidents: Incident, name: str = "driftwatch.db") -> Path:
         path = tmp_path / name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.settings import PrometheusSource, Settings, load_settings
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import Page, ReplayedExposition
@@ -23,21 +21,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 NASTY = 'a "quoted" \\back\\slash\nnew: [line] <!channel> # é\u2028\x85 {{x}}'
 LONG = "x" * 4096
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
 
 
 def read(tmp_path: Path, text: str) -> Settings:

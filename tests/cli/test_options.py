@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.options import parse_time, plan_from
+from driftwatch.cli.options import Progress, parse_time, plan_from
+from driftwatch.clock import ManualClock
 from driftwatch.errors import UsageError
 
 
@@ -63,6 +67,45 @@ def test_arguments_with_an_open_quote() -> None:
 )
 def test_times(text: str) -> None:
     assert parse_time(text).isoformat() == "2026-11-18T02:56:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("now", "12:00:00"), ("-6h", "06:00:00"), ("-90s", "11:58:30"), ("-1h30m", "10:30:00")],
+)
+def test_times_before_now(text: str, expected: str) -> None:
+    clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert f"{parse_time(text, clock):%H:%M:%S}" == expected
+
+
+def test_progress_begins_a_new_estimate_with_each_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    now = [0.0]
+    progress = Progress("reading", lambda: now[0])
+    for seconds, share in ((10.0, 0.5), (20.0, 0.98), (21.0, 0.02), (30.0, 0.5)):
+        now[0] = seconds
+        progress(share, 1.0)
+    progress.close()
+    bars = [line.strip() for line in capsys.readouterr().err.split("\r") if "[" in line]
+    assert [line.split("] ")[1].strip() for line in bars] == [
+        "50 %, 10 s left",
+        "98 %, 0 s left",
+        "50 %, 9 s left",
+    ]
+
+
+def test_progress_in_a_pipe_speaks_also_while_a_step_takes_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress("reading", every=0.05)
+    progress(0.02, 1.0)
+    time.sleep(0.2)
+    progress.close()
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) >= 2
+    assert set(printed) == {"reading: 2 %"}
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "nan", "1e300", "2026-13-01"])

@@ -5,36 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.laws import parse_step_time, roofline
 
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
 H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-len", "16384")
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str, terminal: bool = False) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
 
 
 def document(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -5,33 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.main import main
-
 Run = Callable[..., tuple[int, str, str]]
 AT = 1_790_000_000
 NONE_BETWEEN = "NO VERDICT: no usable scrape between 2026-09-21 14:13:20 and 2026-09-21 14:1"
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.cli.simulate.files import TableWriter
 from driftwatch.cli.simulate.recording import Asked, rebuilt
 from driftwatch.errors import UsageError
@@ -26,19 +25,10 @@ LAW = "0.009,6e-05,6.5e-05,4e-07"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     # what is tested here is the command; that compiled and plain are equal is the kernel's test
     monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", "simulate", "run", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
-
-    return call
+    return lambda *words: run("simulate", "run", *words)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.main import main
 from driftwatch.cli.sweep.client import Connection, base_url, is_loopback
 from driftwatch.errors import UsageError
 from driftwatch.simulate.step_time import StepTime
@@ -26,19 +25,9 @@ SHORT = ("--prompt-tokens", "20", "--generation-tokens", "6", "--length-cv", "0"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    return typed
+    return run
 
 
 # -- a live server -------------------------------------------------------------------------------

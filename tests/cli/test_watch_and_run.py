@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
-from driftwatch.cli.main import main
 from driftwatch.testing.exposition_server import ReplayedExposition
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
-    monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["driftwatch", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, said.out, said.err
-
-    yield typed
-    structlog.reset_defaults()  # its stderr is this test's own
 
 
 @pytest.fixture
@@ -118,3 +97,55 @@ def test_a_label_that_nothing_has_is_warned_of(run: Run) -> None:
     assert out.startswith("silence ")
     assert err == "warning: no target here has a label instnce; did you mean instance?\n"
     assert run("silence", "instance=a", "--for", "1h")[2] == ""
+
+
+def test_watch_says_at_once_that_a_server_answers(run: Run, server: ReplayedExposition) -> None:
+    _, out, _ = run("watch", server.url, "--interval", "1s", "--for", "1s")
+    first = " ".join(out.splitlines()[:2])
+    assert re.match(r"\d\d:\d\d:\d\d UTC  127.0.0.1:\d+  answers; its first minute is", first)
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "help_text"),
+    [
+        ("foo", "'foo' names no port", "driftwatch watch http://foo:8000/metrics"),
+        ("http://me:secret@h:8000/metrics", "holds a user or a password", "proxy"),
+    ],
+)
+def test_watch_refuses_an_address_that_is_none(
+    run: Run, url: str, why: str, help_text: str
+) -> None:
+    code, out, err = run("watch", url, "--for", "1s")
+    assert (code, out) == (2, "")
+    assert why in err
+    assert help_text in err
+    assert "secret" not in err
+
+
+def test_a_configuration_that_is_not_there_names_init(run: Run) -> None:
+    code, _, err = run("run")
+    assert code == 2
+    assert "there is no configuration driftwatch.yaml" in err
+    assert "driftwatch init writes one" in err
+
+
+@pytest.mark.parametrize(
+    ("verb", "hint"),
+    [("explian", "Did you mean explain?"), ("Watch", "Did you mean watch?"), ("xyz", "--help")],
+)
+def test_a_verb_that_is_none(run: Run, verb: str, hint: str) -> None:
+    code, _, err = run(verb)
+    assert code == 2
+    assert hint in err
+
+
+def test_a_full_disk_is_an_error_without_a_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "/x/scrapes.parquet")
+
+    monkeypatch.setattr("driftwatch.cli.main.command_of", full)
+    code, _, err = run("demo")
+    assert code == 2
+    assert err == "error: /x/scrapes.parquet: No space left on device\n"

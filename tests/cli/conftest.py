@@ -1,0 +1,35 @@
+"""The command line as it is typed, for every test of a verb."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from driftwatch.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """`run("plan", "--gpu", "B200")` in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*words: object, terminal: bool = False) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["driftwatch", *map(str, words)])
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        with pytest.raises(SystemExit) as left:
+            main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        assert isinstance(left.value.code, int)
+        return left.value.code, printed.out, printed.err
+
+    yield typed
+    structlog.reset_defaults()  # its stderr is this test's own
