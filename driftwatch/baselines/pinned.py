@@ -108,7 +108,7 @@ def pinned(
         changed = until = None
         read_from = _release_sources(now, target, plan)
         comparison = None if now.release else NO_RELEASE_KNOWN
-        for pin in pins.said_of(key.instance, key.engine, target.pool or ""):
+        for pin in pins.naming(key.instance, key.engine, target.pool or ""):
             found = differences(pin.fingerprint, now)
             other = only(found, "identity")
             if other:

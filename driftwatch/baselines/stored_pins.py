@@ -101,7 +101,7 @@ def notes_on(
     """
     found: dict[str, str] = {}
     for key, target in targets.items():
-        for pin in pins.said_of(key.instance, key.engine, target.pool or ""):
+        for pin in pins.naming(key.instance, key.engine, target.pool or ""):
             other = differences(pin.fingerprint, ran.get(key, Fingerprint()))
             if not other or pin.id in found:
                 continue

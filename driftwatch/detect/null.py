@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.arrays import Floats, Indices
+from driftwatch.arrays import Floats, Indices, Integers
 from driftwatch.detect.memory import Arrays, Field, arrays_from, no_arrays
 
 EPOCH = date(1970, 1, 1).toordinal()
@@ -163,6 +163,48 @@ def quantiles(counts: Floats, edges: Floats, q: float) -> Floats:
     value = edges[cell] + (edges[cell + 1] - edges[cell]) * np.nan_to_num(share)
     value = np.where(cell == counts.shape[1] - 1, edges[-1], value)
     return np.where(total > 0, value, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Bins of equal width on a line, for quantiles of a day in bounded memory.
+
+    Where values are counted by their logarithm a quantile is off by a constant ratio at most
+    (DDSketch: Masson, Rim & Lee, VLDB 2019, https://arxiv.org/abs/1908.10693, with fixed bounds).
+    """
+
+    lowest: float  # lower end of the first bin; values below it count in it
+    width: float  # of a bin
+    count: int  # how many; values above the last count in it
+    logarithmic: bool  # values are positive and counted by their logarithm
+
+    def index(self, values: Floats) -> Integers:
+        """The bin of each value; -1 for NaN and, where logarithms count, for what is not > 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            line = np.log(values) if self.logarithmic else values
+            known = np.isfinite(line)
+        found = np.floor((np.where(known, line, self.lowest) - self.lowest) / self.width)
+        inside = np.clip(found, 0, self.count - 1).astype(np.int64)
+        return np.where(known, inside, -1)
+
+    def quantile(self, counts: npt.NDArray[np.integer], q: float) -> Floats:
+        """The ``q`` quantile of every row of counts.
+
+        ``counts``: [n, count]; ``q``: 0 < q < 1.
+        Returns: [n]; NaN where nothing was counted.
+        """
+        cumulative = np.cumsum(counts, axis=1, dtype=np.float64)
+        total = cumulative[:, -1]
+        rank = q * total
+        cell = np.argmax(cumulative >= rank[:, None], axis=1)
+        rows = np.arange(len(counts))
+        below = np.where(cell > 0, cumulative[rows, cell - 1], 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (rank - below) / (cumulative[rows, cell] - below)
+        line = self.lowest + self.width * (cell + share)
+        line[total <= 0] = np.nan
+        found: Floats = np.exp(line) if self.logarithmic else line
+        return found
 
 
 def day_number(day: date) -> int:

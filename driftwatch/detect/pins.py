@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 import polars as pl
@@ -39,7 +40,7 @@ class Pin:
     reference: pl.DataFrame = field(default_factory=no_reference)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pins:
     """The pins in force: at most one per target and one per pool."""
 
@@ -48,23 +49,23 @@ class Pins:
     # (pin id, instance, engine): targets of another identity than the pin's, for which it is not in
     # force
     not_for: frozenset[tuple[str, str, str]] = frozenset()
-    _targets: Mapping[tuple[str, str], Pin] = field(init=False, repr=False, compare=False)
-    _pools: Mapping[str, Pin] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Look-ups: a fleet asks for each of its targets."""
-        own = {(p.instance or "", p.engine or ""): p for p in self.pins if p.scope == "target"}
-        object.__setattr__(self, "_targets", own)
-        object.__setattr__(self, "_pools", {p.pool: p for p in self.pins if p.scope == "pool"})
+    @cached_property
+    def _by_scope(self) -> Mapping[tuple[str, ...], Pin]:
+        """Instance and engine, or pool → pin: a fleet asks for each of its targets."""
+        return {
+            (p.pool,) if p.scope == "pool" else (p.instance or "", p.engine or ""): p
+            for p in self.pins
+        }
+
+    def naming(self, instance: str, engine: str, pool: str) -> tuple[Pin, ...]:
+        """The pins that name the target or its pool, in force or not, its own first."""
+        pins = (self._by_scope.get((instance, engine)), self._by_scope.get((pool,)))
+        return tuple(pin for pin in pins if pin is not None)
 
     def of_target(self, instance: str, engine: str, pool: str) -> Pin | None:
         """The target's own pin, else its pool's; None where neither is there and in force."""
-        for pin in (self._targets.get((instance, engine)), self._pools.get(pool)):
-            if pin is not None and (pin.id, instance, engine) not in self.not_for:
+        for pin in self.naming(instance, engine, pool):
+            if (pin.id, instance, engine) not in self.not_for:
                 return pin
         return None
-
-    def said_of(self, instance: str, engine: str, pool: str) -> tuple[Pin, ...]:
-        """The pins that name the target or its pool, in force or not, its own first."""
-        found = (self._targets.get((instance, engine)), self._pools.get(pool))
-        return tuple(pin for pin in found if pin is not None)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Floats, Indices
+from driftwatch.arrays import Flags, Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,10 @@ def matrix_of(lists: pl.Series, rows: Indices, size: int) -> Floats:
     return matrix
 
 
-def equal_rows(matrix: Floats) -> Iterator[Indices]:
+def equal_rows(matrix: Floats | Flags) -> Iterator[Indices]:
     """Numbers of the rows that are the same, a group at a time; mostly all of them are."""
+    if not len(matrix):
+        return
     same = (matrix == matrix[0]).all(axis=1)
     same[0] = True
     yield np.flatnonzero(same)

@@ -18,6 +18,7 @@ import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers, Singles
 from driftwatch.detect.distributions import MIN_COMMON_EDGES, js_and_w1, ln_widths, shares
+from driftwatch.signals.histograms import by_layout, equal_rows
 
 SIGNALS = ("prompt_tokens", "generation_tokens")
 # vLLM's own ladder up to 10 M tokens has 22; a fleet of many custom layouts still fits.
@@ -131,38 +132,15 @@ def _cells(cumulative: Floats) -> Floats:
 
 def known_alike(known: Flags) -> Iterator[tuple[Indices, Indices]]:
     """Rows that know the same edges, and which those are; mostly all rows know all."""
-    if not len(known):
-        return
-    if (known == known[0]).all():
-        yield np.arange(len(known)), np.flatnonzero(known[0])
-        return
-    kinds, kind = np.unique(known, axis=0, return_inverse=True)
-    for number, which in enumerate(kinds):
-        yield np.flatnonzero(kind.ravel() == number), np.flatnonzero(which)
+    for rows in equal_rows(known):
+        yield rows, np.flatnonzero(known[rows[0]])
 
 
 def _layouts(minutes: pl.DataFrame, name: str) -> Iterator[tuple[Indices, Floats, Floats]]:
     """Rows of one layout at a time: row numbers, edges, cumulative counts [rows, edges]."""
-    buckets, edges = minutes[f"{name}_buckets"], minutes[f"{name}_edges"]
-    counted = buckets.list.len().fill_null(0).to_numpy().astype(np.int64)
-    given = edges.list.len().fill_null(0).to_numpy().astype(np.int64)
-    for size in np.unique(given[(given == counted) & (given > 0)]):
-        rows = np.flatnonzero((given == size) & (counted == size))
-        matrix, layout = _matrix(buckets, rows, int(size)), _matrix(edges, rows, int(size))
-        if (layout == layout[0]).all():
-            kinds = [(rows, layout[0], matrix)]
-        else:
-            alike, kind = np.unique(layout, axis=0, return_inverse=True)
-            groups = [np.flatnonzero(kind.ravel() == number) for number in range(len(alike))]
-            kinds = [(rows[g], alike[i], matrix[g]) for i, g in enumerate(groups)]
-        for which, of, counts in kinds:
-            if np.isinf(of[-1]) and (np.diff(of) > 0).all():
-                yield which, of, counts
-
-
-def _matrix(lists: pl.Series, rows: Indices, size: int) -> Floats:
-    flat = lists.gather(rows).explode(empty_as_null=True).cast(pl.Float64).to_numpy()
-    return np.asarray(flat, dtype=float).reshape(len(rows), size)
+    for rows, edges, counts in by_layout(minutes[f"{name}_buckets"], minutes[f"{name}_edges"]):
+        if np.isinf(edges[-1]) and (np.diff(edges) > 0).all():
+            yield rows, edges, counts
 
 
 WINDOWS = (10, 20, 60)

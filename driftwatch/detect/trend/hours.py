@@ -10,8 +10,18 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers
-from driftwatch.detect.trend.memory import FIELDS, LENGTHS, SIGNALS, SUMS, TRENDS, Layouts, Memory
-from driftwatch.detect.trend.sketches import BATCH, LN_SPEED, counted
+from driftwatch.detect.trend.memory import (
+    BATCH,
+    FIELDS,
+    LENGTHS,
+    LN_SPEED,
+    SIGNALS,
+    SUMS,
+    TRENDS,
+    Layouts,
+    Memory,
+)
+from driftwatch.signals.histograms import by_layout
 
 # ln of a median of few tokens says little; H2's speed is NULL then, so every known value counts.
 _PASSES = (pl.col("forward_passes") > 0) & ~pl.col("forward_passes_overcounted").fill_null(False)
@@ -119,41 +129,20 @@ def _histograms(
     buckets: pl.Series, edges: pl.Series, known: tuple[tuple[float, ...], ...]
 ) -> tuple[Floats, npt.NDArray[np.int16], tuple[tuple[float, ...], ...]]:
     """Matrix of counts, number of the layout of each row, and the layouts."""
-    sizes = edges.list.len().fill_null(0).to_numpy()
-    counts = buckets.list.len().fill_null(0).to_numpy()
     numbers = np.full(len(buckets), -1, dtype=np.int16)
-    usable = (sizes > 1) & (sizes == counts)
     parts = []
-    for size in np.unique(sizes[usable]):
-        rows = np.flatnonzero(usable & (sizes == size))
-        matrix, le = _matrix(buckets, rows, size), _matrix(edges, rows, size)
-        for layout, which in _by_layout(le):
-            if layout not in known:
-                known = (*known, layout)
-            numbers[rows[which]] = known.index(layout)
+    for rows, edges_of_rows, matrix in by_layout(buckets, edges):
+        layout = tuple(edges_of_rows.tolist())
+        if len(layout) < 2:
+            continue
+        if layout not in known:
+            known = (*known, layout)
+        numbers[rows] = known.index(layout)
         parts.append((rows, matrix))
     cells = np.zeros((len(buckets), max((len(layout) for layout in known), default=1)))
     for rows, matrix in parts:
         cells[rows, : matrix.shape[1]] = matrix
-    cells = np.nan_to_num(cells, nan=0.0)
-    return cells, numbers, known
-
-
-def _by_layout(le: Floats) -> list[tuple[tuple[float, ...], Indices]]:
-    same = (le == le[0]).all(axis=1)
-    if same.all():
-        return [(tuple(le[0].tolist()), np.arange(len(le)))]
-    layouts, of = np.unique(le, axis=0, return_inverse=True)
-    return [
-        (tuple(layout.tolist()), np.flatnonzero(of.ravel() == i))
-        for i, layout in enumerate(layouts)
-    ]
-
-
-def _matrix(lists: pl.Series, rows: Indices, size: int) -> Floats:
-    part = lists if len(rows) == len(lists) else lists.gather(rows)
-    flat = part.explode(empty_as_null=True).to_numpy()
-    return np.asarray(flat, dtype=float).reshape(len(rows), size)
+    return np.nan_to_num(cells, nan=0.0), numbers, known
 
 
 def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
@@ -194,7 +183,8 @@ def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
     arrays["hour_sums"] = hour
     for name, bins in more.bins.items():
         sketch = arrays[f"day_{name}"].copy()
-        counted(sketch, more.target, bins)
+        known = bins >= 0
+        np.add.at(sketch, (more.target[known], bins[known]), 1)
         arrays[f"day_{name}"] = sketch
     return memory.with_arrays(arrays)
 

@@ -14,12 +14,19 @@ import numpy as np
 import polars as pl
 
 from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, no_arrays, part_of
-from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
+from driftwatch.detect.null import Bins
 
 if TYPE_CHECKING:
     from driftwatch.detect.trend.pinned import Pinned
 
 
+_RELATIVE_ERROR = 0.01
+_GAMMA_LN = float(np.log((1 + _RELATIVE_ERROR) / (1 - _RELATIVE_ERROR)))
+
+# Requests: from a hundredth (an idle engine's time-weighted batch) to ten thousand.
+BATCH = Bins(lowest=float(np.log(0.01)), width=_GAMMA_LN, count=691, logarithmic=True)
+# ln of speed at equal load: a third to three times.
+LN_SPEED = Bins(lowest=-1.1, width=0.004, count=550, logarithmic=False)
 # Histograms that an hour and a day add up.
 SIGNALS = ("prompt_tokens", "generation_tokens", "e2e_seconds", "ttft_seconds", "queue_seconds")
 LENGTHS = ("prompt_tokens", "generation_tokens")

@@ -11,7 +11,7 @@ import pytest
 from trend_cases import DAY, MONDAY, folded, recorded, tiled, together
 
 from driftwatch.detect.trend.daily import DAY_SCHEMA, finished_days
-from driftwatch.detect.trend.sketches import BATCH, LN_SPEED
+from driftwatch.detect.trend.memory import BATCH, LN_SPEED
 from driftwatch.signals.histograms import quantile
 
 
