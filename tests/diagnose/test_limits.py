@@ -1,17 +1,14 @@
-"""What binds: the signature table of the real server's sweep, row by row, and unknown inputs."""
+"""What binds in a scrape and in a window."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import polars as pl
 import pytest
-from pipeline_cases import scrapes, serving, windows
-from scipy.stats import binomtest
+from limit_cases import AT_CAP, IDLE, lengths, row
 
-from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.diagnose.limits import _lower_end, _wanders, binding_of_scrape, limit_that_costs
+from driftwatch.diagnose.limits import _wanders, binding_of_scrape
 from driftwatch.diagnose.tree import limits_of
 from driftwatch.pipeline.unknown_reasons import reasons
 
@@ -31,6 +28,8 @@ QUEUED = {
     "max_num_batched_tokens": 1024.0,
     "api_server_count": None,
 }
+
+
 _SCHEMA: dict[str, Any] = {
     name: pl.Boolean if isinstance(value, bool) else pl.Float64 for name, value in QUEUED.items()
 }
@@ -161,53 +160,13 @@ def test_one_scrape(changes: dict[str, Any], expected: str | None) -> None:
     assert limit(**changes) == expected
 
 
-# --- windows
-
-
-def page(i: int, **changes: Any) -> dict[str, Any]:
-    """One of a scrape every 15 s; queued below its limits unless changed."""
-    return {
-        "t": 15.0 * i,
-        "running_requests": 8.0,
-        "waiting_requests": 5.0,
-        "waiting_capacity_requests": 5.0,
-        "waiting_deferred_requests": 0.0,
-        "kv_cache_usage_ratio": 0.2,
-        "preemptions_total": 0.0,
-        "iteration_tokens_count": 100.0 * i,
-        "iteration_tokens_sum": 2000.0 * i,
-        "generation_tokens_total": 500.0 * i,
-    } | changes
-
-
-IDLE = {"waiting_requests": 0.0, "waiting_capacity_requests": 0.0, "running_requests": 1.0}
-AT_CAP = {"running_requests": 64.0}
 KV_FULL = {"kv_cache_usage_ratio": 0.95}
+
+
 BUDGET_FULL = {"iteration_tokens_sum_per_step": 1000.0}
+
+
 DEFERRED = {**IDLE, "waiting_requests": 9.0, "waiting_deferred_requests": 9.0}
-
-
-def row(parts: list[tuple[int, dict[str, Any]]], **settings: Any) -> dict[str, Any]:
-    """Ten minutes of scrapes, so many of each kind, as one evidence row."""
-    pages: list[dict[str, Any]] = []
-    tokens = 0.0
-    for n, changes in parts:
-        changes = dict(changes)
-        per_step = changes.pop("iteration_tokens_sum_per_step", 20.0)
-        for _ in range(n):
-            tokens += 100.0 * per_step
-            pages.append(page(len(pages), iteration_tokens_sum=tokens, **changes))
-    frame = scrapes(pages)
-    found = evidence_table(
-        frame,
-        windows((0.0, 600.0)),
-        kind="chained",
-        cut=True,
-        serving=serving(
-            frame, **{"max_num_seqs": 64.0, "max_num_batched_tokens": 1024.0} | settings
-        ),
-    ).rows.to_dicts()
-    return dict(found[0])
 
 
 @pytest.mark.parametrize(
@@ -408,175 +367,3 @@ def test_what_bound_before_a_restart_is_not_counted_after_it() -> None:
     found = row([(30, IDLE | old), (10, AT_CAP | new)])
     assert found["limit_binding_share_10m_ratio"] == 1.0
     assert (found["binding_since"] - found["start"]).total_seconds() == 450.0
-
-
-# --- how many each limit lets run
-
-
-EDGES = [10.0, 100.0, 1000.0, math.inf]
-
-
-def lengths(n: int, **changes: Any) -> list[tuple[int, dict[str, Any]]]:
-    """n finished requests of 500 prompt and 50 generated tokens over ten minutes."""
-    parts = []
-    for i in range(40):
-        done = n * i / 39
-        parts.append(
-            (
-                1,
-                {
-                    "prompt_tokens_sum": 500.0 * done,
-                    "prompt_tokens_count": done,
-                    "prompt_tokens_buckets": [0.0, 0.0, done, done],
-                    "prompt_tokens_edges": EDGES,
-                    "generation_tokens_sum": 50.0 * done,
-                    "generation_tokens_count": done,
-                    "generation_tokens_buckets": [0.0, done, done, done],
-                    "generation_tokens_edges": EDGES,
-                    "prefix_cache_queries_total": 500.0 * done,
-                    "prefix_cache_hits_total": 100.0 * done,
-                    **AT_CAP,
-                    **changes,
-                },
-            )
-        )
-    return parts
-
-
-def test_the_closed_form_of_each_limit() -> None:
-    found = row(lengths(390), kv_cache_tokens=100_000.0, kv_block_tokens=16.0)
-    assert found["allows_max_num_seqs"] == 64.0
-    # B E[G] / (E[P](1-h) + E[G]), h = 0.2
-    assert found["allows_max_num_batched_tokens"] == pytest.approx(1024 * 50 / (400 + 50))
-    # residents are length-biased: E[G²]/(2 E[G]), G spread evenly over (10, 100]
-    residence = (10**2 + 10 * 100 + 100**2) / 3 / 50
-    assert found["allows_kv_cache"] == pytest.approx(100_000 / (500 + residence / 2 + 8))
-    assert found["binding_margin_ratio"] == 0.0  # 64 of the tightest, 64
-    found = row(lengths(390, running_requests=16.0), max_num_seqs=512.0)
-    tightest = found["allows_max_num_batched_tokens"]
-    assert found["binding_margin_ratio"] == pytest.approx(1 - 16 / tightest)
-
-
-def test_the_page_tells_the_kv_size() -> None:
-    config = '{"block_size":"16","kv_cache_size_tokens":"None","num_gpu_blocks":"1000"}'
-    found = row([(n, changes | {"cache_config": config}) for n, changes in lengths(390)])
-    assert found["kv_cache_tokens"] == 16_000.0
-    config = config.replace("None", "12345.0")
-    found = row([(n, changes | {"cache_config": config}) for n, changes in lengths(390)])
-    assert found["kv_cache_tokens"] == 12_345.0
-    found = row(
-        [(n, changes | {"cache_config": config}) for n, changes in lengths(390)],
-        kv_cache_tokens=999.0,
-    )
-    assert found["kv_cache_tokens"] == 999.0  # what a person configured wins
-
-
-def test_the_margin_is_unknown_where_no_limit_is() -> None:
-    parts = [(1, {**IDLE, "running_requests": 3.0}) for _ in range(40)]
-    found = row(parts, max_num_seqs=None, max_num_batched_tokens=None)
-    assert found["allows_max_num_seqs"] is None
-    assert found["binding_margin_ratio"] is None
-
-
-def test_the_margin_is_unknown_where_running_is() -> None:
-    found = row([(40, {"running_requests": None})])
-    assert found["allows_max_num_seqs"] == 64.0
-    assert found["binding_margin_ratio"] is None
-
-
-def test_the_margin_of_a_known_cap() -> None:
-    assert row([(40, IDLE | {"running_requests": 16.0})])["binding_margin_ratio"] == 0.75
-
-
-def test_limits_of_a_row_name_what_is_missing() -> None:
-    found = row(lengths(390), max_num_seqs=None, max_num_batched_tokens=None)
-    frame = pl.DataFrame(
-        [
-            found
-            | {
-                "max_num_seqs": None,
-                "max_num_seqs_inferred": False,
-                "allows_max_num_seqs": None,
-                "binding_limit": None,
-            }
-        ],
-        strict=False,
-    )
-    budget, seqs, kv = limits_of(frame)[0]
-    assert (budget.name, budget.note) == (
-        "max_num_batched_tokens",
-        "max_num_batched_tokens unknown",
-    )
-    assert (seqs.name, seqs.note, seqs.margin_ratio) == (
-        "max_num_seqs",
-        "max_num_seqs unknown",
-        None,
-    )
-    assert (kv.name, kv.note) == ("kv_cache", "kv_cache_tokens unknown")
-
-
-def test_limits_of_a_row_without_finished_requests() -> None:
-    found = row([(40, AT_CAP)], kv_cache_tokens=1000.0)
-    budget, seqs, kv = limits_of(pl.DataFrame([found], strict=False))[0]
-    assert budget.note == kv.note == "no finished requests to size by"
-    assert (seqs.allows_requests, seqs.binds, seqs.margin_ratio) == (64.0, True, 0.0)
-    assert (kv.binds, kv.allows_requests) == (False, None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "max_num_seqs"),
-        ({"slo_missed": False}, "none"),  # in target: bursts fill a batch, and nobody minds
-        ({"slo_missed": None}, "none"),
-        ({"limit_binding_share_10m_ratio": 0.24}, "none"),
-        ({"queue_share_of_ttft_10m_ratio": 0.49}, "none"),  # not the wait is what is missed
-        ({"queue_share_of_ttft_10m_ratio": None}, "none"),
-        ({"tpot_in_target_10m_ratio": 0.5}, "none"),  # tokens are slow, not the start
-        ({"ttft_in_target_10m_ratio": None}, "none"),
-        ({"ttft_in_target_10m_ratio": None, "tpot_in_target_10m_ratio": None}, "max_num_seqs"),
-        ({"queue_limit": None}, None),  # which limit it is cannot be told
-        ({"binding_limit": "deferred"}, "deferred"),
-        ({"binding_limit": None}, None),
-    ],
-)
-def test_a_missed_target_names_the_limit_that_requests_wait_for(
-    changes: dict[str, Any], expected: str | None
-) -> None:
-    known = {
-        "binding_limit": "none",
-        "queue_limit": "max_num_seqs",
-        "limit_binding_share_10m_ratio": 0.4,
-        "slo_missed": True,
-        "queue_share_of_ttft_10m_ratio": 0.84,
-        "ttft_in_target_10m_ratio": 0.6,
-        "tpot_in_target_10m_ratio": 1.0,
-    }
-    schema = {
-        "binding_limit": pl.String,
-        "queue_limit": pl.String,
-        "limit_binding_share_10m_ratio": pl.Float64,
-        "slo_missed": pl.Boolean,
-        "queue_share_of_ttft_10m_ratio": pl.Float64,
-        "ttft_in_target_10m_ratio": pl.Float64,
-        "tpot_in_target_10m_ratio": pl.Float64,
-    }
-    row = pl.DataFrame([known | changes], schema=schema)
-    assert row.select(limit_that_costs()).item() == expected
-
-
-@pytest.mark.parametrize(
-    ("bound", "of", "half"),
-    [(7, 10, False), (8, 10, True), (13, 20, False), (14, 20, True), (0, 9, False), (3, 3, True),
-     (2, 2, None)],
-)  # fmt: skip
-def test_few_scrapes_say_little_about_a_share_of_time(
-    bound: int, of: int, half: bool | None
-) -> None:
-    counted = pl.DataFrame({"n": [of], "share": [bound / of]})
-    low = counted.select(_lower_end(pl.col("share"), pl.col("n"))).item()
-    if half is None:
-        assert low is None  # nothing is proven, and nothing disproven
-        return
-    wilson = binomtest(bound, of).proportion_ci(0.9, "wilson").low
-    assert low == pytest.approx(wilson, rel=1e-3, abs=1e-6) and (low >= 0.5) is half

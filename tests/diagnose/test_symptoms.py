@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_walk import ASKED, KNOWN, SCHEMA, frame
+from test_walk_any import ASKED
+from walk_cases import KNOWN, SCHEMA, frame
 
 from driftwatch.cli.recorded import from_recording
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk

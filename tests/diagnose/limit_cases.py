@@ -1,0 +1,90 @@
+"""Scrapes and rows for the tests of the limits model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pipeline_cases import scrapes, serving, windows
+
+from driftwatch.diagnose.evidence_table import evidence_table
+
+# --- windows
+
+
+def page(i: int, **changes: Any) -> dict[str, Any]:
+    """One of a scrape every 15 s; queued below its limits unless changed."""
+    return {
+        "t": 15.0 * i,
+        "running_requests": 8.0,
+        "waiting_requests": 5.0,
+        "waiting_capacity_requests": 5.0,
+        "waiting_deferred_requests": 0.0,
+        "kv_cache_usage_ratio": 0.2,
+        "preemptions_total": 0.0,
+        "iteration_tokens_count": 100.0 * i,
+        "iteration_tokens_sum": 2000.0 * i,
+        "generation_tokens_total": 500.0 * i,
+    } | changes
+
+
+IDLE = {"waiting_requests": 0.0, "waiting_capacity_requests": 0.0, "running_requests": 1.0}
+
+
+AT_CAP = {"running_requests": 64.0}
+
+
+def row(parts: list[tuple[int, dict[str, Any]]], **settings: Any) -> dict[str, Any]:
+    """Ten minutes of scrapes, so many of each kind, as one evidence row."""
+    pages: list[dict[str, Any]] = []
+    tokens = 0.0
+    for n, changes in parts:
+        changes = dict(changes)
+        per_step = changes.pop("iteration_tokens_sum_per_step", 20.0)
+        for _ in range(n):
+            tokens += 100.0 * per_step
+            pages.append(page(len(pages), iteration_tokens_sum=tokens, **changes))
+    frame = scrapes(pages)
+    found = evidence_table(
+        frame,
+        windows((0.0, 600.0)),
+        kind="chained",
+        cut=True,
+        serving=serving(
+            frame, **{"max_num_seqs": 64.0, "max_num_batched_tokens": 1024.0} | settings
+        ),
+    ).rows.to_dicts()
+    return dict(found[0])
+
+
+# --- how many each limit lets run
+
+
+EDGES = [10.0, 100.0, 1000.0, math.inf]
+
+
+def lengths(n: int, **changes: Any) -> list[tuple[int, dict[str, Any]]]:
+    """n finished requests of 500 prompt and 50 generated tokens over ten minutes."""
+    parts = []
+    for i in range(40):
+        done = n * i / 39
+        parts.append(
+            (
+                1,
+                {
+                    "prompt_tokens_sum": 500.0 * done,
+                    "prompt_tokens_count": done,
+                    "prompt_tokens_buckets": [0.0, 0.0, done, done],
+                    "prompt_tokens_edges": EDGES,
+                    "generation_tokens_sum": 50.0 * done,
+                    "generation_tokens_count": done,
+                    "generation_tokens_buckets": [0.0, done, done, done],
+                    "generation_tokens_edges": EDGES,
+                    "prefix_cache_queries_total": 500.0 * done,
+                    "prefix_cache_hits_total": 100.0 * done,
+                    **AT_CAP,
+                    **changes,
+                },
+            )
+        )
+    return parts

@@ -1,0 +1,239 @@
+"""Which GPU is whose: by pod, by declared UUID, by the port of its process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gpu_cases import NVML, READ, counted, one, reading, seen, target
+
+from driftwatch.signals.gpus.words import reasons_of
+
+# whose GPU
+
+
+def two_clusters(**more: Any) -> list[dict[str, Any]]:
+    """A pod of the same name on a node of the same name in each of two clusters, 4 GPUs each."""
+    return [
+        reading(
+            second,
+            uuid=f"GPU-{cluster}{n}",
+            gpu=str(n),
+            exporter=f"10.{number}.0.1:9400",
+            power_watts=watts,
+            lost=cluster == "b" and n == 0,
+            **{key: value.get(cluster) for key, value in more.items()},
+        )
+        for number, (cluster, watts) in enumerate((("a", 700.0), ("b", 100.0)))
+        for n in range(4)
+        for second in (10, 40)
+    ]
+
+
+A, B = "10.0.0.5:8000", "10.1.0.5:8000"
+
+
+def test_the_same_pod_in_two_clusters_is_told_apart_by_the_cluster() -> None:
+    rows = seen(
+        two_clusters(cluster={"a": "a", "b": "b"}),
+        target(A, cluster="a"),
+        target(B, cluster="b"),
+    )
+    assert [counted(row) for row in rows] == [(4.0, "DCGM by pod")] * 2
+    assert [row["gpu_power_watts"] for row in rows] == [700.0, 100.0]
+    assert [row["gpus_lost"] for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [target(A), target(B)],
+        [target(A, cluster="a"), target(B, cluster="b")],
+        [target(A, cluster="a")],
+    ],
+)
+@pytest.mark.parametrize("hostname", [{"a": "node-1", "b": "node-1"}, {"a": "na", "b": "nb"}, {}])
+def test_without_a_cluster_two_pods_of_one_name_are_no_number(
+    rows: list[dict[str, Any]], hostname: dict[str, str]
+) -> None:
+    for row in seen(two_clusters(hostname=hostname), *rows):
+        assert counted(row) == (None, None)
+        assert row["gpu_power_watts"] is row["gpus_lost"] is None
+        why = reasons_of(row["gpu_reasons"])["gpus_lost"]
+        assert why.startswith("several pods have the target's name at one time (prod/rag-0 on ")
+        assert "10.0.0.1:9400" in why
+        assert "10.1.0.1:9400" in why
+
+
+def test_a_reading_without_cluster_joins_no_servers_of_two() -> None:
+    rows = seen([reading()], target(A, cluster="a"), target(B, cluster="b"))
+    assert [counted(row) for row in rows] == [(None, None)] * 2
+    assert counted(one([reading()], target(A, cluster="a"))) == (1.0, "DCGM by pod")
+    assert counted(one([reading(cluster="a")], target(A))) == (1.0, "DCGM by pod")
+    assert counted(one([reading(cluster="b")], target(A, cluster="a"))) == (None, None)
+
+
+def test_declared_counts_where_two_pods_cannot_be_told_apart() -> None:
+    row = one(two_clusters(), target(A, gpus_declared=4.0))
+    assert counted(row) == (4.0, "declared")
+    assert row["gpu_power_watts"] is None
+
+
+def test_two_exporters_of_one_node_are_no_two_pods() -> None:
+    more = {"exporter": "10.0.0.9:9400", "hostname": None}
+    rows = [reading(uuid=uuid, **e) for uuid in ("GPU-a", "GPU-b") for e in ({}, more)]
+    assert counted(one(rows)) == (2.0, "DCGM by pod")
+
+
+AGENT = {"exporter": "node-1:9500", "namespace": None, "pod": None, "container": None}
+
+
+def test_what_only_the_agent_knows_of_a_pods_gpu_is_the_pods() -> None:
+    dcgm = [reading(10, lost=None, clock_event_reasons=None, pod=pod) for pod in ("rag-0", "b")]
+    agent = [
+        reading(20, lost=True, clock_event_reasons=4.0, utilization_ratio=None, **AGENT),
+        reading(20, lost=True, uuid="GPU-other", gpu="1", **AGENT),
+    ]
+    row = one([*dcgm, *agent])
+    assert counted(row) == (0.5, "DCGM by pod; shared by 2 pods")
+    assert row["gpus_lost"] == 1
+    assert row["gpu_clock_event_reasons"] == "sw_power_cap"
+    assert row["gpu_utilization_ratio"] == pytest.approx(0.9)
+
+
+def test_a_lost_gpu_that_only_the_agent_still_shows_is_whose_it_was() -> None:
+    rows = [reading(-600), reading(10, lost=True, **AGENT)]
+    assert one(rows)["gpus_lost"] == 1
+    assert one([reading(-600), reading(10, **AGENT)])["gpus_lost"] is None
+    # it was given to another pod, or to none, before
+    taken = [reading(-300, pod="other"), reading(-300, pod=None, namespace=None)]
+    for later in taken:
+        assert one([rows[0], later, rows[1]])["gpus_lost"] is None
+
+
+def test_a_lost_gpu_is_lost_whichever_exporter_is_the_fuller_one() -> None:
+    rows = [reading(), reading(exporter="x:9400", lost=True, power_watts=None)]
+    assert one(rows)["gpus_lost"] == 1
+
+
+def test_a_declared_gpu_is_the_servers_whatever_pods_share_it() -> None:
+    mine = target(namespace=None, pod=None, gpu_uuids=["GPU-a"], host="node-1")
+    row = one([reading(pod="a"), reading(pod="b")], mine)
+    assert counted(row) == (1.0, "DCGM by hostname and UUID")
+
+
+def test_one_pass_over_a_hosts_gpus_before_the_window_counts_whole() -> None:
+    rows = [
+        reading(-30 - 2 * n, uuid=f"GPU-{n}", gpu=str(n), power_watts=100.0 * n) for n in (0, 1)
+    ]
+    assert one(rows)["gpu_power_watts"] == 50.0
+    # one of the pass before does not
+    rows = [reading(-30), reading(-60, power_watts=100.0)]
+    assert one(rows)["gpu_power_watts"] == 500.0
+
+
+def test_the_time_with_the_most_gpus_tells_how_many() -> None:
+    rows = [reading(10), reading(10, uuid="GPU-b", gpu="1"), reading(40)]
+    assert one(rows)["gpu_count"] == 2.0
+
+
+def test_a_lost_gpu_of_the_own_host_is_whose_it_was_an_hour_ago() -> None:
+    own = {"origin": "NVML", "own_host": True, "pod": None, "namespace": None, "uuid": None}
+    rows = [
+        reading(-3600, ports=[8000], **own),
+        reading(10, lost=True, ports=None, **own),
+    ]
+    row = one(rows, target("localhost:8000", pod=None, namespace=None, own_host=True))
+    assert row["gpus_lost"] == 1
+
+
+def test_by_namespace_and_pod() -> None:
+    row = one([reading(), reading(40)])
+    assert counted(row) == (1.0, "DCGM by pod")
+    assert row["gpu_utilization_ratio"] == pytest.approx(0.9)
+    assert row["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+    assert row["gpu_clock_event_reasons"] == "none"
+    assert row["gpus_lost"] == 0
+    assert row["gpu_reasons"] is None
+
+
+def test_another_namespace_is_another_pod() -> None:
+    row = one([reading(namespace="test")])
+    assert counted(row) == (None, None)
+    assert reasons_of(row["gpu_reasons"])["gpu_count"] == (
+        "gpus_per_replica not declared; no GPU reading joins the target: none names pod "
+        "prod/rag-0, gpu_uuids not declared"
+    )
+    assert reasons_of(row["gpu_reasons"])["gpu_power_watts"].startswith("no GPU reading joins")
+
+
+def test_a_pod_without_namespace_joins_where_only_one_is_meant() -> None:
+    assert counted(one([reading()], target(namespace=None)))[0] == 1.0
+    two = [reading(), reading(namespace="test", uuid="GPU-b")]
+    assert counted(one(two, target(namespace=None))) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("host", "hostname", "joins"),
+    [
+        ("gpu-01", "gpu-01.rack.example", True),
+        ("GPU-01.rack.example", "gpu-01", True),
+        ("gpu-01.rack.example", "gpu-01.other.example", False),
+        ("gpu-01", "gpu-02", False),
+        ("10.0.0.1", "10.0.0.7", False),
+    ],
+)
+def test_by_hostname_and_declared_uuid(host: str, hostname: str, joins: bool) -> None:
+    bare: dict[str, Any] = {"namespace": None, "pod": None, "gpu_uuids": ["GPU-a", "GPU-b"]}
+    pool = [
+        target("h1:8000", host=host, **bare),
+        target("h2:8000", host="gpu-99", **bare),
+    ]
+    mine = reading(hostname=hostname, namespace=None, pod=None)
+    row, other = seen([mine, mine | {"uuid": "GPU-c"}], *pool)
+    assert counted(row) == ((1.0, "DCGM by hostname and UUID") if joins else (None, None))
+    assert counted(other) == (None, None)
+
+
+def test_the_exporters_address_is_a_hostname_too() -> None:
+    bare: dict[str, Any] = {"namespace": None, "pod": None, "gpu_uuids": ["GPU-a"]}
+    mine = reading(exporter="10.0.0.1:9400", pod=None)
+    pool = [target(**bare), target("10.0.0.2:8000", **bare)]
+    assert [counted(row)[0] for row in seen([mine], *pool)] == [1.0, None]
+
+
+def test_a_uuid_declared_for_one_server_needs_no_host() -> None:
+    row = one([reading(pod=None)], target(pod=None, gpu_uuids=["GPU-a"]))
+    assert counted(row)[0] == 1.0
+
+
+def test_two_servers_of_a_host_share_its_declared_gpus() -> None:
+    bare: dict[str, Any] = {"pod": None, "host": "node-1", "gpu_uuids": ["GPU-a", "GPU-b"]}
+    pool = [target("node-1:8000", **bare), target("node-1:8001", **bare)]
+    rows = seen([reading(pod=None), reading(pod=None, uuid="GPU-b")], *pool)
+    assert {counted(r) for r in rows} == {(1.0, "DCGM by hostname and UUID; shared by 2 servers")}
+
+
+def test_by_the_port_of_its_process_on_the_own_host() -> None:
+    mine = target("localhost:8000", pod=None, own_host=True)
+    row = one([reading(**NVML, ports=[8000]), reading(**NVML, uuid="GPU-b", ports=[9000])], mine)
+    assert counted(row) == (1.0, "NVML by process")
+    # the same port on another machine is another server
+    assert counted(one([reading(**NVML, ports=[8000])], target(pod=None)))[0] is None
+    row = one([reading(**NVML, ports=None)], mine)
+    assert "no GPU process is known to listen on port 8000" in row["gpu_reasons"]
+
+
+def test_a_lost_gpu_is_whose_it_was() -> None:
+    mine = target("localhost:8000", pod=None, own_host=True)
+    before = reading(-50, **NVML, ports=[8000])
+    gone = dict.fromkeys(READ) | {"lost": True, "ports": None}
+    row = one([before, reading(**(NVML | gone))], mine)
+    assert row["gpus_lost"] == 1
+    assert row["gpu_power_watts"] is None
+
+
+def test_the_most_trusted_way_alone_counts() -> None:
+    mine = target(gpu_uuids=["GPU-z"], host="node-1")
+    row = one([reading(), reading(uuid="GPU-z", pod=None)], mine)
+    assert counted(row) == (1.0, "DCGM by pod")

@@ -1,0 +1,272 @@
+"""How many GPUs a target has, and what they did in a window."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from gpu_cases import NOON, NVML, READ, counted, one, reading, seen, target, targets, windows
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.gpus import GPU_FIELDS, empty_gpus, gpu_frame
+from driftwatch.signals.gpus import gpu_columns, gpu_counts
+from driftwatch.signals.gpus.words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
+
+# how many
+
+
+@pytest.mark.parametrize(
+    ("declared", "source"), [(2.0, "declared, DCGM agrees"), (4.0, "declared 4, DCGM shows 2")]
+)
+def test_declared_wins_and_says_what_dcgm_shows(declared: float, source: str) -> None:
+    readings = [reading(), reading(uuid="GPU-b")]
+    assert counted(one(readings, target(gpus_declared=declared))) == (declared, source)
+
+
+def test_declared_without_readings() -> None:
+    row = one([], target(gpus_declared=2.0))
+    assert counted(row) == (2.0, "declared")
+    assert set(reasons_of(row["gpu_reasons"]).values()) == {NO_READING}
+    known = targets(target())
+    for gpus in (None, empty_gpus()):
+        assert gpu_columns(windows(known), gpus, known)["gpu_count"].to_list() == [None]
+    assert gpu_columns(windows(known), None, None)["gpu_count"].to_list() == [None]
+
+
+def test_engines_of_a_server_share_its_gpus() -> None:
+    readings = [reading(uuid=f"GPU-{n}") for n in range(8)]
+    rows = seen(readings, *(target(engine=str(n)) for n in range(4)))
+    assert [counted(r) for r in rows] == [(2.0, "DCGM by pod; divided among 4 engines")] * 4
+    assert [r["gpus_found"] for r in rows] == [8.0] * 4
+
+
+def test_a_time_sliced_gpu_counts_by_its_shares() -> None:
+    readings = [
+        reading(second, pod=pod, power_watts=300.0)
+        for second in (10, 40)
+        for pod in ("rag-0", "rag-1", "other", "one-more")
+    ]
+    rows = seen(readings, target(), target("10.0.0.2:8000", pod="rag-1"))
+    assert [counted(r) for r in rows] == [(0.25, "DCGM by pod; shared by 4 pods")] * 2
+    assert [r["gpu_power_watts"] for r in rows] == [300.0] * 2  # the device's, not a quarter
+
+
+def test_containers_of_a_pod_do_not_multiply() -> None:
+    assert counted(one([reading(), reading(container="sidecar")])) == (1.0, "DCGM by pod")
+
+
+def test_mig_instances_count_each_and_are_busy_by_their_engine() -> None:
+    mig = [
+        reading(
+            mig_profile="3g.40gb",
+            mig_instance=str(n),
+            utilization_ratio=0.0,
+            engine_active_ratio=0.3 + 0.2 * n,
+        )
+        for n in (1, 2)
+    ]
+    row = one(mig)
+    assert counted(row) == (2.0, "DCGM by pod; MIG 3g.40gb")
+    assert row["gpu_utilization_ratio"] == pytest.approx(0.6)
+
+
+def test_a_gpu_that_two_origins_tell_counts_once() -> None:
+    narrow = {"tensor_active_ratio": None, "dram_active_ratio": None, "power_watts": 480.0}
+    nvml = NVML | narrow | {"pod": "rag-0", "clock_event_reasons": 4.0}
+    full = reading(clock_event_reasons=None)
+    row = one([full, reading(12, **nvml), reading(42, **nvml)])
+    assert counted(row) == (1.0, "DCGM by pod")
+    assert row["gpu_power_watts"] == 500.0  # the fuller one's alone, not a mean of both
+    assert row["gpu_clock_event_reasons"] == "sw_power_cap"  # what it lacks, the other tells
+
+
+def test_a_pod_reborn_on_other_gpus_has_never_both() -> None:
+    old = [reading(s, uuid=u) for s in (5, 20) for u in ("GPU-a", "GPU-b")]
+    new = [
+        reading(s, uuid=u, exporter="node-2:9400", hostname="node-2")
+        for s in (48, 58)
+        for u in ("GPU-c", "GPU-d")
+    ]
+    assert counted(one([*old, *new]))[0] == 2.0
+    assert counted(one([reading(5), reading(50, uuid="GPU-b")]))[0] == 1.0
+
+
+# what they did
+
+
+def test_a_mean_over_readings_then_over_gpus() -> None:
+    readings = [
+        reading(5, power_watts=100.0),
+        reading(20, power_watts=200.0),
+        reading(35, power_watts=300.0),
+        reading(5, uuid="GPU-b", power_watts=600.0),
+    ]
+    assert one(readings)["gpu_power_watts"] == pytest.approx(400.0)
+
+
+def test_readings_of_the_window_only() -> None:
+    edges = [reading(0, power_watts=1.0), reading(60, power_watts=99.0)]
+    assert one([reading(-1, power_watts=50.0), *edges])["gpu_power_watts"] == 1.0
+
+
+@pytest.mark.parametrize(("age", "value"), [(75, 500.0), (119, 500.0), (121, None)])
+def test_gpus_read_rarely_hold_for_two_minutes(age: int, value: float | None) -> None:
+    row = one([reading(-age - 30, power_watts=7.0), reading(-age)])
+    assert row["gpu_power_watts"] == value
+    said = reasons_of(row["gpu_reasons"])["gpu_power_watts"]
+    assert said == (
+        f"read {age} s before the window"
+        if value
+        else "no reading of its GPUs in this window or in the 2 min before it"
+    )
+
+
+def test_a_gpu_without_a_reading_is_said() -> None:
+    why = json.dumps({"tensor_active_ratio": "a profiler pauses it"})
+    lacking = {"tensor_active_ratio": None, "reasons": why}
+    row = one([reading(), reading(uuid="GPU-b", **lacking)])
+    assert row["gpu_tensor_active_ratio"] == pytest.approx(0.4)
+    assert reasons_of(row["gpu_reasons"]) == {
+        "gpu_tensor_active_ratio": "of 1 of 2 GPUs: a profiler pauses it"
+    }
+    row = one([reading(**lacking)])
+    assert row["gpu_tensor_active_ratio"] is None
+    assert reasons_of(row["gpu_reasons"]) == {"gpu_tensor_active_ratio": "a profiler pauses it"}
+
+
+def test_under_mig_the_engines_reason_is_said() -> None:
+    why = json.dumps({"utilization_ratio": "0 under MIG", "engine_active_ratio": "not exported"})
+    row = one([reading(mig_instance="1", mig_profile="1g.10gb", reasons=why)])
+    assert row["gpu_utilization_ratio"] is None
+    assert reasons_of(row["gpu_reasons"]) == {
+        "gpu_utilization_ratio": "not exported",
+        "gpu_sm_clock_hertz": CLOCK_WITHOUT_UTILIZATION,
+    }
+
+
+def test_clock_events_of_all_readings_and_gpus() -> None:
+    readings = [
+        reading(5, clock_event_reasons=float(0x1)),
+        reading(20, clock_event_reasons=float(0x40)),
+        reading(5, uuid="GPU-b", clock_event_reasons=float(0x4)),
+        reading(20, uuid="GPU-b", clock_event_reasons=None),
+    ]
+    assert one(readings)["gpu_clock_event_reasons"] == "sw_power_cap, hw_thermal_slowdown"
+    idle = reading(clock_event_reasons=1.0)
+    assert one([idle])["gpu_clock_event_reasons"] == "none"
+
+
+def test_lost_is_what_the_newest_reading_says() -> None:
+    assert one([reading(5, lost=True), reading(35, lost=False)])["gpus_lost"] == 0
+    two = [reading(uuid="GPU-b", lost=True), reading(uuid="GPU-c", lost=True), reading()]
+    assert one(two)["gpus_lost"] == 2
+    assert one([reading(lost=None)])["gpus_lost"] is None
+
+
+def test_a_lost_gpu_is_named_as_far_as_it_is_told() -> None:
+    told = [
+        reading(uuid="GPU-b", gpu="1", hostname="node-1", lost=True),
+        reading(uuid="GPU-c", gpu="2", hostname="node-1", lost=True, mig_instance="3"),
+        reading(uuid="GPU-a", gpu="0", hostname="node-1"),
+    ]
+    row = one(told)
+    assert row["gpus_lost_names"] == "1 on node-1, GPU-b; 2 on node-1, GPU-c, MIG 3"
+    assert row["gpus_of_server"] == 3
+    bare = reading(uuid=None, gpu="5", hostname=None, lost=True)
+    assert one([bare])["gpus_lost_names"] == "5"
+    assert one([reading()])["gpus_lost_names"] is None
+
+
+def test_unknown_is_never_zero() -> None:
+    row = one([reading(**dict.fromkeys(READ))])
+    assert counted(row) == (1.0, "DCGM by pod")
+    columns = {c for c in row if c.startswith(("gpu_", "gpus_lost")) and "count" not in c}
+    assert {row[c] for c in columns - {"gpu_reasons"}} == {None}
+    assert set(reasons_of(row["gpu_reasons"])) >= columns - {"gpu_reasons", "gpus_lost_names"}
+
+
+# the whole
+
+
+def test_windows_keep_their_order_and_do_not_depend_on_the_rows_order() -> None:
+    known = targets(target(), target("10.0.0.2:8000", pod="rag-1"), target("x:1", pod=None))
+    readings = gpu_frame(
+        [
+            reading(60.0 * m + s, pod=p, uuid=f"GPU-{p}{g}", power_watts=100.0 * m + s + g)
+            for m in range(5)
+            for s in (7, 37)
+            for p in ("rag-0", "rag-1")
+            for g in range(3)
+        ]
+    )
+    asked = windows(known, 3, 0, 4, 1).sample(fraction=1.0, shuffle=True, seed=3)
+    found = gpu_columns(asked, readings, known)
+    shuffled = readings.sample(fraction=1.0, shuffle=True, seed=5)
+    assert_frame_equal(found, gpu_columns(asked, shuffled, known))
+    for row, window in zip(found.to_dicts(), asked.to_dicts(), strict=True):
+        minute = (window["start"] - NOON).total_seconds() / 60
+        expected = None if window["instance"] == "x:1" else 100 * minute + 22 + 1
+        assert row["gpu_power_watts"] == (None if expected is None else pytest.approx(expected))
+
+
+def test_no_window_and_an_exporter_without_a_name() -> None:
+    known = targets(target())
+    nameless = gpu_frame([reading(exporter=None, uuid=None, pod=p) for p in ("rag-0", "rag-1")])
+    assert gpu_columns(windows(known).clear(), nameless, known).is_empty()
+    assert gpu_columns(windows(known), nameless, known)["gpu_count"].to_list() == [0.5]
+
+
+def test_a_long_window_is_the_mean_of_its_minutes() -> None:
+    readings = [reading(60.0 * m + 30, power_watts=100.0 * m) for m in range(10)]
+    row = one(readings, length=600.0)
+    assert row["gpu_power_watts"] == pytest.approx(450.0)
+
+
+def test_what_doctor_is_told() -> None:
+    known = targets(
+        target(gpus_declared=2.0),
+        target("b:1", pod="rag-1", gpus_declared=1.0),
+        target("c:1", pod="rag-2"),
+    )
+    gpus = gpu_frame([reading(), reading(pod="rag-1", uuid="GPU-b")])
+    found = gpu_counts(gpus, known, NOON + timedelta(minutes=1)).to_dicts()
+    assert [row["contradicted"] for row in found] == [True, False, None]
+    assert [row["gpus_found"] for row in found] == [1.0, 1.0, None]
+    assert found[0]["gpu_count_source"] == "declared 2, DCGM shows 1"
+
+
+def test_every_reading_that_is_shown_is_a_field_of_the_table() -> None:
+    from driftwatch.signals.gpus.readings import READ as SHOWN
+
+    assert set(SHOWN.values()) <= {field.column for field in GPU_FIELDS} | {"lost"}
+
+
+IDLE = {"utilization_ratio": 0.1, "sm_clock_hertz": 3.45e8}
+
+
+def test_the_clock_of_an_idle_gpu_is_no_throttling() -> None:
+    """It clocks down by itself: idle readings, whoever says so, are no evidence."""
+    between_steps = reading(35, sm_clock_hertz=2.1e8, utilization_ratio=0.8)
+    busy = one([reading(5), reading(20, **IDLE), between_steps])
+    assert busy["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+    assert busy["gpu_utilization_ratio"] is not None
+    for values in (IDLE, {"clock_event_reasons": 1.0, "sm_clock_hertz": 3.45e8}):
+        idle = one([reading(5, **values), reading(20, **values)])
+        assert idle["gpu_sm_clock_hertz"] is None
+        assert "the GPU was idle" in reasons_of(idle["gpu_reasons"])["gpu_sm_clock_hertz"]
+
+
+def test_a_clock_without_utilization_may_be_an_idle_one() -> None:
+    row = one([reading(utilization_ratio=None, engine_active_ratio=None)])
+    assert row["gpu_sm_clock_hertz"] is None
+    assert "no GPU utilization" in reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
+    engine = one([reading(utilization_ratio=None, engine_active_ratio=0.9)])
+    assert engine["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+
+
+def test_two_gpus_one_of_them_idle_gives_the_busy_ones_clock() -> None:
+    row = one([reading(), reading(uuid="GPU-b", **IDLE)])
+    assert row["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
+    why = reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
+    assert why.startswith("of 1 of 2 GPUs")
