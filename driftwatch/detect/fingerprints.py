@@ -116,14 +116,14 @@ def fingerprint_of(
     serving: Serving,
     cache_config: str | None = None,
     gpu_models: tuple[str, ...] = (),
-    told: Fingerprint | None = None,
+    reported: Fingerprint | None = None,
 ) -> Fingerprint:
     """What is known of one target.
 
     ``labels``: of the target, as scraped; ``serving``: its settings; an inferred one is not among
     them; ``cache_config``: the labels of ``vllm:cache_config_info`` as a JSON object, None = not
-    seen; ``gpu_models``: names of its GPUs, as DCGM and NVML tell them; none = not read; ``told``:
-    what the server itself answered, or its start-up log says; goes first.
+    seen; ``gpu_models``: names of its GPUs, as DCGM and NVML name them; none = not read;
+    ``reported``: what the server itself answered, or its start-up log says; goes first.
     """
     identity = {
         name: labels[label] for label, name in _IDENTITY_LABELS.items() if labels.get(label)
@@ -137,7 +137,7 @@ def fingerprint_of(
     }
     release = {name: labels[label] for label, name in RELEASE_LABELS.items() if labels.get(label)}
     seen = Fingerprint(identity, {**dict(_flags(cache_config)), **knobs}, release)
-    return merged(seen) if told is None else merged(told, seen)
+    return merged(seen) if reported is None else merged(reported, seen)
 
 
 def without_knobs(fingerprint: Fingerprint) -> Fingerprint:
@@ -151,13 +151,13 @@ def release_text(fingerprint: Fingerprint) -> str | None:
     return ", ".join(f"{name} {release[name]}" for name in sorted(release)) or None
 
 
-def release_source(name: str, labels: Mapping[str, str], told: Fingerprint | None) -> str:
+def release_source(name: str, labels: Mapping[str, str], reported: Fingerprint | None) -> str:
     """Where a part of the release was read, in words.
 
     >>> release_source("image", {"kube_image": "vllm:0.33"}, None)
     'kube_pod_container_info'
     """
-    if told is not None and name in told.release:
+    if reported is not None and name in reported.release:
         return "the server's own answer"
     found = [label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)]
     if not found:

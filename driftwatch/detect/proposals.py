@@ -269,9 +269,9 @@ def _about(trouble: Trouble) -> pl.Expr:
 
 def _soon(flag: str) -> pl.Expr:
     """Whether it is said within the next 10 min: so long it takes until it is seen."""
-    said = pl.col(flag).fill_null(False).cast(pl.Int8)
+    flags = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
-    return said.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
+    return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
 
 
 def _any(flags: list[pl.Expr]) -> list[pl.Expr]:

@@ -157,8 +157,8 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
         )
     elif strict is None:
         unasked = [c for c in node.not_asked if values.get(c) is None and c in node.when.columns]
-        said = (_said_more(node.not_asked[c], c, values) for c in unasked)
-        reason = "; ".join(dict.fromkeys(said))
+        reasons = (_reason_with_own(node.not_asked[c], c, values) for c in unasked)
+        reason = "; ".join(dict.fromkeys(reasons))
         answer = "yes" if lenient else _no_or_not_asked(node, unasked)
     else:
         answer = "yes" if strict else "no"
@@ -180,7 +180,7 @@ def _why_unknown(column: str, values: Mapping[str, Any]) -> str:
     return own or BY_NAME[column].disabled_by or "not on the page"
 
 
-def _said_more(reason: str, column: str, values: Mapping[str, Any]) -> str:
+def _reason_with_own(reason: str, column: str, values: Mapping[str, Any]) -> str:
     own = values.get(_WHY[column]) if column in _WHY else None
     return f"{reason}: {own}" if own else reason
 

@@ -138,9 +138,9 @@ def seconds_since_last_token(
     unsure = moved(waiting()) & ~works & ~admits
     asleep = [is_asleep(), is_asleep().forward_fill().shift(1).over(by)]
     requests = pl.col("running_requests") + waiting()
-    told = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
-    idle = told == 0
-    was_idle = told.forward_fill().shift(1).over(by) == 0
+    present = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
+    idle = present == 0
+    was_idle = present.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
         *(known.fill_null(False) for known in (*asleep, idle, was_idle)),
         *(works, unsure, "restarted"),

@@ -116,8 +116,8 @@ class Seen:
 
     def alive(self) -> pl.DataFrame:
         """``epochs`` with what was known before of requests and tokens."""
-        told = self.epochs.with_columns(waiting_requests=_waiting())
-        return with_known(told, self.past.known, ALIVE)
+        joint = self.epochs.with_columns(waiting_requests=_waiting())
+        return with_known(joint, self.past.known, ALIVE)
 
 
 def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
@@ -139,16 +139,16 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     is_base = led & (pl.col("time") == pl.col("base_time"))
     of_base = ["base_time", "base_epoch", "base_serial"]
     epochs = with_epochs(new.drop(of_base), past.known)
-    told = epochs.select("target", "time", "epoch").join(
+    joint = epochs.select("target", "time", "epoch").join(
         targets.select("target", *of_base), on="target", how="left", maintain_order="left"
     )
-    told = told.with_columns(is_known=is_known.fill_null(False), is_base=is_base.fill_null(False))
-    moved = told.filter("is_base").select("target", moved=pl.col("base_epoch") - pl.col("epoch"))
-    told = told.join(moved, on="target", how="left", maintain_order="left").with_columns(
+    joint = joint.with_columns(is_known=is_known.fill_null(False), is_base=is_base.fill_null(False))
+    moved = joint.filter("is_base").select("target", moved=pl.col("base_epoch") - pl.col("epoch"))
+    joint = joint.join(moved, on="target", how="left", maintain_order="left").with_columns(
         is_new=~(pl.col("is_known") | pl.col("is_base"))
     )
     epochs = epochs.with_columns(
-        told.select(
+        joint.select(
             epoch=pl.col("epoch") + pl.col("moved").fill_null(0),
             serial=pl.when("is_base")
             .then("base_serial")
@@ -168,7 +168,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
         is_last = pl.col("serial").is_in(past.targets["base_serial"].implode())
         older = only(older, (pl.col("time") >= past.since) | is_last)
     if len(older):
-        narrow = sorted_by(pl.concat([older, narrow.filter(told["is_new"])]), ["target", "time"])
+        narrow = sorted_by(pl.concat([older, narrow.filter(joint["is_new"])]), ["target", "time"])
     fresh = narrow.select((pl.col("serial") >= past.serials).fill_null(False)).to_series()
     return Seen(
         targets=targets.select(*KEY, "target"),

@@ -227,13 +227,13 @@ class _Out:
         for s, signal in enumerate(SIGNALS):
             self.numbers[f"{signal}_peer_score"][here] = verdicts.peer_score[at, target, s]
             self.numbers[f"{signal}_peer_ratio"][here] = verdicts.peer_ratio[at, target, s]
-            said = rows.lengths.known[there, s]
-            score = np.where(said, verdicts.drift_score[ats, pools, s], np.nan)
+            is_known = rows.lengths.known[there, s]
+            score = np.where(is_known, verdicts.drift_score[ats, pools, s], np.nan)
             self.numbers[f"{signal}_drift_score"][there] = score
-            ratio = np.where(said, verdicts.drift_ratio[ats, pools, s], np.nan)
+            ratio = np.where(is_known, verdicts.drift_ratio[ats, pools, s], np.nan)
             self.numbers[f"{signal}_drift_ratio"][there] = ratio
             self.numbers[f"{signal}_smallest_detectable_ratio"][there] = np.where(
-                said, least[pools, s], np.nan
+                is_known, least[pools, s], np.nan
             )
             # the less certain of the scales that were used
             of_peers = np.where(

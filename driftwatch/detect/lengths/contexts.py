@@ -112,16 +112,16 @@ def against_contexts(
     best = _best(len(own))
     for context, of_tokens, same_hour in contexts(window, counts, sums, first, past):
         _nearer(best, own, tokens, context[there], of_tokens[there], same_hour, grid)
-    told = best.same_hour
+    comparable = best.same_hour
     any_context = np.full(shape, np.nan)
     any_context[there] = np.where(
         np.isfinite(best.js), best.js * np.sqrt(weight(own[:, -1])), np.nan
     )
-    statistic[there] = np.where(told, any_context[there], np.nan)
-    mean[there] = np.where(told, best.mean, np.nan)
+    statistic[there] = np.where(comparable, any_context[there], np.nan)
+    mean[there] = np.where(comparable, best.mean, np.nan)
     nearest = Distance(best.js, best.w1, best.direction)
     apart = moved_enough(nearest, best.mean, MOVED_OF_POOL)
-    moved[there], clearly[there] = apart[0] & told, apart[1] & told
+    moved[there], clearly[there] = apart[0] & comparable, apart[1] & comparable
     verdicts = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
     return verdicts, any_context
 

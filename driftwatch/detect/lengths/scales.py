@@ -151,11 +151,11 @@ class Thresholds:
             rows.append(
                 (name, since, values[scope], int(self.peaks[scope].sum()), months, budget * of)
             )
-        told = pl.DataFrame(rows, schema=RESETS_SCHEMA, orient="row")
+        resets = pl.DataFrame(rows, schema=RESETS_SCHEMA, orient="row")
         return Thresholds(
             values=(values[0], values[1]),
             week=week,
-            resets=pl.concat([self.resets, told]).tail(2 * 60),
+            resets=pl.concat([self.resets, resets]).tail(2 * 60),
         )
 
 

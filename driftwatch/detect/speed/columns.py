@@ -47,8 +47,8 @@ def columns(
         stretch.place(load_of(rows), at, minute)
         memory = stretch.run()
         found.append(stretch.output.frame(stretch.why, at, minute).with_columns(rows["row"]))
-    told = found[0] if len(found) == 1 else pl.concat(found).sort("row")
-    return told.drop("row").select(*COLUMNS), memory
+    table = found[0] if len(found) == 1 else pl.concat(found).sort("row")
+    return table.drop("row").select(*COLUMNS), memory
 
 
 def _stretches(minutes: pl.DataFrame) -> Iterator[pl.DataFrame]:

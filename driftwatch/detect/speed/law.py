@@ -88,10 +88,10 @@ class Law:
 
     def document(self) -> dict[str, Any]:
         """As JSON; what is infinite is null."""
-        said = asdict(self)
+        document = asdict(self)
         for name in _OPEN:
-            said[name] = [edge if math.isfinite(edge) else None for edge in said[name]]
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in said.items()}
+            document[name] = [edge if math.isfinite(edge) else None for edge in document[name]]
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in document.items()}
 
 
 _OPEN = ("edges", "composition", "falls")
@@ -111,24 +111,24 @@ def law_from(document: Mapping[str, Any]) -> Law:
         wrong.append(f"unknown: {', '.join(unknown)}")
 
     def numbers(name: str, count: int, empty: float | None = None) -> tuple[float, ...]:
-        said = document.get(name)
-        listed = said if isinstance(said, list | tuple) else [said]
+        value = document.get(name)
+        listed = value if isinstance(value, list | tuple) else [value]
         found = [empty if x is None else x for x in listed]
         if len(found) != count or not all(
             isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in found
         ):
-            wrong.append(f"{name}: {count} numbers of at least 0 are needed, not {said!r:.60}")
+            wrong.append(f"{name}: {count} numbers of at least 0 are needed, not {value!r:.60}")
             return (0.0,) * count
         return tuple(float(x) for x in found if x is not None)
 
     known = [n for n in names if n in document]
     sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3, "falls": 2}
-    said = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in known}
-    if not wrong and sum(said["coefficients"]) <= 0:
+    values = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in known}
+    if not wrong and sum(values["coefficients"]) <= 0:
         wrong.append("coefficients: all are 0")
     if wrong:
         raise ValueError("; ".join(wrong))
-    made: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in said.items()}
+    made: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in values.items()}
     made |= {n: int(made[n]) for n in ("scrapes", "minutes")}
     return Law(**made)
 

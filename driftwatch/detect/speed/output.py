@@ -103,10 +103,10 @@ class Output:
         smallest = self.numbers["speed_smallest_detectable_loss_ratio"]
         smallest[:, minutes] = own.smallest[:, None]
 
-        said = np.where(slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
+        state = np.where(slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
         back = np.where(np.isnan(plain.back[:, here]), _UNKNOWN, _YES)
         flags = {
-            "slower_at_equal_load": np.where(known, said, _UNKNOWN),
+            "slower_at_equal_load": np.where(known, state, _UNKNOWN),
             "speed_recovered": np.where(known, np.where(slower, _NO, back), _UNKNOWN),
             "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, than_peers),
         }

@@ -123,7 +123,7 @@ class Stretch:
         self._settled = ~_within(self.load[..., CHANGED] > 0, SETTLING_MINUTES)[:, LOOKBACK:]
 
     def run(self) -> Memory:
-        """Fold the minutes; ``told`` has what they say."""
+        """Fold the minutes; ``output`` has their columns."""
         at = 0
         while at < self._minutes:
             references = self._references()
@@ -293,14 +293,14 @@ class Stretch:
 
     def _missing(self, references: Sequence[Reference]) -> Texts:
         """Why there is no law, target by target."""
-        told: dict[str, str] = {}
+        arming: dict[str, str] = {}
         shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
         found = []
         for one, pool in zip(references, self._pools, strict=True):
-            if one.learning and pool not in told:
+            if one.learning and pool not in arming:
                 whose = " of its pool" if pool in shared else ""
-                told[pool] = self._learners.get(pool, Learner()).arming(whose)
-            found.append(f"{one.missing}{told[pool]}" if one.learning else one.missing)
+                arming[pool] = self._learners.get(pool, Learner()).arming(whose)
+            found.append(f"{one.missing}{arming[pool]}" if one.learning else one.missing)
         return np.array(found, dtype=object)
 
     @property

@@ -59,8 +59,8 @@ def columns(
         everything = bool(rows.all())
         memory = at_hour(memory, int(one), beside, settings)
         held[rows] = memory.arrays["held"][target[rows]]
-        said = reasons(memory.arrays).gather(target[rows])
-        unknown = said if everything else unknown.scatter(np.flatnonzero(rows), said)
+        texts = reasons(memory.arrays).gather(target[rows])
+        unknown = texts if everything else unknown.scatter(np.flatnonzero(rows), texts)
         memory = with_minutes(memory, sums if everything else sums.only(rows), minute[rows])
     factors, recent = attributed(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside

@@ -260,12 +260,12 @@ _WAYS = DAYS + 2  # a count of days, or known
 
 
 def _reasons(way: int, names: tuple[str, ...]) -> str | None:
-    said = []
+    texts = []
     for name in reversed(names):
         way, count = divmod(way, _WAYS)
         if count < _WAYS - 1:
-            said.append(_reason(name, count))
-    return "; ".join(reversed(said)) or None
+            texts.append(_reason(name, count))
+    return "; ".join(reversed(texts)) or None
 
 
 def _reason(name: str, days: int) -> str:

@@ -94,7 +94,7 @@ def _speed(minutes: pl.DataFrame) -> pl.Expr:
 
 
 def _slow(minutes: pl.DataFrame) -> pl.Expr:
-    """Whether a minute was told as slow."""
+    """Whether a detector called a minute slow."""
     more = [
         name for name in ("slower_at_equal_load", "slower_than_pool") if name in minutes.columns
     ]
@@ -151,7 +151,7 @@ def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
     A target whose edges change begins its histograms of that signal anew, and what was kept of
     other edges is let go: nothing is compared across a change of layout.
 
-    ``memory``: wide enough for these minutes; ``told``: of minutes of one hour; ``minute``: end of
+    ``memory``: wide enough for these minutes; ``more``: of minutes of one hour; ``minute``: end of
     each, in minutes since 1970.
     """
     starts = np.flatnonzero(np.diff(more.target, prepend=-1))

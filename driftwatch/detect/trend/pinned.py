@@ -173,13 +173,13 @@ def _recent_sums() -> list[pl.Expr]:
         & pl.col("itl_seconds_count").is_not_null()
         & pl.col("ttft_seconds_count").is_not_null()
     )
-    told = {
+    composed = {
         "gpu_seconds": gpus * seconds,
         "gpu_known_seconds": pl.when(gpus > 0).then(seconds),
     }
     return [
         *(
-            pl.when(known).then(told.get(name, pl.col(name))).alias(name)
+            pl.when(known).then(composed.get(name, pl.col(name))).alias(name)
             for name in RECENT_SUMS[:-1]
         ),
         (

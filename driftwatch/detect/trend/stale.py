@@ -132,8 +132,11 @@ def _mean_ratio(arrays: dict[str, Array], pinned: Pinned, signal: int, rows: Ind
 def usual_of(distances: Singles) -> Floats:
     """What is usual, from the distances of past days [n, days]."""
     known = np.isfinite(distances).sum(axis=1)
-    told = np.where((known >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
-    largest, median = np.nanmax(told, axis=1), np.nanmedian(told, axis=1)
+    usual = np.where((known >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
+    largest, median = (
+        np.nanmax(usual, axis=1),
+        np.nanmedian(usual, axis=1),
+    )
     found: Floats = np.maximum(np.minimum(largest, 3 * median), LEAST_USUAL)
     return found
 

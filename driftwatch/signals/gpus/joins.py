@@ -89,26 +89,28 @@ def _of_other_exporters(readings: pl.DataFrame, links: pl.DataFrame) -> pl.DataF
     bare = near.join(naming, on=["exporter", "device"], how="anti")
     if bare.is_empty():
         return links.clear()
-    told = (
+    naming_rows = (
         near.join(naming, on=["exporter", "device"], how="semi")
         .select("device", "exporter", "time", at="time")
         .unique()
         .sort("at", "exporter")
-        .rename({"exporter": "teller", "time": "told"})
+        .rename({"exporter": "namer", "time": "named_at"})
     )
-    met = bare.sort("time").join_asof(
-        told, left_on="time", right_on="at", by="device", check_sortedness=False
+    latest = bare.sort("time").join_asof(
+        naming_rows, left_on="time", right_on="at", by="device", check_sortedness=False
     )
-    fresh = pl.col("time") - pl.col("told") <= LOOK_BACK
-    met = met.filter(fresh | (pl.col("lost").fill_null(False) & pl.col("told").is_not_null()))
+    fresh = pl.col("time") - pl.col("named_at") <= LOOK_BACK
+    latest = latest.filter(
+        fresh | (pl.col("lost").fill_null(False) & pl.col("named_at").is_not_null())
+    )
     whose = of_pods.select(
         "instance",
         "device",
         *("way", "servers", "clusters", "pods", "share"),
-        teller="exporter",
-        told="time",
-    ).unique(["instance", "device", "teller", "told"], maintain_order=True)
-    found = met.join(whose, on=["device", "teller", "told"])
+        namer="exporter",
+        named_at="time",
+    ).unique(["instance", "device", "namer", "named_at"], maintain_order=True)
+    found = latest.join(whose, on=["device", "namer", "named_at"])
     return found.select(pl.col(name).cast(links.schema[name]) for name in links.columns)
 
 
@@ -160,13 +162,13 @@ def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
     Where both sides have a cluster it is the same one.
     """
-    told = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
+    named = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
     wanted = known.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
-    exact = told.join(wanted, on=["namespace", "pod"])
-    spaces = pl.concat([told.select("pod", "namespace"), wanted.select("pod", "namespace")])
+    exact = named.join(wanted, on=["namespace", "pod"])
+    spaces = pl.concat([named.select("pod", "namespace"), wanted.select("pod", "namespace")])
     alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
     alone = alone.filter(pl.col("namespace") <= 1).select("pod")
-    vague = told.join(alone, on="pod", how="semi").join(wanted, on="pod")
+    vague = named.join(alone, on="pod", how="semi").join(wanted, on="pod")
     vague = vague.filter(pl.col("namespace").is_null() | pl.col("namespace_right").is_null())
     apart = (pl.col("cluster") != pl.col("cluster_right")).fill_null(False)
     return pl.concat(
@@ -184,7 +186,7 @@ def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     if declared.is_empty():
         return _none()
     declared = declared.with_columns(servers=pl.len().over("uuid"), short=_short("host"))
-    met = readings.select(
+    latest = readings.select(
         "reading",
         "uuid",
         "hostname",
@@ -201,7 +203,7 @@ def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         | (host.str.strip_chars("[]") == pl.col("exporter_host"))
         | (pl.col("own_host") & pl.col("gpu_own"))
     )
-    return met.filter(here.fill_null(False) | (pl.col("servers") == 1)).select(
+    return latest.filter(here.fill_null(False) | (pl.col("servers") == 1)).select(
         "instance", "reading"
     )
 

@@ -146,8 +146,8 @@ def _mixed(inside: pl.DataFrame) -> pl.DataFrame:
 def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
     """Beside each reading why a column of it is NULL, in the origin's words."""
     columns = {*READ.values(), "engine_active_ratio"}
-    told = reasons_by_origin(inside["reasons"], sorted(columns))
-    inside = inside.join(told, on="reasons", how="left", maintain_order="left")
+    origins = reasons_by_origin(inside["reasons"], sorted(columns))
+    inside = inside.join(origins, on="reasons", how="left", maintain_order="left")
     busy = pl.when("whole").then("origin_utilization_ratio").otherwise("origin_engine_active_ratio")
     return inside.with_columns(origin_utilization_ratio=busy)
 
@@ -176,7 +176,7 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
     """One row per window and GPU: the fullest exporter's means, what it lacks from the others."""
     key = ["window", "device"]
     read = [*_MEANS.values(), "clock_event_reasons"]
-    told = inside.group_by([*key, "exporter"], maintain_order=True).agg(
+    origins = inside.group_by([*key, "exporter"], maintain_order=True).agg(
         pl.col([*_MEANS.values()]).mean(),
         # the bits of all readings; a mask is whole and not negative
         pl.col("clock_event_reasons")
@@ -191,10 +191,10 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
         readings=pl.len(),
     )
     full = pl.sum_horizontal(pl.col(c).is_not_null() for c in read)
-    told = told.with_columns(full=full).sort(
+    origins = origins.with_columns(full=full).sort(
         [*key, "full", "readings", "exporter"], descending=[False, False, True, True, False]
     )
-    return told.group_by(key, maintain_order=True).agg(
+    return origins.group_by(key, maintain_order=True).agg(
         pl.col([*read, "mig_profile", *_IDENTITY]).drop_nulls().first(),
         pl.col("lost").max(),
         pl.col("late_seconds").first(),

@@ -62,7 +62,7 @@ def source_text() -> pl.Expr:
     origin = pl.col("gpus_found_origin")
     way = pl.col("way").replace_strict(dict(enumerate(WAYS)), return_dtype=pl.String)
     declared = pl.col("gpus_declared").is_not_null()
-    said = (
+    source = (
         pl.when(declared & agrees())
         .then(pl.format("declared, {} agrees", origin))
         .when(declared & origin.is_not_null())
@@ -82,8 +82,8 @@ def source_text() -> pl.Expr:
         pl.when(pl.col("servers") > 1).then(pl.format("shared by {} servers", "servers")),
         pl.when(pl.col("engines") > 1).then(pl.format("divided among {} engines", "engines")),
     ]
-    return pl.when(said.is_not_null()).then(
-        pl.concat_str([said, *(pl.lit("; ") + note for note in notes)], ignore_nulls=True)
+    return pl.when(source.is_not_null()).then(
+        pl.concat_str([source, *(pl.lit("; ") + note for note in notes)], ignore_nulls=True)
     )
 
 
@@ -114,8 +114,8 @@ def unjoined_text() -> pl.Expr:
     port = pl.when("own_host").then(
         pl.format("no GPU process is known to listen on port {}", pl.col("port").cast(pl.String))
     )
-    told = pl.concat_str([pod, uuids, port], separator=", ", ignore_nulls=True)
-    return pl.format("no GPU reading joins the target: {}", told)
+    reasons = pl.concat_str([pod, uuids, port], separator=", ", ignore_nulls=True)
+    return pl.format("no GPU reading joins the target: {}", reasons)
 
 
 # what is there where the readings of several pods of one name cannot be told apart
@@ -142,14 +142,14 @@ def reasons_json(read: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
     Of columns ``gpus`` (how many were read), ``late_seconds``, and for each evidence column
     ``known_<column>`` (of how many GPUs) and ``why_<column>`` (the origin's reason).
     """
-    said = {column: _why(column, unread) for column in read}
+    source = {column: _why(column, unread) for column in read}
     nothing = pl.col("gpus_declared").is_null() & pl.col("gpus_found").is_null()
     count = pl.when(nothing & unread.is_not_null()).then(
         pl.format("{}; {}", pl.lit(_NOT_DECLARED), unread)
     )
-    said |= {"gpu_count": count, "gpu_count_source": count}
-    text = pl.struct(expr.alias(name) for name, expr in said.items())
-    return pl.when(pl.any_horizontal(expr.is_not_null() for expr in said.values())).then(
+    source |= {"gpu_count": count, "gpu_count_source": count}
+    text = pl.struct(expr.alias(name) for name, expr in source.items())
+    return pl.when(pl.any_horizontal(expr.is_not_null() for expr in source.values())).then(
         text.struct.json_encode()
     )
 
