@@ -93,7 +93,7 @@ def test_the_moved_mass_is_named(shared_data: Path) -> None:
     assert cell_labels(np.array([1500.0, 2e6, np.inf])) == ["≤1.5k", "1.5k–2M", ">2M"]
 
 
-@pytest.mark.parametrize("module", ["distributions", "detectable"])
+@pytest.mark.parametrize("module", ["distributions", "lengths.detectable"])
 def test_the_examples_in_docstrings_hold(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"driftwatch.detect.{module}"))
     assert found.failed == 0
