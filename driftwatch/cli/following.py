@@ -36,9 +36,7 @@ def following(
     """Options for behind the next verb and its target, a blank before each; those typed here.
 
     Args:
-        context: of the command that runs.
         at: the moment that was looked at; None = the next verb chooses.
-        without: names of options that the next verb does not have.
     """
     said = [] if at is None else [f" --at {at.isoformat().replace('+00:00', 'Z')}"]
     for option in context.command.params:

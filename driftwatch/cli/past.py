@@ -210,7 +210,6 @@ def span_of(
     """Which API and span are asked about; None without ``--prometheus``.
 
     Args:
-        options: those of :func:`past_options`.
         recordings: of ``--recording``.
 
     Raises:
@@ -237,7 +236,6 @@ def past_of(
 
     Args:
         recording: of ``--recording``.
-        rest: the command's options.
         at: of ``--at``: nothing after it is read.
 
     Yields:

@@ -109,17 +109,6 @@ def found_in(
     """Run the pipeline over a recording up to the end of the span, as ``replay`` does.
 
     Says on stderr how far it is, and which proposed pins were taken as nobody could accept them.
-
-    Args:
-        scrapes: of the recording.
-        gpus: its GPU readings.
-        chosen: whose minutes are wanted.
-        targets: every target, as labelled at the end.
-        plan: rules, pools.
-        span: minutes that end after its start, and not after its end, are kept.
-        pins: in force.
-        baseline: what else is the reference, and makes a pin.
-        pinned_of: the targets as they were labelled in the baseline.
     """
     import polars as pl
 

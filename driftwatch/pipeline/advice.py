@@ -58,13 +58,7 @@ _SETTLED = timedelta(minutes=10)
 def own_advice(
     leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
 ) -> Recommendation | None:
-    """What a diagnosis says by itself; None where a simulation is to be asked.
-
-    Args:
-        leaf: the leaf that was reached; None where the walk ended undetermined.
-        diagnosis: how it was reached.
-        evidence: the row.
-    """
+    """What a diagnosis says by itself; None where a simulation is to be asked."""
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
@@ -98,12 +92,6 @@ def advised(
     Of one minute's pages at most ``plan.replays`` are asked about, pages before tickets and long
     waits before short ones; the others say that they were left out. What the page of a peer says
     already is the answer of its pool.
-
-    Args:
-        evaluation: of the minutes.
-        firing: incidents with a finding.
-        findings: of them.
-        again: pages that are out are asked about once more: by themselves, and for advice alone.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
@@ -222,11 +210,7 @@ def answer_of_pool(
 
     Args:
         pool: servers that are asked about together; empty = one server by itself.
-        at: end of the minute that asks.
         known: incident id → finding of the pages of these minutes that have their answer.
-        firing: these pages.
-        before: open incidents with their pages.
-        settings: today's, by name; an unknown one contradicts nothing.
     """
     for one in firing:
         finding = known.get(one.incident.id)

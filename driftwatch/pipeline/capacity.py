@@ -100,12 +100,7 @@ def with_capacity(
     Args:
         rows: evidence rows of the minute grid, with the detectors' columns.
         before: :data:`CAPACITY_SCHEMA`, of the ticks before.
-        past: minutes up to those of the rows.
-        plan: pools, settings, rules, and whether anything is to be simulated.
-        targets: those of the rows.
-        gpus: GPU readings, for the names of their models.
         after: minutes that end then or before are not asked about; None = all are.
-        ask: answers a question.
     """
     rules = [rule for rule in plan.enabled if not rule.when.columns.isdisjoint(CAPACITY)]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")

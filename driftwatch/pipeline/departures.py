@@ -117,9 +117,6 @@ def absences(
 
     Args:
         scrapes: scrape table in order, history included.
-        listing: from :func:`target_listing`.
-        first: start of the first minute.
-        last: end of the last one.
 
     Returns:
         :data:`ABSENT_SCHEMA`, ``since`` the last scrape before; by target and time.
@@ -184,10 +181,7 @@ def unseen_rows(
     """Scrape rows that are not ok, with the reason, for minutes of which no source has a scrape.
 
     Args:
-        absent: from :func:`absences`.
-        listing: from :func:`target_listing`.
         late: source that holds nobody up any more → why, and until when it was collected.
-        span: start of the first minute, end of the last one.
     """
     why = pl.when("not_listed").then(pl.lit("not listed by ")).otherwise(pl.lit("not scraped by "))
     missing = absent.join(listing, on=_KEY, how="left").select(
@@ -278,11 +272,6 @@ def judged(absent: pl.DataFrame, departures: Departures, pools: pl.DataFrame) ->
     pool visibly generates less than before by more than half of what they carried and 5 % of the
     pool's. They are lost where it lacks, was not falling before, and they are two and a tenth of
     the pool at least, or all of it.
-
-    Args:
-        absent: from :func:`absences`.
-        departures: from :func:`with_traffic`.
-        pools: instance, engine, pool of every target.
 
     Returns:
         instance, engine, end, ``lost``, and ``reason`` where the minute retires the target.

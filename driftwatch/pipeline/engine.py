@@ -64,13 +64,9 @@ def server_of(
     than the plan does now.
 
     Args:
-        target: with its labels.
-        plan: pools, and what the servers report.
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
             ``cache_config`` and ``model_name`` where the store has them.
         row: the evidence row of the window; None = from the minutes alone.
-        gpus: GPU readings, for the names of their models.
-        model, gpu: names.
     """
     row = row or {}
     pool = plan.pool_of(target)

@@ -55,8 +55,6 @@ def target_named(
     """The target a person means: ``host:8000``, ``host:8000/1``, a pool of one, or none named.
 
     Args:
-        name: what the person wrote.
-        targets: every target.
         limit: how many candidates are listed; None = all.
 
     Raises:
@@ -100,10 +98,7 @@ def measured_reference(
     """Reference rows measured in a baseline window; none without a window.
 
     Args:
-        scrapes: scrapes of the window.
         window: which span; None = no reference.
-        targets: every target.
-        plan: pools and their settings.
         gpus: GPU readings of the window; None = none read.
 
     Raises:
@@ -145,17 +140,10 @@ def explain(
     Args:
         scrapes: everything known up to the window's end (what came earlier settles an inferred
             max_num_seqs and how long nothing was seen).
-        target: which one.
-        window: which span.
-        targets: every target, for comparisons in a pool.
-        plan: trees and pools.
-        measured: reference rows of a baseline, or none.
         gpus: GPU readings up to the window's end; None = none read.
         source: name of the source that listed the target last; None = not known.
-        today: the day whose times are told without a date.
         detected: the evidence row of the window's last whole minute, for what detectors with a
             past say of it; None or empty = not known.
-        tree: which of the plan's trees, or of the shipped ones.
 
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
@@ -309,8 +297,6 @@ def last_seen(
 
     Args:
         scrapes: of everybody; later ones than ``at`` are left out.
-        key: which target.
-        at: when.
         source: name of the source that listed it last; None = not known.
     """
     upto = scrapes.filter(pl.col("time") <= at)

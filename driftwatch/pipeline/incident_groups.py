@@ -63,9 +63,6 @@ class IncidentGroups:
     """Some minutes, and what incidents do to each other in them.
 
     Args:
-        rules: those that were evaluated.
-        targets: every target, with its pool.
-        judged: instance, engine, pool, ever_seen and end of every row.
         verdicts: one Boolean column per rule id, beside ``judged``.
     """
 
@@ -101,14 +98,7 @@ class IncidentGroups:
         end: datetime,
         seen: Sequence[Observation],
     ) -> Sequence[Observation]:
-        """The rule's observations, each with the alert that keeps it from firing.
-
-        Args:
-            rule: whose observations they are.
-            incidents: open ones, those of the rules before it as of this minute.
-            end: of the minute.
-            seen: what the rule saw in it.
-        """
+        """The rule's observations, each with the alert that keeps it from firing."""
         if not seen or not (rule.inhibited_by or rule.together):
             return seen
         by_target, by_pool = self._inhibiting(rule, incidents, end)
@@ -188,10 +178,7 @@ class IncidentGroups:
         ends when fewer than half as many are open (each of them has its own hysteresis).
 
         Args:
-            rule: whose minute it is.
             incidents: open ones; changed in place.
-            end: of the minute.
-            happened: what its targets' incidents did.
         """
         if rule.together is None:
             return list(happened)

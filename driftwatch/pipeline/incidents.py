@@ -65,9 +65,6 @@ def advanced(
     """Advance every incident minute by minute; keys that are false and closed cost nothing.
 
     Args:
-        rules: those that were evaluated.
-        incidents: open ones by identity.
-        targets: every target of the rows, with its pool.
         rows: evidence rows; where ``ever_seen`` is false, a target never answered, and a pool
             does not wait for it.
         verdicts: one Boolean column per rule id, beside ``rows``.
@@ -111,12 +108,7 @@ def closed_for(
     """Close the incidents of retired targets and of pools without a target.
 
     Args:
-        rules: every rule that can have incidents.
-        incidents: open ones by identity.
-        left: the targets that are left.
         reasons: retired target → why.
-        minute_end: end of the minute that retires them.
-        before: the targets with the pools that they had.
     """
     closing: dict[str, str] = {}
     per = {rule.id: rule.per for rule in rules}

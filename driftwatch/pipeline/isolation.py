@@ -22,11 +22,6 @@ Judge = Callable[[State, Sequence[Collected]], tuple[State, Outcome]]
 def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
     """What ``judge`` finds, without the scrapes of servers that it cannot judge.
 
-    Args:
-        judge: a pure function of state and scrapes.
-        state: from the tick before.
-        collected: what the sources brought.
-
     Raises:
         Exception: of ``judge``, where it fails without any server's scrapes too, or with those
             of every one of several servers: then it is not a page that is at fault.

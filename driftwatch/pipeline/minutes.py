@@ -108,7 +108,6 @@ def with_rows(
         before: None = nothing is known besides the rest.
         recent: :data:`RECENT_SCHEMA`.
         own: the minutes, :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
-        rows: their evidence rows, with the verdicts of the detectors.
     """
     verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
     return MinutesInMemory(pl.concat([recent, own.hstack(verdicts)]), before)
@@ -126,7 +125,6 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
     unknown just when no knob must be raised. A restart or a change begins another engine.
 
     Args:
-        row: evidence of a window.
         past: minutes of the same target before its end, by time, with the detectors' verdicts.
 
     >>> past = pl.DataFrame({"slower_at_equal_load": [False, True, None]})

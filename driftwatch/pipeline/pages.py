@@ -41,9 +41,7 @@ def with_pages(
     """Transitions with their pages, follow-ups among them; open incidents with theirs; the advice.
 
     Args:
-        evaluation: of the minutes.
         happened: what fired and what ended, in order.
-        incidents: open after the minutes.
     """
     state, plan = evaluation.state, evaluation.plan
     firing = [t for t in happened if t.event == "firing"]
@@ -84,10 +82,6 @@ def paged(
     """Each transition's incident with its page: diagnosed when it fires, closed when it ends.
 
     Args:
-        transitions: what fired or ended.
-        state: targets.
-        plan: rules, pools.
-        findings: by incident id, of those that fire.
         last: incident id → its page before, where its incident does not carry it.
     """
     rules, pages = {rule.id: rule for rule in plan.rules}, last or {}
@@ -156,16 +150,7 @@ def asked_again(
     replays: int,
     ask: Ask,
 ) -> Updates:
-    """The answers that pages wait for, minute of the grid by minute.
-
-    Args:
-        before: open incidents before these minutes, with their pages.
-        happened: what fired in them, with its page, and what ended.
-        advices: of the pages of these minutes.
-        span: start of the first minute, end of the last one.
-        replays: questions of one minute, those of its pages and those asked again together.
-        ask: answers.
-    """
+    """The answers that pages wait for, minute of the grid by minute."""
     waiting = {one.incident.id: one for one in _waiting(before, happened, span[0])}
     if not waiting or not replays:
         return Updates()

@@ -60,15 +60,6 @@ def explain_past(
 ) -> tuple[Finding, Window]:
     """Evidence of one past window of one target, with the walk through the tree.
 
-    Args:
-        store: with the minutes.
-        target: which one.
-        window: which span.
-        plan: trees and pools.
-        reference: reference rows, measured or of pins; declared ones are added.
-        today: the day whose times are told without a date.
-        tree: which of the plan's trees, or of the shipped ones.
-
     Returns:
         The finding, and the window that it is about: whole rows, the nearest to what was asked.
 
@@ -95,14 +86,7 @@ def explain_past(
 
 
 def is_past(store: Store, scrapes: pl.DataFrame, key: TargetKey, window: Window) -> bool:
-    """Whether stored minutes know more of a window than the scrapes that are still there.
-
-    Args:
-        store: with the minutes.
-        scrapes: of the store, around the window.
-        key: the target.
-        window: which span.
-    """
+    """Whether stored minutes know more of a window than the scrapes that are still there."""
     mine = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
     oldest = scrapes.filter(mine & pl.col("ok"))["time"].min()
     if not isinstance(oldest, datetime):
@@ -124,12 +108,7 @@ def reference_from_store(
     """Reference rows: measured in a baseline window where one is named, else those of pins.
 
     Args:
-        store: with pins and minutes.
-        scrapes: of the store, back to the baseline where there are some.
-        gpus: GPU readings of the same span.
         baseline: which window; None = pins alone.
-        targets: with their pools.
-        plan: pools and their settings.
 
     Raises:
         UsageError: the store has neither a scrape nor a minute of any target in the baseline.
@@ -172,8 +151,6 @@ def past_row(
     Args:
         rows: ``STORED_SCHEMA`` and ``seconds``, of one target, by time; at least one with a
             scrape.
-        target: which one.
-        plan: pools and their targets of latency.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
     """
     start = rows["end"][0] - timedelta(seconds=rows["seconds"][0])

@@ -60,23 +60,16 @@ def question_for(
     """A question about one target.
 
     Args:
-        target: with its labels.
-        plan: pools, settings, latency targets.
-        at: end of the window.
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more
             columns; other targets and later minutes are left out.
         row: the evidence row of a window that ends then; None = no evidence.
         reference: ``reference_*`` columns; None = those of ``row``.
-        gpus: GPU readings, for the names of their models.
         leaf: where the diagnosis ended; None = there is none.
         window: how far back; None = an hour.
         slo: targets of the command line; None = those of the pool.
-        objective: what is better.
         what_if: knob → value asked about besides.
-        log: a request log of the window; it is of one server.
         model, gpu: names; None = as configured, reported or read.
         replicas: of the pool; None = unknown.
-        seed: of everything random.
         beside: minutes of its peers: with them the question is the pool's; None = its own.
 
     Raises:
@@ -269,11 +262,6 @@ def peer_minutes(
 
 def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
     """The minutes of every server that an answer is of, the busiest first; the own alone at least.
-
-    Args:
-        own: who is asked about.
-        minutes: of it and of its peers, with the verdicts about speed where they are known.
-        at: end of the window.
 
     Returns:
         A frame a server, by time: the same for each of the servers, whoever is asked about.

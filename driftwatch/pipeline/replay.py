@@ -52,15 +52,10 @@ def replay(
     """Outcomes of every whole minute in the span, in order.
 
     Args:
-        sources: recordings or Prometheus APIs that hold the span.
-        span: from, to.
-        plan: rules, trees, pools.
         baseline: window whose lengths, rates and speed are the reference: a pin that holds where
             the others say nothing of a target.
-        pins: in force.
         reference: measured reference rows, instead of those of a baseline.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
-        progress: told how far it has come.
 
     Raises:
         UsageError: the baseline holds no two scrapes.
@@ -172,14 +167,6 @@ def detected_until(
     :data:`AT_LEAST` and :data:`SERVER_DAYS` in all where that is less.
 
     Args:
-        scrapes: everything known.
-        gpus: GPU readings.
-        target: whose minute.
-        targets: every target.
-        plan: rules, pools.
-        at: end of the window that is asked about.
-        pins: in force.
-        reference: measured reference rows.
         progress: told how many seconds of how many are done.
         seen: given the evidence rows of the target's pool, minute by minute in order.
 

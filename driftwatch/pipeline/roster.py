@@ -84,12 +84,7 @@ def roster(
     """Who is there now.
 
     Args:
-        before: targets of the tick before.
-        departures: from the tick before.
-        collected: what the sources brought.
-        sources: which sources those were.
         scrapes: every scrape known, those of ``collected`` included.
-        plan: pools.
     """
     if not collected:
         return Roster(before, departures.origins, retired=departures.retired)

@@ -200,12 +200,7 @@ class LastCheckpoint:
         return {_FORGOTTEN: to_arrow(self.forgotten)}
 
     def after(self, state: State, gone: pl.DataFrame) -> tuple[LastCheckpoint, Checkpoint | None]:
-        """What the store is to have after a tick, with a new checkpoint where one is due.
-
-        Args:
-            state: after the tick.
-            gone: the targets that the tick forgot.
-        """
+        """What the store is to have after a tick, with a new checkpoint where one is due."""
         at, pins = state.evaluated_until, self.pins
         if state.pinned.made_of is not None:  # else they are looked at anew with the next minute
             pins = _pin_names(state.pinned.pins)
@@ -222,13 +217,7 @@ def _pin_names(pins: Pins) -> _PinNames:
 
 
 def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoint]:
-    """The state with the detectors' memory as it was when the last process ended.
-
-    Args:
-        store: of the last process.
-        state: what else it left, with the accepted pins.
-        plan: pools, settings, and what the servers report of themselves.
-    """
+    """The state with the detectors' memory as it was when the last process ended."""
     until = state.evaluated_until
     if until is None:
         return state, LastCheckpoint()

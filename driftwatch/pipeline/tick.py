@@ -60,9 +60,7 @@ def tick(
 
     Args:
         sources: where scrapes come from; asked for [last time, now).
-        state: from the tick before, or :class:`State()`.
         now: aware, UTC.
-        plan: rules, trees, pools.
         past: minutes before this tick; None = the state carries the last hour of them.
     """
     collected: list[Collected] = []
@@ -94,11 +92,7 @@ def evaluate(
     What a server served costs no other one its minutes: :mod:`driftwatch.pipeline.isolation`.
 
     Args:
-        state: from the tick before.
-        collected: what the sources brought since then.
         until: everything before it has been collected, but for late sources.
-        plan: rules, trees, pools.
-        sources: which sources those were.
         past: minutes before this tick; None = the state carries the last hour of them.
     """
     if past is not None:

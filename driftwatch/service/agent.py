@@ -40,9 +40,7 @@ class Agent:
     """Reads the source every interval, in a thread of its own.
 
     Args:
-        source: gives GPU rows.
         interval_seconds: between the beginnings of two readings.
-        clock: what time it is.
 
     Attributes:
         registry: what ``/metrics`` serves.

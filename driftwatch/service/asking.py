@@ -35,11 +35,6 @@ def source_said(
 ) -> PrometheusSource:
     """A source as the configuration would have it.
 
-    Args:
-        url: address of the API.
-        keys: other settings of the source by name.
-        basic_auth: user name and password file.
-
     Raises:
         UsageError: with everything that is wrong.
     """

@@ -62,11 +62,7 @@ class _Answer:
 
 
 class Collecting:
-    """The threads that ask the sources.
-
-    Args:
-        sources: with names of their own.
-    """
+    """The threads that ask the sources."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
@@ -90,7 +86,6 @@ class Collecting:
         """Ask every source that is free, and take what comes in time.
 
         Args:
-            collected_until: per source name, up to where it was asked before.
             now: aware, UTC.
             wait_seconds: how long to wait for them.
         """

@@ -37,11 +37,7 @@ class Failing:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:
-        """What these scrapes change, in the order of their times.
-
-        Args:
-            scrapes: rows as sources bring them.
-        """
+        """What these scrapes change, in the order of their times."""
         told = pl.col("instance").is_in(list(self.reasons))
         failed_now = scrapes.filter(~pl.col("ok"))["instance"].unique().to_list()
         rows = (

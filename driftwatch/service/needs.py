@@ -18,7 +18,6 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
 
     Args:
         settings: as loaded from ``path``.
-        path: the configuration file, for the places.
 
     Returns:
         errors at their place in the file, and warnings: without a source or a receiver it says

@@ -15,14 +15,7 @@ def note_told(
     replayed: Iterable[TargetAdvice],
     verifications_failed: Iterable[str],
 ) -> None:
-    """Log what a tick told people, and the tracebacks of what failed on the way.
-
-    Args:
-        log: structlog's.
-        happened: pages, follow-ups, ends.
-        replayed: what was replayed for them.
-        verifications_failed: tracebacks.
-    """
+    """Log what a tick told people, and the tracebacks of what failed on the way."""
     for answer in replayed:
         if answer.failed is not None:
             log.error("replay failed", target=answer.target.key.text, why=answer.failed)

@@ -40,13 +40,7 @@ def history_of(
     """Everything of one week of recordings; what came before the week teaches the detectors.
 
     Args:
-        sources: recordings that hold the span.
         span: from, to; may begin before the week.
-        plan: rules, trees, pools.
-        week: which.
-        pins: in force.
-        price: of a GPU for an hour.
-        note: told of every stretch.
 
     Raises:
         NoVerdict: no minute of the week could be evaluated.

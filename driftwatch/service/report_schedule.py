@@ -91,13 +91,7 @@ class Made:
 
 
 def due_weeks(schedule: Schedule, known: Sequence[str], now: datetime) -> list[Week]:
-    """Weeks whose report is due and was not made, oldest first.
-
-    Args:
-        schedule: when.
-        known: weeks that have a report, by name.
-        now: what time it is.
-    """
+    """Weeks whose report is due and was not made, oldest first."""
     newest = last_whole(now)
     if schedule.due_at(newest) > now:
         newest = newest.before

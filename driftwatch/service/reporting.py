@@ -121,11 +121,7 @@ def gather(
     """Everything of one week in the store.
 
     Args:
-        store: of the service.
-        plan: rules and pools as they are configured now.
-        week: which.
         until: up to when it is told; None = its end.
-        price: of a GPU for an hour.
 
     Raises:
         NoVerdict: not a minute of the week is stored.

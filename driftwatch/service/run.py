@@ -76,13 +76,7 @@ class Service:
     """One watching process.
 
     Args:
-        sources: where scrapes come from.
-        plan: rules, trees, pools.
-        store: what survives a restart.
-        receivers: who is told.
-        clock: what time it is.
         interval_seconds: between two ticks.
-        retention: how long scrapes are kept.
         on_outcome: told of every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
     """

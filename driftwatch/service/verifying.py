@@ -146,9 +146,7 @@ def step(
     """Go through the minutes of a tick.
 
     Args:
-        state: from the step before.
         rows: evidence or stored rows of the minute grid, any order.
-        around: what else is asked.
 
     Returns:
         The state, and every verification as it is after having been opened, looked at or closed.

@@ -66,17 +66,7 @@ def recorded(
     pins: Pins | None = None,
     progress: Callable[[datetime], None] | None = None,
 ) -> Recorded:
-    """A recording through the whole pipeline, with the verifications of the changes in it.
-
-    Args:
-        sources: recordings that hold the span.
-        span: from, to.
-        plan: rules, trees, pools.
-        advise: with its pages, whose advice a change is held against; else minutes alone.
-        baseline: window that is the reference.
-        pins: in force.
-        progress: told how far it has come.
-    """
+    """A recording through the whole pipeline, with the verifications of the changes in it."""
     if not advise:
         plan = replace(plan, rules=())
     frames, peaks = list[pl.DataFrame](), list[pl.DataFrame]()
@@ -127,9 +117,6 @@ def asked_now(
     """An open verification, judged by all that there is now.
 
     Args:
-        opened: without a verdict.
-        past: minutes.
-        at: now.
         slo: latency targets; None = none are known.
     """
     key = TargetKey(opened.instance, opened.engine)
@@ -151,10 +138,6 @@ def of_stretches(
     """Two named stretches of one target.
 
     Args:
-        target: whose.
-        past: minutes.
-        before: the first stretch.
-        after: the second one.
         slo: latency targets; None = none are known.
         rows: stored rows of it, to say what changed; None = that is not told.
 
@@ -197,10 +180,6 @@ def of_servers(
     """Two servers in the same stretch: the other one is "before", the target "after".
 
     Args:
-        target: whose figures shall be better.
-        other: what it is compared with.
-        past: minutes.
-        window: the stretch.
         slo: latency targets; None = none are known.
         rows: stored rows of both, to say what differs; None = that is not told.
 

@@ -92,11 +92,7 @@ _STATES = ("firing", "resolved")
 
 
 class Verifier:
-    """Verifications of one store.
-
-    Args:
-        store: with what the last process left.
-    """
+    """Verifications of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -111,14 +107,7 @@ class Verifier:
         plan: Plan,
         earlier: pl.DataFrame | None = None,
     ) -> Changes:
-        """What the minutes of a tick say; nothing is kept before :meth:`committed`.
-
-        Args:
-            outcome: of the tick.
-            state: after it.
-            plan: pools, settings, latency targets.
-            earlier: scrapes before the tick: its first minute may have begun among them.
-        """
+        """What the minutes of a tick say; nothing is kept before :meth:`committed`."""
         if outcome.rows.is_empty():
             return Changes(self._state, (), [], {})
         past = MinutesInMemory(minutes(outcome.rows), self._past)

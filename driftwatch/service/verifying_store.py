@@ -45,7 +45,6 @@ def verifying_memory(before: Verifying | None, state: Verifying) -> dict[str, by
 
     Args:
         before: as it was last written; None = never.
-        state: as it is.
     """
     if before == state:
         return {}
@@ -106,10 +105,6 @@ def surroundings(
     """What a step asks, of a plan.
 
     Args:
-        plan: pools, settings, latency targets.
-        targets: known now.
-        past: minutes, those of the step among them.
-        advised: what was advised.
         failed: told of a comparison that failed, by its traceback; None = nobody is.
     """
 
